@@ -1,0 +1,104 @@
+"""What all detectors share: whether a snapshot can be judged at all, and name look-ups on Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Detector, Verdict
+
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+MOST_LISTED = 100
+"""So many items of a kind are listed in evidence, beside their number."""
+
+_COVERAGE_UNKNOWN = "everything: the snapshot does not say what it covers"
+
+
+def check_name(name: object) -> str:
+    """Return `name` if a detector may bear it; raises `SettingError`."""
+    if not isinstance(name, str) or not name:
+        raise SettingError(f"a detector's name is a text that is not empty, not {name!r}")
+    return name
+
+
+def answer(
+    detector: Detector, snapshot: Snapshot, holds: bool | None, evidence: dict[str, Any], sentence: str
+) -> Verdict:
+    """The verdict of `detector` on `snapshot`."""
+    return Verdict(
+        detector=detector.name,
+        holds=holds,
+        evidence=evidence,
+        sentence=sentence,
+        snapshot_id=snapshot.snapshot_id,
+        run_id=snapshot.run_id,
+        detector_spec=getattr(detector, "spec", None),
+        alarm=holds is not None and holds is detector.alarm_when,
+    )
+
+
+def unsound(snapshot: Snapshot) -> str | None:
+    """Why nothing can be concluded from this snapshot; None if it is complete and its cut consistent."""
+    if snapshot.status != "complete":
+        return f"the snapshot was aborted ({snapshot.abort_reason or 'no reason recorded'})"
+    if not snapshot.consistent:
+        return "the cut is not consistent"
+    return None
+
+
+def uncovered(snapshot: Snapshot) -> list[Any]:
+    """What the snapshot did not observe; a snapshot that says nothing about its coverage covers nothing."""
+    return list(snapshot.coverage.get("uncovered", [_COVERAGE_UNKNOWN]))
+
+
+def texts(column: Any) -> Any:
+    """A column of strings as one Arrow array of type string, however the table was read."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column if column.type == pa.string() else column.cast(pa.string())
+
+
+def positions(values: Any, names: Any) -> Integers:
+    """Where in `names` each of `values` stands; -1 for those (and nulls) that are not there."""
+    if len(values) == 0 or len(names) == 0:
+        return np.full(len(values), -1, np.int64)
+    found = (
+        pc.fill_null(pc.index_in(values, value_set=names), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    return np.where(pc.is_null(values).to_numpy(zero_copy_only=False), -1, found)
+
+
+def is_any_of(column: Any, *values: str) -> Booleans:
+    """Which rows of a column of strings have one of `values`."""
+    found: Booleans = pc.is_in(texts(column), value_set=pa.array(values, pa.string())).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def integers(column: Any, null: int) -> Integers:
+    """A column of integers in numpy, nulls replaced."""
+    found: Integers = pc.fill_null(column, null).to_numpy().astype(np.int64)
+    return found
+
+
+def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most: int = 3) -> str:
+    """ "a, b, c and 4 more" of `names`, of which there are `count` in all."""
+    shown = list(names)
+    total = len(shown) if count is None else count
+    rest = total - min(most, len(shown))
+    return ", ".join(str(name) for name in shown[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def plural(count: int, word: str) -> str:
+    """ "1 machine", "2 machines"."""
+    return f"{count:,} {word}" + ("" if count == 1 else "s")

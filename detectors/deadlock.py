@@ -1,0 +1,194 @@
+"""Which machines can never move again, whatever happens: deadlock for waits of all, any, and k of n, in any
+mixture.
+
+The least set of machines that can move is computed first (`reduction.movable`); what is blocked outside of
+it is deadlocked for good, so the predicate is stable. Who moves:
+
+- an active machine; a blocked one as soon as an alternative of its wait has enough rows whose message is in
+  flight, or whose machine can move; one whose wait has a time-out or for which a timer is pending;
+- a passive machine with a message in flight to it, and every passive machine as soon as anything at all can
+  move: it waits for any one message, and anybody may send it;
+- never a stopped machine.
+
+What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
+that names exact machines. So everything is decided a second time with its help; where the two differ the
+answer is None. A machine held at a full mailbox is blocked on the receiver: the same graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ray_snapshot.detectors.common import Booleans, Integers, answer, check_name, listed, plural, unsound
+from ray_snapshot.detectors.explain import cycle_text, records
+from ray_snapshot.detectors.reduction import free, knots, movable, shortest_cycle
+from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
+
+MOST_MEMBERS = 1_000
+_MOST_CORES = 100
+
+
+class Deadlock:
+    """True iff some blocked machine can never move again.
+
+    Evidence: `members` (the core: the knots that nobody in them can leave), `stuck_behind` (who only waits
+    for those), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order;
+    empty if the core waits for stopped machines, or for passive ones that nobody is left to wake),
+    `member_count`, `stuck_behind_count`, `core_count`; lists stop at 1,000 machines and 100 cores. If None:
+    the same for what would be stuck if nothing unobserved acts, and `depends_on`.
+
+    Cost: O(V + E) of machines, rows of waits and messages, and a sort of the rows. Source: reduction after
+    Bracha and Toueg 1987, knots after Holt 1972, on a consistent cut (Chandy and Lamport 1985).
+    """
+
+    stable: bool = True
+    alarm_when: bool | None = True
+
+    def __init__(self, *, name: str = "deadlock") -> None:
+        self.name = check_name(name)
+        self.spec: dict[str, Any] = {"type": "deadlock", "name": name}
+
+    def __repr__(self) -> str:
+        return f"Deadlock(name={self.name!r})"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """Decide by reduction of the wait-for graph."""
+        reason = unsound(snapshot)
+        if reason:
+            return answer(self, snapshot, None, {}, f"Deadlock cannot be told: {reason}.")
+        waits = wait_graph(snapshot)
+        moves = _can_move(waits, waits.seeds)
+        if not (waits.blocked & ~moves).any():
+            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
+        certain = moves
+        if waits.unseen:
+            certain = _can_move(waits, waits.seeds | waits.outside, helped=True)
+        if not (waits.blocked & ~certain).any():
+            stuck = _stuck(waits, moves)
+            evidence = {**stuck.evidence(snapshot, waits), "depends_on": waits.unseen}
+            return answer(self, snapshot, None, evidence, _unknown(waits, stuck))
+        stuck = _stuck(waits, certain)
+        evidence = stuck.evidence(snapshot, waits)
+        return answer(self, snapshot, True, evidence, f"Deadlock: {_story(evidence, waits, stuck)}.")
+
+
+def _can_move(waits: WaitGraph, seeds: Booleans, *, helped: bool = False) -> Booleans:
+    """Everybody who can move if `seeds` do; `helped`: something that is no node here may act as well.
+
+    As soon as anything can move at all, it may send to any passive machine: so these can move, too.
+    """
+    anything = helped or seeds.any() or free(waits.graph).any()
+    return movable(waits.graph, seeds | waits.passive if anything else seeds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stuck:
+    """The blocked machines that cannot move, as nodes in the order of the snapshot."""
+
+    members: Integers
+    behind: Integers
+    cores: list[Integers]
+    core_count: int
+    cycle: list[int]
+
+    @classmethod
+    def nobody(cls) -> _Stuck:
+        none = np.zeros(0, np.int64)
+        return cls(none, none, [], 0, [])
+
+    def evidence(self, snapshot: Snapshot, waits: WaitGraph) -> dict[str, Any]:
+        names = waits.names
+        return {
+            "members": records(snapshot, waits, self.members[:MOST_MEMBERS]),
+            "stuck_behind": records(snapshot, waits, self.behind[:MOST_MEMBERS]),
+            "cores": [names.take(core[:MOST_MEMBERS]).to_pylist() for core in self.cores],
+            "cycle": names.take(np.array(self.cycle[:MOST_MEMBERS], np.int64)).to_pylist(),
+            "member_count": len(self.members),
+            "stuck_behind_count": len(self.behind),
+            "core_count": self.core_count,
+            "blocked_count": int(waits.blocked.sum()),
+        }
+
+
+def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
+    """Tell the cores apart from those behind them, in the graph of the blocked machines that cannot move."""
+    nodes = np.flatnonzero(waits.blocked & ~moves)
+    local = np.full(len(waits.names), -1, np.int64)
+    local[nodes] = np.arange(len(nodes))
+    source, target = local[waits.graph.owner[waits.graph.alternative]], waits.graph.target
+    waiting = (source >= 0) & ~waits.graph.satisfied
+    among = waiting & (local[target] >= 0)
+    found = knots(len(nodes), source[among], local[target[among]])
+    idle = np.unique(found.label[source[waiting & waits.passive[target] & ~moves[target]]])
+    label = _joined(found.label, idle[found.core[idle]])
+    members = np.flatnonzero(found.in_core)
+    groups = _split(members, label[members])
+    cycle = _cycle(groups, label, source[among], local[target[among]])
+    return _Stuck(
+        members=nodes[members],
+        behind=nodes[np.flatnonzero(~found.in_core)],
+        cores=[nodes[group] for group in groups[:_MOST_CORES]],
+        core_count=len(groups),
+        cycle=nodes[cycle].tolist(),
+    )
+
+
+def _joined(label: Integers, same: Integers) -> Integers:
+    """One core of those cores that wait for passive machines: any of them, freed, might wake the others'."""
+    return np.where(np.isin(label, same), same[0], label) if len(same) else label
+
+
+def _split(members: Integers, label: Integers) -> list[Integers]:
+    """The members of each core, cores in the order of their first member."""
+    _, first, core = np.unique(label, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))[core]
+    order = np.argsort(rank, kind="stable")
+    return list(np.split(members[order], np.cumsum(np.bincount(rank))[:-1]))
+
+
+def _cycle(groups: list[Integers], label: Integers, source: Integers, target: Integers) -> Integers:
+    """A shortest cycle in the first core that has one, through its first member on one; else empty."""
+    inside = label[source] == label[target]
+    source, target = source[inside], target[inside]
+    has_edge = np.zeros(len(label), np.bool_)
+    has_edge[source] = True
+    for group in groups:
+        starts = group[has_edge[group]]
+        if len(starts):
+            return np.array(shortest_cycle(len(label), source, target, int(starts[0])), np.int64)
+    return np.zeros(0, np.int64)
+
+
+def _all_clear(waits: WaitGraph) -> str:
+    blocked = int(waits.blocked.sum())
+    if not blocked:
+        return "No deadlock: no machine is blocked."
+    return f"No deadlock: {plural(blocked, 'machine')} blocked, and what each waits for can still come."
+
+
+def _unknown(waits: WaitGraph, stuck: _Stuck) -> str:
+    count = len(stuck.members) + len(stuck.behind)
+    who = listed(waits.names.take(stuck.members[:3]).to_pylist(), count)
+    return f"Deadlock cannot be told: {who} can move only by what was not observed: {listed(waits.unseen)}."
+
+
+def _story(evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
+    """The cycle, or what the first member waits for; then how many are stuck."""
+    parts = [cycle_text(evidence, waits, stuck.cycle or stuck.members[:1].tolist())]
+    behind = len(stuck.behind)
+    parts.append(f"{plural(len(stuck.members), 'machine')} can never move again" + _in_cores(stuck))
+    if behind:
+        names = [record["machine"] for record in evidence["stuck_behind"]]
+        verb = "is" if behind == 1 else "are"
+        core = "it" if len(stuck.members) == 1 else "them"
+        parts.append(f"{behind:,} more {verb} stuck behind {core} ({listed(names, behind)})")
+    return "; ".join(parts)
+
+
+def _in_cores(stuck: _Stuck) -> str:
+    return f", in {stuck.core_count:,} independent cores" if stuck.core_count > 1 else ""

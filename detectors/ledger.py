@@ -1,0 +1,156 @@
+"""The amounts that one snapshot holds, row by row, and their exact sums.
+
+Amounts are JSON numbers or the recorded forms of Python's exact ones: `{"$int": "..."}` (too large for a
+JSON reader), `{"$decimal": "..."}` and `{"$fraction": "..."}`; true and false count 1 and 0. Read
+`holdings` for how they are found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from ray_snapshot.detectors.common import MOST_LISTED
+from ray_snapshot.detectors.holdings import Holdings, labels
+from ray_snapshot.detectors.json_path import MISSING
+from ray_snapshot.snapshot import Snapshot
+
+Amount = int | float | Fraction
+
+_TAGGED: dict[str, Callable[[Any], Amount]] = {
+    "$int": lambda text: int(text, 0),
+    "$decimal": lambda text: _decimal(Decimal(text)),
+    "$fraction": lambda text: Fraction(*map(int, text.split("/"))),
+}
+_LARGEST_EXPONENT = 1_000
+
+
+@dataclass(slots=True)
+class Amounts:
+    """What some rows of a table hold."""
+
+    rows: list[int]
+    amounts: list[Amount]
+
+    @property
+    def total(self) -> Fraction:
+        """The exact sum."""
+        whole = sum(amount for amount in self.amounts if type(amount) is int)
+        return Fraction(whole) + sum(
+            (Fraction(part) for part in self.amounts if type(part) is not int), Fraction()
+        )
+
+    @property
+    def rounded(self) -> bool:
+        """Whether a float is among the amounts, so that the program's own arithmetic was not exact."""
+        return any(type(amount) is float for amount in self.amounts)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What one snapshot holds, and what of it could not be read."""
+
+    snapshot: Snapshot
+    machines: Amounts
+    messages: Amounts
+    unknown: list[str]
+    empty: bool
+    """Whether the paths lead to nothing in every machine and message."""
+    in_machines: Fraction
+    in_flight: Fraction
+
+    @property
+    def found(self) -> Fraction:
+        return self.in_machines + self.in_flight
+
+    @property
+    def rounded(self) -> bool:
+        return self.machines.rounded or self.messages.rounded
+
+
+def make_ledger(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> Ledger:
+    """Turn what was found into amounts: a machine with nothing holds 0, a message must have a number."""
+    kept = _amounts(machines, missing_is_zero=True)
+    carried = _amounts(messages, missing_is_zero=False)
+    return Ledger(
+        snapshot,
+        kept,
+        carried,
+        unknown=_name_unknown(snapshot, machines, messages),
+        empty=not carried.rows and all(value is MISSING or value is None for value in machines.values),
+        in_machines=kept.total,
+        in_flight=carried.total,
+    )
+
+
+def _amounts(holdings: Holdings, *, missing_is_zero: bool) -> Amounts:
+    """The rows that hold a number, and these; what is none goes to `holdings.unknown`."""
+    found = Amounts([], [])
+    for row, value in zip(holdings.rows, holdings.values, strict=True):
+        amount = value if type(value) is int else _amount(value, missing_is_zero)
+        if amount is None:
+            shown = "nothing" if value is MISSING else repr(value)[:40]
+            holdings.unknown.append((row, f"there is {shown} where a number should be"))
+        else:
+            found.rows.append(row)
+            found.amounts.append(amount)
+    return found
+
+
+def _amount(value: Any, missing_is_zero: bool) -> Amount | None:
+    """A recorded value as a number; None if it is none."""
+    if value is MISSING or value is None:
+        return 0 if missing_is_zero else None
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if type(value) is bool:
+        return int(value)
+    if type(value) is dict and len(value) == 1:
+        ((tag, text),) = value.items()
+        return _tagged(tag, text)
+    return None
+
+
+def _tagged(tag: str, text: Any) -> Amount | None:
+    try:
+        return _TAGGED[tag](text)
+    except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError):
+        return None
+
+
+def _decimal(value: Decimal) -> Fraction:
+    """Exactly; refused where it would have thousands of digits, as 1E+1000000 does."""
+    if abs(value.adjusted()) > _LARGEST_EXPONENT:
+        raise ValueError(f"{value} is too large or too small to count with")
+    return Fraction(value)
+
+
+def _name_unknown(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> list[str]:
+    """A line for each value that is needed but not there, at most 100 each of machines and messages."""
+    tables = snapshot.tables
+    some = machines.unknown[:MOST_LISTED]
+    names = labels(tables["machines"], [row for row, _ in some], "machine")
+    lines = [f"machine {name}: {why}" for (name,), (_, why) in zip(names, some, strict=True)]
+    some = messages.unknown[:MOST_LISTED]
+    keys = labels(tables["messages"], [row for row, _ in some], "method", "source", "target")
+    lines += [
+        f"message {method} from {source} to {target}: {why}"
+        for (method, source, target), (_, why) in zip(keys, some, strict=True)
+    ]
+    return lines
+
+
+def plain(value: Amount) -> int | float:
+    """A number as JSON has it: an int where it is whole, else a float."""
+    exact = Fraction(value)
+    return exact.numerator if exact.denominator == 1 else float(exact)
+
+
+def say(value: Amount) -> str:
+    """A number for a person: 2,100 or 0.25."""
+    shown = plain(value)
+    return f"{shown:,}" if isinstance(shown, int) else f"{shown:,.15g}"

@@ -1,0 +1,149 @@
+"""Who can ever move again: reduction of a wait-for graph over integer nodes, and the knots of what is left.
+
+A node has alternatives, any one of which lets it move; an alternative needs k of its edges. So AND, OR and
+k-of-n waits mix freely (the "(k, n) model" of Bracha and Toueg 1987, here on a recorded graph instead of a
+running one). Nothing in this file knows what a node is: a machine today, a call tomorrow. Read `wait_graph`
+for how the tables become nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ray_snapshot.detectors.common import Booleans, Integers
+
+_FEW = 1_000
+"""Below so many nodes a level costs numpy more than the plain loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Waits: alternative j is one of node `owner[j]` and needs `k[j]` edges e with `alternative[e] == j`."""
+
+    node_count: int
+    owner: Integers
+    k: Integers
+    alternative: Integers
+    target: Integers
+    satisfied: Booleans
+    """Edges whose message or reply is on its way."""
+
+
+def movable(graph: Graph, seeds: Booleans) -> Booleans:
+    """The least set of nodes that holds `seeds` and every node with an alternative of whose edges k can be had.
+
+    An edge can be had if it is satisfied or its target is in the set. Each edge is looked at once: O(V + E). While
+    many nodes are found at a time, numpy takes a level of them at once; then a plain loop takes one by one, so that a
+    chain of a million machines is not a million levels.
+    """
+    missing, moves = _missing(graph), seeds | free(graph)
+    starts, waiting = _incoming(graph)
+    found = np.flatnonzero(moves)
+    while len(found) >= _FEW:
+        found = _level(graph.owner, missing, moves, _reached(starts, waiting, found))
+    return _one_by_one(graph.owner, missing, moves, starts, waiting, found) if len(found) else moves
+
+
+def free(graph: Graph) -> Booleans:
+    """Nodes with an alternative that is met already."""
+    found = np.zeros(graph.node_count, np.bool_)
+    found[graph.owner[_missing(graph) <= 0]] = True
+    return found
+
+
+def _missing(graph: Graph) -> Integers:
+    """How many edges each alternative still needs."""
+    return graph.k - np.bincount(graph.alternative[graph.satisfied], minlength=len(graph.k))
+
+
+def _incoming(graph: Graph) -> tuple[Integers, Integers]:
+    """The unsatisfied alternatives that wait for each node: `waiting[starts[node]:starts[node + 1]]`."""
+    target, alternative = graph.target[~graph.satisfied], graph.alternative[~graph.satisfied]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=graph.node_count))])
+    return starts, alternative[np.argsort(target, kind="stable")]
+
+
+def _reached(starts: Integers, waiting: Integers, nodes: Integers) -> Integers:
+    """The alternatives that wait for any of `nodes`, once for each edge."""
+    count = starts[nodes + 1] - starts[nodes]
+    before = np.cumsum(count) - count
+    found: Integers = waiting[np.repeat(starts[nodes] - before, count) + np.arange(count.sum())]
+    return found
+
+
+def _level(owner: Integers, missing: Integers, moves: Booleans, reached: Integers) -> Integers:
+    """Take those edges off what is missing; who can move now and could not before, marked in `moves`."""
+    np.subtract.at(missing, reached, 1)
+    freed = owner[reached[missing[reached] <= 0]]
+    found: Integers = np.unique(freed[~moves[freed]])
+    moves[found] = True
+    return found
+
+
+def _one_by_one(
+    owner: Integers, missing: Integers, moves: Booleans, starts: Integers, waiting: Integers, found: Integers
+) -> Booleans:
+    """The same as `_level` until nothing is left, a node at a time (plain lists are faster to index)."""
+    todo, left, moving = found.tolist(), missing.tolist(), moves.tolist()
+    owners, begins, alternatives = owner.tolist(), starts.tolist(), waiting.tolist()
+    while todo:
+        node = todo.pop()
+        for alternative in alternatives[begins[node] : begins[node + 1]]:
+            left[alternative] -= 1
+            freed = owners[alternative]
+            if left[alternative] <= 0 and not moving[freed]:
+                moving[freed] = True
+                todo.append(freed)
+    return np.array(moving, np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Knots:
+    """Strongly connected components: `label` of each node; `core` tells which labels nobody leaves."""
+
+    label: Integers
+    core: Booleans
+
+    @property
+    def in_core(self) -> Booleans:
+        return self.core[self.label]
+
+
+def knots(node_count: int, source: Integers, target: Integers) -> Knots:
+    """The components out of which no edge leads (Holt 1972: such a knot is what a deadlock of OR waits is).
+    O(V + E).
+
+    A node without edges is a knot by itself.
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    count, label = connected_components(
+        _matrix(node_count, source, target), directed=True, connection="strong"
+    )
+    core = np.ones(count, np.bool_)
+    core[label[source[label[source] != label[target]]]] = False
+    return Knots(label.astype(np.int64), core)
+
+
+def shortest_cycle(node_count: int, source: Integers, target: Integers, start: int) -> list[int]:
+    """The nodes of a shortest cycle through `start`, along the edges; empty if there is none. O(V + E)."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    order, before = breadth_first_order(_matrix(node_count, source, target), start, directed=True)
+    closes = np.zeros(node_count, np.bool_)
+    closes[source[target == start]] = True
+    last = order[closes[order]]
+    if not len(last):
+        return []
+    cycle = [int(last[0])]
+    while cycle[-1] != start:
+        cycle.append(int(before[cycle[-1]]))
+    return cycle[::-1]
+
+
+def _matrix(node_count: int, source: Integers, target: Integers):  # type: ignore[no-untyped-def]  # scipy's matrix types are private
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix((np.ones(len(source), np.bool_), (source, target)), shape=(node_count, node_count))

@@ -1,0 +1,129 @@
+"""Is the computation over: is everybody passive and nothing on its way?
+
+"Everyone is idle" alone is not termination: a message in flight wakes its target. The snapshot holds both
+at one consistent moment, so the conjunction is stable and can be believed (Chandy and Lamport 1985, section
+4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ray_snapshot.detectors.common import (
+    answer,
+    check_name,
+    is_any_of,
+    listed,
+    plural,
+    positions,
+    texts,
+    uncovered,
+    unsound,
+)
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
+
+_MOST_NAMED = 10
+_STATUSES = ("active", "passive", "blocked", "stopped")
+
+
+class Termination:
+    """True iff every machine (the driver too) is passive or stopped and no message is in flight, timers
+    included.
+
+    - A blocked machine is stuck, not done: False.
+    - A message on its way to a stopped machine can never be accepted; it is counted (`undeliverable`), but
+      is no work.
+    - With anything uncovered that could still act the answer is None instead of True.
+
+    Cost: O(machines + channels + messages).
+    """
+
+    stable: bool = True
+    alarm_when: bool | None = None
+
+    def __init__(self, *, name: str = "termination") -> None:
+        self.name = check_name(name)
+        self.spec: dict[str, Any] = {"type": "termination", "name": name}
+
+    def __repr__(self) -> str:
+        return f"Termination(name={self.name!r})"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """Decide from the statuses of the machines and from what is in flight."""
+        reason = unsound(snapshot)
+        if reason:
+            return answer(self, snapshot, None, {}, f"Termination cannot be told: {reason}.")
+        evidence = {**_machines(snapshot), **_in_flight(snapshot)}
+        if evidence["active"] or evidence["blocked"] or evidence["in_flight"]:
+            return answer(self, snapshot, False, evidence, _why_not(evidence))
+        unseen = uncovered(snapshot)
+        if unseen:
+            evidence["uncovered"] = unseen
+            text = f"Termination cannot be told: all is quiet, but this was not observed: {listed(unseen)}."
+            return answer(self, snapshot, None, evidence, text)
+        text = f"Terminated: {plural(evidence['machines'], 'machine')} passive or stopped, nothing in flight."
+        return answer(self, snapshot, True, evidence, text)
+
+
+def _machines(snapshot: Snapshot) -> dict[str, Any]:
+    """How many machines have which status (an unknown one counts as active); the first that are not done."""
+    table = snapshot.tables["machines"]
+    idle = {status: is_any_of(table["status"], status) for status in _STATUSES[1:]}
+    active = ~np.logical_or.reduce(list(idle.values()))
+    names = texts(table["machine"])
+    return {
+        "machines": table.num_rows,
+        "active": int(active.sum()),
+        **{status: int(rows.sum()) for status, rows in idle.items()},
+        "first_active": names.take(np.flatnonzero(active)[:_MOST_NAMED]).to_pylist(),
+        "first_blocked": names.take(np.flatnonzero(idle["blocked"])[:_MOST_NAMED]).to_pylist(),
+    }
+
+
+def _in_flight(snapshot: Snapshot) -> dict[str, Any]:
+    """How much is in flight, by channel; what goes to stopped machines apart."""
+    channels = _busy_channels(snapshot)
+    machines = snapshot.tables["machines"]
+    stopped = texts(machines["machine"]).filter(is_any_of(machines["status"], "stopped"))
+    lost = positions(texts(channels["target"]), stopped) >= 0
+    timers = is_any_of(channels["kind"], "timer")
+    count = channels["count"].to_numpy()
+    return {
+        "in_flight": int(count[~lost].sum()),
+        "timers": int(count[~lost & timers].sum()),
+        "undeliverable": int(count[lost].sum()),
+        "first_channels": channels.filter(~lost).slice(0, _MOST_NAMED).to_pylist(),
+    }
+
+
+def _busy_channels(snapshot: Snapshot) -> Any:
+    """`source, target, kind, count` of each channel with messages in flight, by the table that knows more."""
+    keys = ["source", "target", "kind"]
+    messages, channels = snapshot.tables["messages"], snapshot.tables["channels"]
+    if messages.num_rows < (pc.sum(channels["in_flight_count"]).as_py() or 0):
+        busy = channels.filter(pc.greater(channels["in_flight_count"], 0))
+        return busy.select([*keys, "in_flight_count"]).rename_columns([*keys, "count"])
+    counted = messages.group_by(keys, use_threads=False).aggregate([([], "count_all")])
+    return counted.select([*keys, "count_all"]).rename_columns([*keys, "count"])
+
+
+def _why_not(evidence: dict[str, Any]) -> str:
+    reasons = []
+    if evidence["active"]:
+        reasons.append(f"{listed(evidence['first_active'], evidence['active'])} active")
+    if evidence["in_flight"]:
+        first = evidence["first_channels"][0]
+        where = f"the first from {first['source']} to {first['target']}"
+        reasons.append(f"{plural(evidence['in_flight'], 'message')} in flight ({where})")
+    if evidence["blocked"]:
+        reasons.append(f"{listed(evidence['first_blocked'], evidence['blocked'])} blocked")
+    head = (
+        "Not terminated"
+        if evidence["active"] or evidence["in_flight"]
+        else "Not terminated (stuck, not done)"
+    )
+    return f"{head}: {'; '.join(reasons)}."

@@ -1,0 +1,137 @@
+"""Values as strict JSON text, readable and bounded, whatever they are.
+
+`to_json` never raises and never calls the program's own code, except `__machine_name__` of a handle and the
+`repr` of types written in C: what it finds in dictionaries, slots and fields is what it writes. A small plain
+value goes straight to the C encoder; everything else is first reduced to plain lists and dictionaries (by
+`ray_snapshot.reduction`). The tagged forms, `{"$bytes": ...}` and the like, are listed in `docs/history.md`.
+Only the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any, NamedTuple
+
+from ray_snapshot.reduction import LARGEST_INTEGER, Reducer, type_name
+
+MOST_BYTES = 8_000_000
+"""The longest text of one value, in bytes of UTF-8."""
+
+HEAD_BYTES = 64_000
+"""How much of a value is shown whose text would be longer than that."""
+
+_PLAIN_DEPTH = 3
+_PLAIN_ITEMS = 64
+_PLAIN_CHARACTERS = 256
+_SIMPLE = frozenset({float, bool, type(None)})
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Encoded(NamedTuple):
+    """JSON text of a value, whether it was cut, and how many bytes the whole would have had (cut: about)."""
+
+    text: str
+    truncated: bool
+    size: int
+
+
+def to_json(value: Any) -> Encoded:
+    """Strict JSON text of any value, at most `MOST_BYTES` long; never raises.
+
+    A value whose text would be longer becomes `{"$truncated": {"bytes", "sha256", "head"}}`; a long string,
+    blob or array inside it is cut alone, so that the rest stays whole. Costs 2 to 3 us for a small plain
+    dictionary, and at most the time of `MOST_BYTES` of text for a large value, however large.
+    """
+    try:
+        if _is_plain(value, _PLAIN_DEPTH):
+            text = _dump(value)
+            if text.isascii() and len(text) <= MOST_BYTES:
+                return Encoded(text, False, len(text))
+    except Exception:  # not a number, or changed by another thread meanwhile: the long way can tell
+        pass
+    try:
+        return _reduced(value)
+    except Exception as error:
+        text = _dump({"$unreadable": type_name(type(value)), "error": type(error).__name__})
+        return Encoded(_clean(text), True, len(text))
+
+
+def _is_plain(value: Any, depth: int) -> bool:  # noqa: PLR0911, PLR0912 - called for every state and message
+    """Whether the C encoder can take it as it is: small, shallow, exact built-in types, short integers."""
+    kind = type(value)
+    if kind is dict:
+        for key in value:
+            if type(key) is not str or len(key) > _PLAIN_CHARACTERS:
+                return False
+        items = value.values()
+    elif kind is list:
+        items = value
+    else:
+        items = (value,)
+        if kind is not str and kind is not int and kind not in _SIMPLE:
+            return False
+    if len(items) > _PLAIN_ITEMS:
+        return False
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            if len(item) > _PLAIN_CHARACTERS:
+                return False
+        elif kind is int:
+            if not -LARGEST_INTEGER <= item <= LARGEST_INTEGER:
+                return False
+        elif kind not in _SIMPLE and (
+            depth == 1 or (kind is not dict and kind is not list) or not _is_plain(item, depth - 1)
+        ):
+            return False
+    return True
+
+
+def _reduced(value: Any) -> Encoded:
+    reducer = Reducer(MOST_BYTES)
+    text = _clean(_dump(reducer.reduce(value)))
+    size = _bytes(text)
+    if size <= MOST_BYTES and not reducer.overflowed:
+        return Encoded(text, reducer.truncated, size + reducer.bytes_cut)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    whole = size + reducer.bytes_cut
+    head = Reducer(HEAD_BYTES).reduce(value)
+    text = _clean(_dump({"$truncated": {"bytes": whole, "sha256": digest, "head": head}}))
+    return Encoded(text, True, whole)
+
+
+def _dump(value: Any) -> str:
+    text: str = "".join(_encode(value, 0))
+    return text
+
+
+def _make_encoder() -> Any:
+    """The encoder in C, made once: `json.dumps` makes one for every call, which takes as long as its work."""
+    encoder = json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+    )
+    try:
+        made = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+            None, encoder.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+        )
+        if "".join(made({"a": [1, "é"]}, 0)) == '{"a":[1,"é"]}':
+            return made
+    except Exception:  # another Python's json: its public face does the same, more slowly
+        pass
+    return lambda value, _level: (encoder.encode(value),)
+
+
+_encode = _make_encoder()
+
+
+def _clean(text: str) -> str:
+    r"""Write lone surrogates as the six characters `\udXXX`: they have no UTF-8, and many readers refuse."""
+    if text.isascii():
+        return text
+    return _SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

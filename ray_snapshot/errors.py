@@ -1,0 +1,138 @@
+"""Every error that ray-snapshot raises on purpose: one base, the nearest built-in as second base.
+
+Each says what was wrong, where, and what to do about it; what a program may want to read is an attribute.
+All of them can be pickled, so that they cross Ray's process boundaries whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+
+class RaySnapshotError(Exception):
+    """Base of all errors of this package; keyword arguments become attributes."""
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+    if TYPE_CHECKING:  # the fields are given by keyword, error by error
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def _rebuild(kind: type[RaySnapshotError], args: tuple[Any, ...], fields: dict[str, Any]) -> RaySnapshotError:
+    error = kind(*args)
+    error.__dict__.update(fields)
+    return error
+
+
+class NameNotAllowedError(RaySnapshotError, ValueError):
+    """A system or machine name has characters that names may not have."""
+
+
+class SettingError(RaySnapshotError, ValueError):
+    """A setting has a value that cannot be used."""
+
+
+class UnknownMachineError(RaySnapshotError, LookupError):
+    """No machine of that name exists, or none appeared within the bound; `.machine`."""
+
+
+class UnknownMethodError(RaySnapshotError, AttributeError):
+    """A machine has no method of the name that a message asked for; `.machine`, `.method`."""
+
+
+class DuplicateMachineError(RaySnapshotError, ValueError):
+    """A second machine was spawned under a name that is taken; `.machine`."""
+
+
+class MachineStoppedError(RaySnapshotError, RuntimeError):
+    """A message was sent to a machine that has stopped; `.machine`."""
+
+
+class MachineFailedError(RaySnapshotError, RuntimeError):
+    """An action raised; `.machine`, `.method`, `.message`, `.traceback` (text)."""
+
+
+class MailboxFullError(RaySnapshotError, TimeoutError):
+    """A sender was held at a full mailbox for longer than the bound; `.machine`, `.target`, `.seconds`."""
+
+
+class UnpicklableMessageError(RaySnapshotError, TypeError):
+    """An argument of a message cannot be pickled; `.machine`, `.method`."""
+
+
+class NotAMachineError(RaySnapshotError, RuntimeError):
+    """A message was sent from a process or thread that is no machine of the system."""
+
+
+class HostDiedError(RaySnapshotError, RuntimeError):
+    """A host's process is gone; `.host`, `.machines`."""
+
+
+class SystemNotRunningError(RaySnapshotError, LookupError):
+    """The system asked for is not running, or was closed; `.system`."""
+
+
+class SystemRunningError(RaySnapshotError, RuntimeError):
+    """A system of that name is already running on this cluster; `.system`."""
+
+
+class SnapshotTimeoutError(RaySnapshotError, TimeoutError):
+    """Something did not come within its bound; `.waited_for`, `.seconds`."""
+
+
+class SnapshotAbortedError(RaySnapshotError, RuntimeError):
+    """A snapshot was given up; `.snapshot_id`, `.reason`, `.machine`, `.call_site`."""
+
+
+class InconsistentCutError(RaySnapshotError, ValueError):
+    """The recorded states are no consistent cut; `.problems` lists each channel that shows it."""
+
+
+class UnreachableMachineError(RaySnapshotError, ValueError):
+    """Markers of the named initiators cannot reach every machine; `.machines`."""
+
+
+class DetectorError(RaySnapshotError, TypeError):
+    """A detector is misdeclared or answered with something that is no verdict; `.detector`."""
+
+
+class HistoryNotFoundError(RaySnapshotError, FileNotFoundError):
+    """There is no history, or no such snapshot in it; `.path`."""
+
+
+class HistoryFormatError(RaySnapshotError, ValueError):
+    """A history is damaged, foreign, or of a newer format; `.path`, `.table`."""
+
+
+class HistoryWriteError(RaySnapshotError, OSError):
+    """A history cannot be written where it was asked for; `.path`."""
+
+
+class ScriptError(RaySnapshotError, ValueError):
+    """A topology, events or schedule file has an error; `.path`, `.line`."""
+
+
+class JavaMissingError(RaySnapshotError, RuntimeError):
+    """Spark needs Java 17 or newer and none was found; `.tried` lists what was looked at."""
+
+
+class MissingExtraError(RaySnapshotError, ImportError):
+    """An optional part is not installed; the message names the `pip install` that brings it."""
+
+
+class SparkJobError(RaySnapshotError, RuntimeError):
+    """Spark did not start, or a job failed in it; `.job`."""
+
+
+class ProtocolError(RaySnapshotError, RuntimeError):
+    """An event that the protocol's table does not allow: a bug of ray-snapshot, never of its user."""
+
+
+class ClusterError(RaySnapshotError, RuntimeError):
+    """Ray cannot be started or reached as asked."""

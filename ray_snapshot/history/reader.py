@@ -1,0 +1,344 @@
+"""Reading the history: listings as rows, whole snapshots, the files for Spark; checking, compaction, vacuum.
+
+The ids in `snapshots` are read first, the other tables after: whatever `snapshots` lists was committed whole
+before. Rows that it does not list (of a commit that is under way, or of a writer that was killed) are never
+returned. No row is unpickled or executed: everything is Arrow and JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
+from ray_snapshot.history import tables
+from ray_snapshot.history.records import Records
+from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
+from ray_snapshot.schema import TABLES
+from ray_snapshot.snapshot import Snapshot
+
+Result = TypeVar("Result")
+
+_READ_ATTEMPTS = 4
+
+
+class History:
+    """The history in the folder `path`; every call sees the latest commit. Cheap to make, and can be pickled.
+
+    Raises `HistoryNotFoundError` if there is none, `HistoryFormatError` if it is damaged, foreign or newer.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = tables.history_path(path, HistoryNotFoundError)
+        if error := tables.missing_history(self.path):
+            raise error
+        for name in TABLES:
+            if not tables.has_log(self.path / name):
+                tables.open_table(self.path, name)  # raises
+        tables.open_table(self.path, "snapshots")
+
+    def __repr__(self) -> str:
+        return f"History({str(self.path)!r})"
+
+    # Listings
+
+    def snapshots(self, system: str | None = None, *, run_id: str | None = None) -> Records:
+        """The rows of `snapshots`, earliest first."""
+        found = _where(self._read("snapshots", system=system), run_id=run_id)
+        return self._records("snapshots", tables.in_order(found, ("started_at", "snapshot_id")))
+
+    def verdicts(
+        self,
+        detector: str | None = None,
+        snapshot_id: str | None = None,
+        *,
+        system: str | None = None,
+        run_id: str | None = None,
+        evaluator: str | None = None,
+    ) -> Records:
+        """The verdicts, in the order of their snapshots; of several with one key the latest counts.
+
+        The key is (snapshot_id, detector, evaluator).
+        """
+        found = self._listed("verdicts", snapshot_id, system)
+        found = _where(found, detector=detector, run_id=run_id, evaluator=evaluator)
+        keys = tables.ORDER["verdicts"]
+        return self._records("verdicts", _last_of_each(tables.in_order(found, (*keys, "evaluated_at")), keys))
+
+    def machines(self, snapshot_id: str | None = None) -> Records:
+        """The machines of one snapshot, or of all."""
+        return self._rows("machines", snapshot_id)
+
+    def channels(self, snapshot_id: str | None = None) -> Records:
+        """The channels of one snapshot, or of all."""
+        return self._rows("channels", snapshot_id)
+
+    def messages(self, snapshot_id: str | None = None) -> Records:
+        """The messages in flight in one snapshot, or in all."""
+        return self._rows("messages", snapshot_id)
+
+    def calls(self, snapshot_id: str | None = None) -> Records:
+        """The unfinished calls of one snapshot, or of all."""
+        return self._rows("calls", snapshot_id)
+
+    def waits(self, snapshot_id: str | None = None) -> Records:
+        """The waits of one snapshot, or of all."""
+        return self._rows("waits", snapshot_id)
+
+    def table(self, name: str, snapshot_id: str | None = None, *, system: str | None = None) -> pa.Table:
+        """One table as Arrow, JSON columns as text, without a Python object per row."""
+        self._check_table(name)
+        if name == "snapshots":
+            ids = None if snapshot_id is None else [self._known(snapshot_id)]
+            return self._read(name, snapshot_ids=ids, system=system)
+        return tables.in_order(self._listed(name, snapshot_id, system), tables.ORDER[name])
+
+    # Whole snapshots
+
+    def load(self, snapshot_id: str) -> Snapshot:
+        """One snapshot; raises `HistoryNotFoundError`, `HistoryFormatError` if its rows are not all there."""
+        (snapshot,) = self.load_many([snapshot_id])
+        return snapshot
+
+    def load_many(self, snapshot_ids: Iterable[str]) -> Iterator[Snapshot]:
+        """Snapshots in the order of `snapshot_ids`; many small ones cost little more than one."""
+        listed = self._snapshot_rows(list(snapshot_ids))
+        for batch in row_batches({snapshot_id: row_count(row) for snapshot_id, row in listed.items()}):
+            details = {
+                name: _split(self._read(name, snapshot_ids=batch), batch) for name in tables.DETAIL_TABLES
+            }
+            for snapshot_id in batch:
+                parts = {name: found[snapshot_id] for name, found in details.items()}
+                yield self._assemble(snapshot_id, {"snapshots": listed[snapshot_id], **parts})
+
+    def resolve(self, text: str, *, system: str | None = None) -> str:
+        """The id of the snapshot that `text` means: an id, the beginning of one, `latest`, or `-1`, `-2`, ...
+
+        `-1` is the latest, `-2` the one before. Raises `HistoryNotFoundError` if it means none, or several.
+        """
+        found = self._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
+        ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()
+        if text in ids:
+            return text
+        back = 1 if text == "latest" else int(text[1:]) if text[:1] == "-" and text[1:].isdigit() else 0
+        if 1 <= back <= len(ids):
+            return ids[-back]
+        matches = [snapshot_id for snapshot_id in ids if text and snapshot_id.startswith(text)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise HistoryNotFoundError(
+                f"{text!r} begins {len(matches)} snapshots of {self.path}, {matches[0]} the first: give more",
+                path=self.path,
+                snapshot_id=text,
+            )
+        raise self._unknown(text)
+
+    # Files and versions, for Spark and others
+
+    def files(self, table: str) -> list[str]:
+        """The Parquet files of the table's current version, and no others: what a plain reader must read.
+
+        Read with the folder of the table as base path, they have the columns `system` and `date` too.
+        """
+        self._check_table(table)
+        return [str(file.path) for file in self._files(table)]
+
+    def version(self, table: str) -> int:
+        """The number of the table's latest commit."""
+        self._check_table(table)
+        return int(tables.open_table(self.path, table).version())
+
+    # Upkeep
+
+    def verify(self, system: str | None = None) -> Iterator[tuple[str, list[str]]]:
+        """Check every snapshot: (snapshot_id, problems), earliest first; no problems if all is well.
+
+        Checks the counts in `snapshots` against the rows, the equations of every channel, and that JSON is strict.
+        """
+        yield from verify(self, system)
+
+    def compact(self) -> dict[str, dict[str, int]]:
+        """Rewrite small files into large ones, table by table; writers and readers may go on meanwhile.
+
+        Returns the files added and removed per table. The old ones stay on disk until `vacuum`.
+        """
+        found = {}
+        for name in TABLES:
+            metrics = self._maintain(name, _compact)
+            found[name] = {
+                "files_added": metrics["numFilesAdded"],
+                "files_removed": metrics["numFilesRemoved"],
+            }
+        return found
+
+    def vacuum(self, retention_hours: int = 168, *, dry_run: bool = False) -> dict[str, list[str]]:
+        """Delete files that left the tables more than `retention_hours` ago; returns them, table by table.
+
+        A reader that began before, on a version that old, fails and must begin again.
+        """
+        return {
+            name: self._maintain(
+                name,
+                lambda table, _: table.vacuum(
+                    retention_hours=retention_hours, dry_run=dry_run, enforce_retention_duration=False
+                ),
+            )
+            for name in TABLES
+        }
+
+    # Inside
+
+    def _read(
+        self,
+        name: str,
+        *,
+        snapshot_ids: Collection[str] | None = None,
+        system: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Rows of the latest version; read again from a later one if a vacuum took a file away meanwhile."""
+        for attempt in range(_READ_ATTEMPTS):
+            with tables.faults(self.path, name, "read", HistoryFormatError):
+                files = self._files(name, snapshot_ids=snapshot_ids, system=system)
+                try:
+                    return tables.scan(name, files, snapshot_ids=snapshot_ids, columns=columns)
+                except FileNotFoundError:
+                    if attempt == _READ_ATTEMPTS - 1:
+                        raise
+        raise AssertionError("the loop returns or raises")
+
+    def _files(self, name: str, **filters: Any) -> list[tables.DataFile]:
+        table = tables.open_table(self.path, name)
+        with tables.faults(self.path, name, "read", HistoryFormatError):
+            return tables.data_files(self.path, name, table, **filters)
+
+    def _listed(self, name: str, snapshot_id: str | None, system: str | None = None) -> pa.Table:
+        """The rows of a table whose snapshots exist."""
+        if snapshot_id is not None:
+            return self._read(name, snapshot_ids=[self._known(snapshot_id)], system=system)
+        ids = self._read("snapshots", system=system, columns=["snapshot_id"])["snapshot_id"]
+        found = self._read(name, system=system)
+        return found.filter(pc.is_in(found["snapshot_id"], value_set=ids.combine_chunks()))
+
+    def _rows(self, name: str, snapshot_id: str | None) -> Records:
+        return self._records(name, tables.in_order(self._listed(name, snapshot_id), tables.ORDER[name]))
+
+    def _records(self, name: str, table: pa.Table) -> Records:
+        with tables.faults(self.path, name, "read", HistoryFormatError):
+            return Records(name, table)
+
+    def _known(self, snapshot_id: str) -> str:
+        if not self._read("snapshots", snapshot_ids=[snapshot_id], columns=["snapshot_id"]).num_rows:
+            raise self._unknown(snapshot_id)
+        return snapshot_id
+
+    def _check_table(self, name: str) -> None:
+        if name not in TABLES:
+            known = ", ".join(TABLES)
+            raise HistoryNotFoundError(f"a history has no table {name!r}; it has {known}", path=self.path)
+
+    def _unknown(self, snapshot_id: str) -> HistoryNotFoundError:
+        ids = self._read("snapshots", columns=["snapshot_id", "started_at"])
+        latest = tables.in_order(ids, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()[-1:]
+        holds = f"it has {ids.num_rows}, the latest is {latest[0]}" if latest else "it has none yet"
+        return HistoryNotFoundError(
+            f"no snapshot {snapshot_id!r} in the history {self.path}: {holds}",
+            path=self.path,
+            snapshot_id=snapshot_id,
+        )
+
+    def _snapshot_rows(self, snapshot_ids: list[str]) -> dict[str, pa.Table]:
+        """The row of `snapshots` of each id."""
+        listed = self._read("snapshots", snapshot_ids=snapshot_ids)
+        rows: dict[str, int] = {}
+        for row, snapshot_id in enumerate(listed["snapshot_id"].to_pylist()):
+            if snapshot_id in rows:
+                raise self._damaged(snapshot_id, "snapshots", "lists it twice")
+            rows[snapshot_id] = row
+        for snapshot_id in snapshot_ids:
+            if snapshot_id not in rows:
+                raise self._unknown(snapshot_id)
+        return {snapshot_id: listed.slice(rows[snapshot_id], 1) for snapshot_id in snapshot_ids}
+
+    def _damaged(self, snapshot_id: str, name: str, problem: str) -> HistoryFormatError:
+        return HistoryFormatError(
+            f"history {self.path}: snapshot {snapshot_id} is damaged: table {name} {problem}",
+            path=self.path,
+            table=name,
+            snapshot_id=snapshot_id,
+        )
+
+    def _assemble(self, snapshot_id: str, parts: dict[str, pa.Table]) -> Snapshot:
+        with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
+            snapshot = Snapshot({name: _as_recorded(name, part) for name, part in parts.items()})
+        if snapshot.status != "complete":  # an aborted one has what was recorded until then
+            return snapshot
+        for name, count in COUNTS:
+            rows, expected = parts[name].num_rows, getattr(snapshot, count)
+            if rows != expected:
+                raise self._damaged(
+                    snapshot_id,
+                    name,
+                    f"has {rows} rows of it, but {count} is {expected}: some are missing or doubled",
+                )
+        return snapshot
+
+    def _maintain(self, name: str, work: Callable[[Any, str], Result]) -> Result:
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_READ_ATTEMPTS):
+            table = tables.open_table(self.path, name)
+            with tables.faults(self.path, name, "rewritten", HistoryWriteError):
+                try:
+                    return work(table, name)
+                except CommitFailedError:  # another process compacts too
+                    if attempt == _READ_ATTEMPTS - 1:
+                        raise
+        raise AssertionError("the loop returns or raises")
+
+
+def _compact(table: Any, name: str) -> dict[str, int]:
+    metrics: dict[str, int] = table.optimize.compact(writer_properties=tables.writer_properties(name))
+    return metrics
+
+
+def _as_recorded(name: str, table: pa.Table) -> pa.Table:
+    return tables.in_order(table, tables.ORDER[name]).select(TABLES[name].names).combine_chunks()
+
+
+def _where(table: pa.Table, **values: str | None) -> pa.Table:
+    for column, value in values.items():
+        if value is not None:
+            table = table.filter(pc.equal(table[column], value))
+    return table
+
+
+def _last_of_each(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The last row of each run of rows with equal `keys`."""
+    if table.num_rows < 2:
+        return table
+    differs: Any = False
+    for key in keys:
+        column = table[key].combine_chunks()
+        differs = pc.or_(differs, pc.fill_null(pc.not_equal(column[:-1], column[1:]), True))
+    return table.filter(pa.concat_arrays([differs, pa.array([True])]))
+
+
+def _split(table: pa.Table, snapshot_ids: list[str]) -> dict[str, pa.Table]:
+    """The rows of each snapshot, in one pass."""
+    codes = pc.index_in(table["snapshot_id"], value_set=pa.array(snapshot_ids, pa.string()))
+    numbers = codes.to_numpy() if table.num_rows else np.empty(0, np.int64)
+    if np.any(numbers[:-1] > numbers[1:]):
+        order = np.argsort(numbers, kind="stable")
+        table, numbers = table.take(pa.array(order)), numbers[order]
+    bounds = np.searchsorted(numbers, np.arange(len(snapshot_ids) + 1))
+    return {
+        snapshot_id: table.slice(bounds[row], bounds[row + 1] - bounds[row])
+        for row, snapshot_id in enumerate(snapshot_ids)
+    }

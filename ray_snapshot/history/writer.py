@@ -1,0 +1,218 @@
+"""Writing the history: snapshots are buffered and committed many at a time, off the snapshot's path.
+
+A snapshot is rows in several tables, and only a single table can be committed at once; so the row of
+`snapshots` is committed last, and only what it lists exists. If a commit fails, `flush` raises, and the next
+`flush` goes on with exactly the commit that failed: nothing is lost and nothing is written twice. What a
+killed writer left behind is never listed, hence never seen; it is removed if the same snapshot is added
+again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
+from ray_snapshot.history import tables
+from ray_snapshot.names import check_system_name
+from ray_snapshot.schema import TABLES
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from deltalake import DeltaTable
+
+_REMEMBERED = 100_000
+_MOST_SORTED_BYTES = 1_000_000_000
+
+
+class HistoryWriter:
+    """Writes snapshots and verdicts into the history at `path`; safe to use from several threads.
+
+    Other writers, in other processes too, may write into the same history. `system`: refuse snapshots of
+    others. Raises `HistoryWriteError` at once if the folder cannot be written, `HistoryFormatError` if it
+    holds something else.
+    """
+
+    def __init__(self, path: str | Path, *, system: str | None = None) -> None:
+        self.path = tables.history_path(path, HistoryWriteError)
+        self.system = None if system is None else check_system_name(system)
+        self._tables = tables.create_tables(self.path)
+        self._newest_before = max((_newest(table) for table in self._tables.values()), default="")
+        self._lock = threading.Lock()
+        self._commit_lock = threading.Lock()
+        self._snapshots: dict[str, dict[str, pa.Table]] = {}
+        self._verdicts: list[dict[str, Any]] = []
+        self._stages: deque[tuple[str, pa.Table]] = deque()
+        self._places: dict[str, tuple[str, date]] = {}
+        self._closed = False
+
+    def __enter__(self) -> HistoryWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take a completed or aborted snapshot into the buffer; raises `SettingError` if its id is taken."""
+        snapshot_id, system = snapshot.snapshot_id, check_system_name(snapshot.system)
+        if self.system not in (None, system):
+            raise SettingError(
+                f"snapshot {snapshot_id} is of system {system!r}, this history writer of {self.system!r}"
+            )
+        day = _day(snapshot)
+        prepared = {name: _stored(name, table, system, day) for name, table in snapshot.tables.items()}
+        with self._lock:
+            self._check_open()
+            if snapshot_id in self._places or self._is_stored(snapshot_id):
+                raise SettingError(
+                    f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ"
+                )
+            self._snapshots[snapshot_id] = prepared
+            self._remember(snapshot_id, system, day)
+
+    def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        """Take verdicts into the buffer, each on a snapshot added before.
+
+        A later one with the same (snapshot_id, detector, evaluator) replaces the earlier. Raises
+        `HistoryNotFoundError` for an unknown snapshot.
+        """
+        rows = [self._verdict_row(verdict) for verdict in verdicts]
+        pa.Table.from_pylist(rows, schema=tables.stored_schema("verdicts"))  # fails here, not in `flush`
+        with self._lock:
+            self._check_open()
+            self._verdicts += rows
+
+    def flush(self) -> None:
+        """Commit what is buffered: a commit per table, `snapshots` after its details, then the verdicts.
+
+        Raises `HistoryWriteError`; calling it again goes on where it stopped.
+        """
+        with self._commit_lock:
+            self._stage()
+            while self._stages:
+                name, rows = self._stages[0]
+                self._commit(name, rows)
+                self._stages.popleft()
+
+    def close(self) -> None:
+        """Flush, and take nothing more."""
+        self.flush()
+        with self._lock:
+            self._closed = True
+
+    def _commit(self, name: str, rows: pa.Table) -> None:
+        tables.append(self.path, name, self._tables[name], rows)
+
+    def _stage(self) -> None:
+        """Turn the buffer into commits, in the order in which they must happen."""
+        with self._lock:
+            snapshots, self._snapshots = self._snapshots, {}
+            verdicts, self._verdicts = self._verdicts, []
+        for name in (*tables.DETAIL_TABLES, "snapshots"):
+            rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
+            self._stages.extend((name, part) for part in _batches(rows))
+        if verdicts:
+            latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in verdicts}
+            rows = [pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))]
+            self._stages.append(("verdicts", tables.in_order(rows[0], tables.ORDER["verdicts"])))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HistoryWriteError(f"history {self.path}: this writer is closed", path=self.path)
+
+    def _remember(self, snapshot_id: str, system: str, day: date) -> None:
+        self._places[snapshot_id] = system, day
+        if len(self._places) > _REMEMBERED:
+            del self._places[next(iter(self._places))]
+
+    def _is_stored(self, snapshot_id: str) -> bool:
+        """Whether the history lists the snapshot; rows of it that a killed writer left are removed."""
+        if snapshot_id > self._newest_before:  # ids sort by time, so nearly always
+            return False
+        if _rows_of(self.path, "snapshots", snapshot_id).num_rows:
+            return True
+        for name in tables.DETAIL_TABLES:
+            if _rows_of(self.path, name, snapshot_id).num_rows:
+                tables.delete(self.path, name, snapshot_id)
+        return False
+
+    def _place(self, snapshot_id: str) -> tuple[str, date]:
+        """The partition of a snapshot's rows: its system and date."""
+        found = self._places.get(snapshot_id)
+        if found is None:
+            rows = _rows_of(self.path, "snapshots", snapshot_id).to_pylist()
+            if not rows:
+                raise HistoryNotFoundError(
+                    f"snapshot {snapshot_id} is not in the history {self.path}: add it before verdicts on it",
+                    path=self.path,
+                    snapshot_id=snapshot_id,
+                )
+            found = rows[0]["system"], rows[0]["date"]
+            with self._lock:
+                self._remember(snapshot_id, *found)
+        return found
+
+    def _verdict_row(self, verdict: Verdict) -> dict[str, Any]:
+        system, day = self._place(verdict.snapshot_id)
+        row = {name: getattr(verdict, name) for name in TABLES["verdicts"].names}
+        row["evidence"] = to_json(verdict.evidence).text
+        row["detector_spec"] = None if verdict.detector_spec is None else to_json(verdict.detector_spec).text
+        row["sentence"] = verdict.sentence.encode("utf-8", "backslashreplace").decode()
+        return {**row, "system": system, "date": day}
+
+
+def _day(snapshot: Snapshot) -> date:
+    if snapshot.started_at is None:
+        raise SettingError(f"snapshot {snapshot.snapshot_id} has no started_at, which gives its date")
+    return snapshot.started_at.astimezone(UTC).date()
+
+
+def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
+    """`table` with its partition columns, sorted as files are."""
+    if table.nbytes < _MOST_SORTED_BYTES:  # Arrow cannot rearrange more than 2 GB of text in one column
+        table = tables.in_order(table, tables.ORDER[name][1:] or ("snapshot_id",))
+    schema = tables.stored_schema(name)
+    added = {"system": pa.scalar(system), "date": pa.scalar(day, pa.date32())}
+    columns = [
+        table[field.name]
+        if field.name in table.column_names
+        else pa.repeat(added[field.name], table.num_rows)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _batches(rows: list[pa.Table]) -> Iterable[pa.Table]:
+    """The rows of many snapshots in one commit."""
+    whole = pa.concat_tables(rows) if rows else None
+    return [whole] if whole is not None and whole.num_rows else []
+
+
+def _newest(table: DeltaTable) -> str:
+    """The largest snapshot id of a table, by its statistics."""
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    if "max.snapshot_id" not in actions.column_names:
+        return ""
+    return pc.max(actions["max.snapshot_id"]).as_py() or ""
+
+
+def _rows_of(path: Path, name: str, snapshot_id: str) -> pa.Table:
+    table = tables.open_table(path, name)
+    with tables.faults(path, name, "read", HistoryWriteError):
+        files = tables.data_files(path, name, table, snapshot_ids=[snapshot_id])
+        return tables.scan(
+            name, files, snapshot_ids=[snapshot_id], columns=["snapshot_id", *tables.PARTITIONS]
+        )

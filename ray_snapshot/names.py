@@ -1,0 +1,29 @@
+"""The names of systems and machines, checked where they enter."""
+
+from __future__ import annotations
+
+import re
+
+from ray_snapshot.errors import NameNotAllowedError
+
+DRIVER = "driver"
+"""The machine that the driver program is."""
+
+_MACHINE = re.compile(r"[A-Za-z0-9_.-]+")
+_SYSTEM = re.compile(r"[a-z_.-][a-z0-9_.-]*")
+
+
+def check_machine_name(name: object) -> str:
+    """Return `name` if a machine may bear it; raises `NameNotAllowedError`."""
+    if not isinstance(name, str) or not _MACHINE.fullmatch(name):
+        raise NameNotAllowedError(f"machine name {name!r} is not allowed: use letters, digits and _ . - only", name=name)
+    return name
+
+
+def check_system_name(name: object) -> str:
+    """Return `name` if a system may bear it; raises `NameNotAllowedError`."""
+    if not isinstance(name, str) or not _SYSTEM.fullmatch(name):
+        raise NameNotAllowedError(
+            f"system name {name!r} is not allowed: use lower-case letters, digits and _ . - only, no digit first", name=name
+        )
+    return name

@@ -1,0 +1,658 @@
+"""One host: its machines, their mailboxes and channels, its links, and the snapshot protocol around them.
+
+The world (the simulator, or a Ray actor) brings batches in (`arrive`), carries batches out (`take_batches`), and
+alternates two things: `boundary()` and `next_action()`, the latter only after the former, never while a machine is inside
+an action. Nothing here waits, locks or tells the time; the world holds one lock around every call.
+
+How a snapshot is recorded without stopping the host. Turning red is one instant (`boundary`): the host's colour changes,
+markers go onto the links, and that is all. The machines are copied after it, each before its own next action, the others
+one by one in between (`copy_next`): what a machine was at the instant, it still is until it acts. Its mailboxes at the
+instant are what is in them when it is copied, less what is red; and white messages that arrive after the copy are
+reported as they come (`Recording.late`). So the snapshot is exactly that of the instant, and a machine is held only while
+it is copied itself.
+
+Creations are messages from creator to child: they travel on the links, in front of or behind the markers, and a white one
+that arrives at a red host is in flight (design rule: born during the snapshot). What a machine sends to a name whose host
+is not known yet, and timers that are not due, are held at the sender and recorded by it; they go out later with the
+colour of that moment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ray_snapshot.errors import MachineStoppedError, ProtocolError
+from ray_snapshot.protocol.chandy_lamport import (
+    BoundaryReached,
+    ChandyLamport,
+    Effect,
+    InputOpened,
+    InputsComplete,
+    MarkerArrived,
+    NumberSeen,
+    OutputOpened,
+    Record,
+    SendMarker,
+    SnapshotAborted,
+    SnapshotClosed,
+    SnapshotRequested,
+)
+from ray_snapshot.protocol.colours import Colour
+from ray_snapshot.protocol.links import CREATION, Batch, InLink, OutLink
+from ray_snapshot.protocol.mailbox import MAIL, TIMER, Inbox, Mailbox, Message
+
+BOUND = 10_000
+"""How many messages a channel may have sent and not seen accepted before its sender is held back."""
+
+
+class OutChannel:
+    """The sending end of a channel."""
+
+    __slots__ = ("acknowledged", "held", "index", "kind", "link", "mailbox", "owner", "sent", "target", "timers")
+
+    def __init__(self, owner: Machine, target: str, kind: str) -> None:
+        self.owner = owner
+        self.target = target
+        self.kind = kind
+        self.sent = 0
+        self.acknowledged = 0
+        self.link: OutLink | None = None
+        self.index = 0
+        self.mailbox: Mailbox | None = None
+        """The receiving end, if it is on this host."""
+        self.held: list[Message] = []
+        """Sent, but the target's host is not known yet."""
+        self.timers: dict[int, tuple[float, Message]] = {}
+        """Pending timers by message number: (when due, message)."""
+
+    @property
+    def outstanding(self) -> int:
+        """Messages sent and not known to be accepted."""
+        return self.sent - self.acknowledged
+
+    def waiting(self) -> list[Message]:
+        """What waits at the sending end: not yet on a link nor in a mailbox."""
+        return [*self.held, *(message for _, message in sorted(self.timers.values(), key=lambda timer: timer[1][1]))]
+
+
+class Machine:
+    """A participant as its host knows it."""
+
+    __slots__ = (
+        "accepted",
+        "body",
+        "copied",
+        "inbox",
+        "is_held",
+        "is_queued",
+        "is_stopped",
+        "is_suspended",
+        "name",
+        "outputs",
+        "over",
+        "sent",
+    )
+
+    def __init__(self, name: str, copied: Colour) -> None:
+        self.name = name
+        self.body: Any = None
+        """What the world hangs on the machine; None until it is constructed."""
+        self.inbox = Inbox(machine=self)
+        self.outputs: dict[tuple[str, str], OutChannel] = {}
+        self.copied = copied
+        """The colour up to which this machine has been copied."""
+        self.accepted = 0
+        self.sent = 0
+        self.is_queued = False
+        self.is_held = False
+        """Held back between actions by a full mailbox."""
+        self.is_suspended = False
+        """Inside an action, at a tracked wait."""
+        self.is_stopped = False
+        self.over: list[OutChannel] = []
+        """Channels that went over their bound in the current action."""
+
+
+class Creation:
+    """The message that makes a machine: who creates whom, and from what."""
+
+    __slots__ = ("child", "colour", "creator", "payload", "sent_at", "source")
+
+    def __init__(self, creator: str, child: str, payload: Any, sent_at: float, colour: Colour, source: str | None) -> None:
+        self.creator = creator
+        self.child = child
+        self.payload = payload
+        self.sent_at = sent_at
+        self.colour = colour
+        self.source = source
+        """The host it came from; None if from this one."""
+
+
+class MachineCopy:
+    """One machine as of the instant at which its host turned red."""
+
+    __slots__ = ("accepted", "extra", "inputs", "is_born", "machine", "outputs", "sent")
+
+    def __init__(self, machine: Machine, inputs: list[Any], outputs: list[Any], extra: Any) -> None:
+        self.machine = machine.name
+        self.is_born = machine.body is not None
+        self.accepted = machine.accepted
+        self.sent = machine.sent
+        self.inputs: list[tuple[Mailbox, int, list[Message]]] = inputs
+        """(mailbox, accepted, white messages in it)."""
+        self.outputs: list[tuple[OutChannel, int, list[Message]]] = outputs
+        """(channel, sent, messages that wait at the sending end)."""
+        self.extra = extra
+        """What the world's `copy_body` returned: the state, and whatever else it wants to keep."""
+
+
+class Recording:
+    """What one host records for one snapshot."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.copies: list[MachineCopy] = []
+        self.creations: list[Creation] = []
+        """White creations that had not been carried out at the instant, or arrived later."""
+        self.created: dict[str, int] = {}
+        """Creations sent inside the cut, per target host."""
+        self.arrived: dict[str, int] = {}
+        """Creations arrived inside the cut, per source host."""
+        self.late: list[tuple[Mailbox, Machine, Message]] = []
+        """White messages that arrived after their machine was copied."""
+        self.late_creations: list[Creation] = []
+        self.is_copied = False
+        self.has_markers = False
+        """Whether every input of the host has delivered its marker."""
+
+
+def _nothing(number: int) -> Recording:
+    recording = Recording(number)
+    recording.is_copied = True
+    return recording
+
+
+class HostCore:
+    """A host without its world.
+
+    `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        protocol: ChandyLamport | None = None,
+        copy_body: Callable[[Machine], Any] = lambda machine: machine.body,
+        bound: int = BOUND,
+        polled: Iterable[str] = (),
+        open_at_birth: Iterable[int] = (),
+    ) -> None:
+        self.host = host
+        self.protocol = protocol or ChandyLamport()
+        self.copy_body = copy_body
+        self.bound = bound
+        self.acknowledge_every = max(1, bound // 4)
+        self.machines: dict[str, Machine] = {}
+        self.outputs: dict[str, OutLink] = {}
+        self.inputs: dict[str, InLink] = {}
+        self.places: dict[str, str] = {}
+        """Which host each known name lives on, this one excepted."""
+        self.unresolved: dict[str, list[OutChannel]] = {}
+        self.asked: set[str] = set()
+        self.stopped: set[str] = set()
+        """Machines, of this host and of others, that are known to have stopped."""
+        self.births: deque[Creation] = deque()
+        self.birth: Creation | None = None
+        """The creation that is being carried out: taken by `next_birth`, and not yet `born`."""
+        self.runnable: deque[Machine] = deque()
+        self.open: dict[int, Recording] = {number: _nothing(number) for number in open_at_birth}
+        """Recorded and not closed; a host born red has nothing to record, but may meet white messages from its birth on."""
+        self.closed: deque[int] = deque(maxlen=1_000)
+        self.uncopied: deque[Machine] = deque()
+        self.polled_acknowledgements: dict[str, dict[int, int]] = {source: {} for source in polled}
+        """Acknowledgements for hosts that must ask for them (a driver is no actor: nobody can call it)."""
+
+    # ---- machines -------------------------------------------------------------------------------------------------
+
+    @property
+    def colour(self) -> Colour:
+        """Which snapshots this host has recorded."""
+        return self.protocol.colour
+
+    def machine(self, name: str) -> Machine:
+        """The machine `name` of this host; made, without a body, if messages come before its creation."""
+        found = self.machines.get(name)
+        if found is None:
+            found = self.machines[name] = Machine(name, self.colour)
+        return found
+
+    def create(self, creator: str, child: str, host: str, payload: Any, now: float) -> None:
+        """Send the creation of `child` to `host` (this one or another)."""
+        creation = Creation(creator, child, payload, now, self.colour, None)
+        if host == self.host:
+            self.machine(child)
+            self.resolve(child, host)
+            self.births.append(creation)
+            return
+        self.resolve(child, host)
+        link = self.output(host)
+        link.created += 1
+        link.messages.append((CREATION, link.created, child, (creator, payload), now, self.colour))
+
+    def next_birth(self) -> Creation | None:
+        """The next creation to carry out; the world constructs the body and calls `born`. Only behind `boundary()`."""
+        if not self.births:
+            return None
+        if self.protocol.must_record:
+            raise ProtocolError(f"host {self.host} was about to carry out a creation before it recorded", host=self.host)
+        self.birth = self.births.popleft()
+        return self.birth
+
+    def born(self, name: str, body: Any, joins: Iterable[tuple[str, ...]] = ()) -> Machine:
+        """The machine has been constructed: from now on it acts."""
+        machine = self.machine(name)
+        self._copy_if_due(machine)
+        if self.birth is not None and self.birth.child == name:
+            self.birth = None
+        machine.body = body
+        machine.copied = self.colour
+        machine.inbox.set_joins(tuple(joins))
+        self._queue(machine)
+        return machine
+
+    def stop(self, machine: Machine) -> None:
+        """The machine accepts nothing any more; what is in its mailboxes stays there."""
+        machine.is_stopped = True
+        self.stopped.add(machine.name)
+
+    # ---- sending --------------------------------------------------------------------------------------------------
+
+    def send(self, machine: Machine, target: str, kind: str, method: str, args: Any, now: float) -> OutChannel:
+        """Number, colour and dispatch one message: one step. Raises `MachineStoppedError`, and then nothing was sent."""
+        channel = machine.outputs.get((target, kind))
+        if channel is None:
+            channel = self.channel(machine, target, kind)
+        elif self.stopped and target in self.stopped:
+            raise MachineStoppedError(f"{machine.name} sent {method} to {target}, which has stopped", machine=target)
+        if machine.copied != self.protocol.colour:
+            self._copy_if_due(machine)
+        channel.sent = number = channel.sent + 1
+        machine.sent += 1
+        message = (channel.index, number, method, args, now, self.protocol.colour)
+        if channel.link is not None:
+            channel.link.messages.append(message)
+        elif channel.mailbox is not None:
+            self._put(channel.mailbox, self.machines[target], message)
+        else:
+            channel.held.append(message)
+        if number - channel.acknowledged > self.bound and channel not in machine.over:
+            machine.over.append(channel)
+        return channel
+
+    def channel(self, machine: Machine, target: str, kind: str) -> OutChannel:
+        """The channel from `machine` to `target`, opened if there is none yet; raises `MachineStoppedError`."""
+        found = machine.outputs.get((target, kind))
+        if found is None:
+            if target in self.stopped:
+                raise MachineStoppedError(f"{machine.name} cannot send to {target}: it has stopped", machine=target)
+            found = machine.outputs[target, kind] = OutChannel(machine, target, kind)
+            self._route(found)
+        return found
+
+    def set_timer(self, machine: Machine, target: str, method: str, args: Any, now: float, due: float) -> OutChannel:
+        """A message that will be dispatched when the world says `fire`; pending, it is recorded as in flight."""
+        channel = self.channel(machine, target, TIMER)
+        self._copy_if_due(machine)
+        channel.sent += 1
+        machine.sent += 1
+        channel.timers[channel.sent] = (due, (channel.index, channel.sent, method, args, now, self.colour))
+        return channel
+
+    def fire(self, channel: OutChannel, number: int) -> None:
+        """A timer is due: its message goes its way, with the colour of this moment."""
+        self._copy_if_due(channel.owner)
+        due_and_message = channel.timers.pop(number, None)
+        if due_and_message is not None:
+            self._dispatch(channel, due_and_message[1])
+
+    def resolve(self, name: str, host: str) -> None:
+        """`name` lives on `host`: what was held for it goes out."""
+        if host != self.host:
+            self.places[name] = host
+        else:
+            self.machine(name)
+        self.asked.discard(name)
+        for channel in self.unresolved.pop(name, ()):
+            self._copy_if_due(channel.owner)
+            self._route(channel)
+            held, channel.held = channel.held, []
+            for message in held:
+                self._dispatch(channel, message)
+
+    def take_unresolved(self) -> list[str]:
+        """Names to look up, each named once."""
+        fresh = [name for name in self.unresolved if name not in self.asked]
+        self.asked.update(fresh)
+        return fresh
+
+    def output(self, host: str) -> OutLink:
+        """The link to `host`, opened if there is none yet."""
+        found = self.outputs.get(host)
+        if found is None:
+            found = self.outputs[host] = OutLink(self.host, host, self.colour)
+            self.protocol.step(OutputOpened(host))
+        return found
+
+    def take_batches(self, window: int = 2) -> list[tuple[str, Batch]]:
+        """What may be carried now: one batch per link that has something to say and fewer than `window` on their way."""
+        found = []
+        for target, link in self.outputs.items():
+            if link.in_flight < window and (batch := link.take()) is not None:
+                link.in_flight += 1
+                found.append((target, batch))
+        return found
+
+    def _route(self, channel: OutChannel) -> None:
+        target = channel.target
+        if target in self.machines:
+            channel.mailbox = self.machines[target].inbox.mailbox(channel.owner.name, channel.kind)
+            channel.mailbox.channel = channel
+        elif target in self.places:
+            channel.link = self.output(self.places[target])
+            channel.index = channel.link.declare(channel, channel.owner.name, target, channel.kind)
+        else:
+            self.unresolved.setdefault(target, []).append(channel)
+
+    def _dispatch(self, channel: OutChannel, message: Message) -> None:
+        _, number, method, args, sent_at, _ = message
+        message = (channel.index, number, method, args, sent_at, self.colour)
+        if channel.link is not None:
+            channel.link.messages.append(message)
+        elif channel.mailbox is not None:
+            self._put(channel.mailbox, self.machines[channel.target], message)
+        else:
+            channel.held.append(message)
+
+    # ---- arrival --------------------------------------------------------------------------------------------------
+
+    def arrive(self, batch: Batch) -> tuple[Effect, ...]:
+        """A batch has come: its messages go into the mailboxes, its markers to the protocol."""
+        link = self.input(batch[0])
+        effects: list[Effect] = []
+        for one in link.in_order(batch):
+            effects += self._unpack(link, one)
+        return tuple(effects)
+
+    def input(self, source: str) -> InLink:
+        """The link from `source`, opened if there is none yet."""
+        found = self.inputs.get(source)
+        if found is None:
+            found = self.inputs[source] = InLink(source, self.protocol.colours.white)
+            self.protocol.step(InputOpened(source))
+        return found
+
+    def _unpack(self, link: InLink, batch: Batch) -> list[Effect]:
+        effects: list[Effect] = []
+        for index, source, target, kind in batch[2]:
+            self._connect(link, index, source, target, kind)
+        for index, accepted in batch[4]:
+            self.acknowledge(link.source, index, accepted)
+        for colour, messages in batch[3]:
+            if colour != link.colour:
+                link.colour = colour
+                effects += self.hear(MarkerArrived(link.source, colour))
+            if messages:
+                self._deliver(link, messages)
+        return effects
+
+    def _connect(self, link: InLink, index: int, source: str, target: str, kind: str) -> None:
+        if index != len(link.mailboxes):
+            raise ProtocolError(f"channel {index} of the link from {link.source} was declared out of turn", host=self.host)
+        link.mailboxes.append(self.machine(target).inbox.mailbox(source, kind, link.source, index))
+
+    def _deliver(self, link: InLink, messages: list[Message]) -> None:
+        mailboxes = link.mailboxes
+        for message in messages:
+            mailbox = mailboxes[message[0]]
+            if mailbox is None:
+                self._creation_arrived(link, message)
+            else:
+                self._put(mailbox, mailbox.owner.machine, message)
+
+    def _put(self, mailbox: Mailbox, machine: Machine, message: Message) -> None:
+        machine.inbox.put(mailbox, message)
+        if not machine.is_queued:
+            self._queue(machine)
+        if self.open:
+            self._report_if_late(mailbox, machine, message)
+
+    def _report_if_late(self, mailbox: Mailbox, machine: Machine, message: Message) -> None:
+        for number, recording in self.open.items():
+            if self.protocol.is_white(message[5], number) and not self.protocol.is_white(machine.copied, number):
+                recording.late.append((mailbox, machine, message))
+
+    def _creation_arrived(self, link: InLink, message: Message) -> None:
+        _, _, child, (creator, payload), sent_at, colour = message
+        link.created += 1
+        creation = Creation(creator, child, payload, sent_at, colour, link.source)
+        self.resolve(child, self.host)
+        self.births.append(creation)
+        for number, recording in self.open.items():
+            if self.protocol.is_white(colour, number):
+                recording.late_creations.append(creation)
+
+    # ---- actions --------------------------------------------------------------------------------------------------
+
+    def next_action(self) -> tuple[Machine, list[tuple[Mailbox, Message]]] | None:
+        """Accept the messages of the next enabled action, fairly; None if nothing is enabled. Only behind `boundary()`."""
+        while self.runnable:
+            machine = self.runnable.popleft()
+            machine.is_queued = False
+            if machine.is_held or machine.is_suspended or machine.is_stopped:
+                continue
+            if machine.copied != self.protocol.colour:
+                self._copy_if_due(machine)
+            taken = machine.inbox.take()
+            if taken is None:
+                continue
+            for mailbox, message in taken:
+                self._accepted(machine, mailbox, message)
+            if machine.inbox.ready:
+                machine.is_queued = True
+                self.runnable.append(machine)
+            return machine, taken
+        return None
+
+    def begin_action(self, machine: Machine) -> None:
+        """The machine acts without accepting anything (a driver, an internal event). Only behind `boundary()`."""
+        if self.protocol.must_record:
+            raise ProtocolError(f"{machine.name} was about to act before its host recorded", machine=machine.name)
+        self._copy_if_due(machine)
+
+    def _accepted(self, machine: Machine, mailbox: Mailbox, message: Message) -> None:
+        colour = self.protocol.colour
+        if message[5] != colour and self.protocol.colours.joined(colour, message[5]) != colour:
+            raise ProtocolError(f"{machine.name} was about to accept a red message in a white action", machine=machine.name)
+        machine.accepted += 1
+        if mailbox.accepted - mailbox.acknowledged < self.acknowledge_every:
+            return
+        mailbox.acknowledged = mailbox.accepted
+        if mailbox.link is None:
+            if mailbox.channel is not None:
+                mailbox.channel.acknowledged = mailbox.accepted
+                self._release(mailbox.channel.owner)
+        elif mailbox.link in self.polled_acknowledgements:
+            self.polled_acknowledgements[mailbox.link][mailbox.index] = mailbox.accepted
+        else:
+            self.output(mailbox.link).acknowledgements[mailbox.index] = mailbox.accepted
+
+    def end_action(self, machine: Machine) -> None:
+        """The action is over; a machine whose channels are over their bound is held back until they are not."""
+        if machine.over:
+            machine.over = [channel for channel in machine.over if channel.outstanding > self.bound]
+            machine.is_held = bool(machine.over)
+
+    def suspend(self, machine: Machine) -> None:
+        """The machine waits inside its action (a tracked wait)."""
+        machine.is_suspended = True
+
+    def resume(self, machine: Machine) -> None:
+        """The tracked wait is over; call it at a boundary, so that what was red has been recorded."""
+        machine.is_suspended = False
+        self._copy_if_due(machine)
+        self._queue(machine)
+
+    def acknowledge(self, source: str, index: int, accepted: int) -> None:
+        """`source` has accepted that many messages of channel `index` of our link to it."""
+        channel = self.outputs[source].channels[index]
+        channel.acknowledged = max(channel.acknowledged, accepted)
+        self._release(channel.owner)
+
+    def _release(self, machine: Machine) -> None:
+        if not machine.over:
+            return
+        machine.over = [channel for channel in machine.over if channel.outstanding > self.bound]
+        if not machine.over and machine.is_held:
+            machine.is_held = False
+            self._queue(machine)
+
+    def _queue(self, machine: Machine) -> None:
+        idle = machine.is_queued or machine.is_held or machine.is_suspended or machine.is_stopped
+        if machine.body is not None and machine.inbox.ready and not idle:
+            machine.is_queued = True
+            self.runnable.append(machine)
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def request(self, number: int) -> tuple[Effect, ...]:
+        """The coordinator asks for `number`; a host born red for it answers with an empty recording."""
+        if number in self.closed or number in self.open:
+            return ()
+        if not self.protocol.is_white(self.colour, number):
+            self.open[number] = _nothing(number)
+            return ()
+        return self.hear(SnapshotRequested(number))
+
+    def note(self, colour: Colour) -> tuple[Effect, ...]:
+        """Something of this colour came over no link, and is about to be accepted."""
+        return self.hear(NumberSeen(colour))
+
+    def hear(self, event: SnapshotRequested | MarkerArrived | NumberSeen) -> tuple[Effect, ...]:
+        """Give the protocol an event that may ask for a boundary; carries out what is not."""
+        effects = self.protocol.step(event)
+        self._carry_out(effects)
+        return effects
+
+    @property
+    def must_record(self) -> bool:
+        """Whether `boundary` has something to do before anything may be accepted."""
+        return self.protocol.must_record
+
+    def boundary(self) -> tuple[int, ...]:
+        """No machine is inside an action: turn red if due; returns the numbers recorded."""
+        if not self.protocol.must_record:
+            return ()
+        effects = self.protocol.step(BoundaryReached())
+        self._carry_out(effects)
+        return effects[0].numbers if effects and isinstance(effects[0], Record) else ()
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Record(numbers):
+                    self._begin_recordings(numbers)
+                case SendMarker(target, colour):
+                    self.outputs[target].mark(colour)
+                case InputsComplete(number):
+                    if number in self.open:
+                        self.open[number].has_markers = True
+
+    def _begin_recordings(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if number in self.closed:  # given up before this host heard of it: red for it, but nobody wants its parts
+                self.protocol.step(SnapshotAborted(number))
+            else:
+                self.open[number] = self._begin(number)
+        self.uncopied = deque(self.machines.values())
+        if not self.uncopied:
+            self._all_copied()
+
+    def _begin(self, number: int) -> Recording:
+        recording = Recording(number)
+        recording.created = {target: link.created for target, link in self.outputs.items() if link.created}
+        arrived = {source: link.created for source, link in self.inputs.items() if link.created}
+        births = [*self.births, self.birth] if self.birth is not None else self.births
+        for birth in births:
+            if self.protocol.is_white(birth.colour, number):
+                recording.creations.append(birth)
+            elif birth.source is not None:  # it came behind the marker: outside the cut
+                arrived[birth.source] -= 1
+        recording.arrived = {source: count for source, count in arrived.items() if count}
+        return recording
+
+    def copy_next(self) -> bool:
+        """Copy one machine that has not been copied since the host turned red; False if there is none."""
+        while self.uncopied:
+            machine = self.uncopied.popleft()
+            if machine.copied != self.colour:
+                self._copy_if_due(machine)
+                break
+        if self.uncopied:
+            return True
+        self._all_copied()
+        return False
+
+    def _all_copied(self) -> None:
+        for recording in self.open.values():
+            recording.is_copied = True
+
+    def _copy_if_due(self, machine: Machine) -> None:
+        if machine.copied == self.colour:
+            return
+        due = [
+            recording
+            for number, recording in self.open.items()
+            if self.protocol.is_white(machine.copied, number) and not self.protocol.is_white(self.colour, number)
+        ]
+        extra = self.copy_body(machine) if due and machine.body is not None else None
+        for recording in due:
+            recording.copies.append(self._copy(machine, recording.number, extra))
+        machine.copied = self.colour
+
+    def _copy(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
+        is_white = self.protocol.is_white
+        inputs = [
+            (box, box.accepted, [message for message in box.queue if is_white(message[5], number)] if box.queue else [])
+            for box in machine.inbox.mailboxes.values()
+        ]
+        outputs = [(channel, channel.sent, channel.waiting()) for channel in machine.outputs.values()]
+        return MachineCopy(machine, inputs, outputs, extra)
+
+    def welcome(self, pending: Iterable[int], last: int) -> tuple[Effect, ...]:
+        """The coordinator knows this host now: record what is `pending`; of the numbers up to `last`, no other is wanted."""
+        wanted = set(pending)
+        for number in [number for number in self.open if number <= last and number not in wanted]:
+            self.close(number)
+        return tuple(effect for number in sorted(wanted) for effect in self.request(number))
+
+    def close(self, number: int) -> None:
+        """The collector has everything of `number`."""
+        if self.open.pop(number, None) is not None:
+            self.protocol.step(SnapshotClosed(number))
+        self.closed.append(number)
+
+    def abort(self, number: int) -> None:
+        """`number` was given up."""
+        self.open.pop(number, None)
+        self.protocol.step(SnapshotAborted(number))
+        self.closed.append(number)
+
+    def has_work(self) -> bool:
+        """Whether `boundary`, `next_action`, `next_birth` or `copy_next` would do something."""
+        return bool(self.runnable or self.births or self.uncopied or self.protocol.must_record)
+
+
+__all__ = ["BOUND", "MAIL", "TIMER", "Creation", "HostCore", "Machine", "MachineCopy", "OutChannel", "Recording"]

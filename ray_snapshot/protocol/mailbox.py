@@ -1,0 +1,124 @@
+"""Mailboxes: the receiving end of channels, one FIFO queue each, and the fair choice among them.
+
+A channel is (source machine, target machine, kind); it numbers its messages from 1. An action accepts the head of one
+mailbox, or, for a join, one head per port, each from another mailbox (EWD864a: at most one message per input buffer).
+The choice is round robin among the mailboxes that have something, so that no busy channel starves another: this is
+EWD864a's friendly daemon.
+
+A message is a plain tuple, not a class: a host moves hundreds of thousands of them a second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ray_snapshot.errors import ProtocolError
+
+Message = tuple[int, int, str, Any, float, Any]
+"""(channel index on its link, number on its channel, method, arguments, time sent, colour)."""
+
+NUMBER, METHOD, ARGS, SENT_AT, COLOUR = 1, 2, 3, 4, 5
+"""Where things are in a `Message`."""
+
+MAIL, CALL, TIMER = "mail", "call", "timer"
+
+
+class Mailbox:
+    """What has arrived on one channel and was not accepted yet."""
+
+    __slots__ = ("accepted", "acknowledged", "arrived", "channel", "index", "kind", "link", "owner", "queue", "source")
+
+    def __init__(self, source: str, kind: str, owner: Inbox, link: str | None = None, index: int = 0) -> None:
+        self.source = source
+        self.kind = kind
+        self.owner = owner
+        self.link = link
+        """The host that the channel comes from; None if its source lives on this host."""
+        self.index = index
+        self.queue: deque[Message] = deque()
+        self.arrived = 0
+        self.accepted = 0
+        self.acknowledged = 0
+        """How many acceptances the sender has been told of."""
+        self.channel: Any = None
+        """The sending end, if it is on this host."""
+
+
+class Inbox:
+    """All mailboxes of one machine.
+
+    `joins` are the machine's patterns: tuples of ports (method names) that one action takes together. A method that is
+    a port of a join is never an action by itself.
+    """
+
+    __slots__ = ("joins", "machine", "mailboxes", "parked", "ports", "ready")
+
+    def __init__(self, joins: Sequence[tuple[str, ...]] = (), machine: Any = None) -> None:
+        self.machine = machine
+        self.mailboxes: dict[tuple[str, str], Mailbox] = {}
+        self.ready: deque[Mailbox] = deque()
+        self.joins: list[tuple[str, ...]] = []
+        self.ports: set[str] = set()
+        self.parked: dict[str, deque[Mailbox]] = {}
+        """Mailboxes whose head waits for the rest of its join, by port."""
+        self.set_joins(joins)
+
+    def set_joins(self, joins: Sequence[tuple[str, ...]]) -> None:
+        """Declare the patterns; what is already in the mailboxes is chosen by them from now on."""
+        for waiting in self.parked.values():
+            self.ready.extend(waiting)
+        self.joins = [tuple(ports) for ports in joins]
+        self.ports = {port for ports in self.joins for port in ports}
+        self.parked = {port: deque() for port in self.ports}
+
+    def mailbox(self, source: str, kind: str, link: str | None = None, index: int = 0) -> Mailbox:
+        """The mailbox of the channel from `source`, made if there is none yet."""
+        found = self.mailboxes.get((source, kind))
+        if found is None:
+            found = self.mailboxes[source, kind] = Mailbox(source, kind, self, link, index)
+        return found
+
+    def put(self, mailbox: Mailbox, message: Message) -> None:
+        """A message has arrived; raises `ProtocolError` if it is not the next one of its channel."""
+        if mailbox.kind == MAIL and message[1] != mailbox.arrived + 1:
+            raise ProtocolError(
+                f"message {message[1]} from {mailbox.source} arrived where {mailbox.arrived + 1} was due", source=mailbox.source
+            )
+        mailbox.arrived += 1
+        if not mailbox.queue:
+            self.ready.append(mailbox)
+        mailbox.queue.append(message)
+
+    def take(self) -> list[tuple[Mailbox, Message]] | None:
+        """Accept the messages of the next enabled action (one, or one per port of a join); None if none is enabled."""
+        while self.ready:
+            mailbox = self.ready.popleft()
+            if self.ports and mailbox.queue[0][2] in self.ports:
+                self.parked[mailbox.queue[0][2]].append(mailbox)
+                if (joined := self._join()) is not None:
+                    return joined
+                continue
+            return [(mailbox, self._accept(mailbox))]
+        return None
+
+    def _join(self) -> list[tuple[Mailbox, Message]] | None:
+        for position, ports in enumerate(self.joins):
+            if all(self.parked[port] for port in ports):
+                self.joins.append(self.joins.pop(position))  # the next choice begins behind this one
+                chosen = [self.parked[port].popleft() for port in ports]
+                return [(mailbox, self._accept(mailbox)) for mailbox in chosen]
+        return None
+
+    def _accept(self, mailbox: Mailbox) -> Message:
+        message = mailbox.queue.popleft()
+        mailbox.accepted += 1
+        if mailbox.queue:
+            self.ready.append(mailbox)
+        return message
+
+    def waiting(self) -> Iterator[Message]:
+        """Every message that has arrived and was not accepted."""
+        for mailbox in self.mailboxes.values():
+            yield from mailbox.queue

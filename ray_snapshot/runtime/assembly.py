@@ -1,0 +1,166 @@
+"""Hosts' payloads into one snapshot: Arrow tables, channels joined from their two ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.encoding import to_json
+from ray_snapshot.protocol.collector import ChannelKey, HostReport
+from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
+from ray_snapshot.snapshot import Snapshot, satisfy_waits
+
+
+@dataclass(slots=True)
+class SnapshotHeader:
+    """What the coordinator knows of a snapshot."""
+
+    number: int
+    system: str
+    run_id: str
+    protocol: str
+    initiators: list[str]
+    started_at: float
+    completed_at: float = 0.0
+    control_messages: int = 0
+    abort_reason: str | None = None
+    abort_machine: str | None = None
+    abort_call_site: str | None = None
+    uncovered: list[str] = field(default_factory=list)
+
+    @property
+    def snapshot_id(self) -> str:
+        """Sorts by the time the snapshot was started."""
+        started = datetime.fromtimestamp(self.started_at, UTC)
+        return f"{started:%Y%m%dT%H%M%S}{started.microsecond:06d}Z-{self.run_id[-6:]}-{self.number:06d}"
+
+
+def assemble(header: SnapshotHeader, payloads: list[HostPayload]) -> Snapshot:
+    """The snapshot of a completed collection; O(machines + channels + messages)."""
+    full = [payload for payload in payloads if isinstance(payload.counts, HostReport)]
+    messages = _concat([payload.messages for payload in payloads], MESSAGES)
+    channels = _concat([*(p.channels for p in full), _cross_channels(payloads)], CHANNELS)
+    calls = _rows([row for payload in full for row in payload.calls], CALLS)
+    tables = {
+        "machines": _with_delay(_concat([payload.machines for payload in full], MACHINES), header.started_at),
+        "channels": channels,
+        "messages": messages,
+        "calls": calls,
+        "waits": satisfy_waits(_rows([row for payload in full for row in payload.waits], WAITS), messages, calls),
+    }
+    tables = {name: _labelled(table, header) for name, table in tables.items()}
+    return _checked(header, full, tables)
+
+
+def aborted(header: SnapshotHeader) -> Snapshot:
+    """The row that tells of a snapshot that was given up."""
+    return Snapshot({"snapshots": _meta(header, [], {}, consistent=False)})
+
+
+def _checked(header: SnapshotHeader, full: list[HostPayload], tables: dict[str, pa.Table]) -> Snapshot:
+    found = Snapshot({**tables, "snapshots": _meta(header, full, tables, consistent=True)})
+    if found.problems():
+        found = Snapshot({**tables, "snapshots": _meta(header, full, tables, consistent=False)})
+    return found
+
+
+def _meta(
+    header: SnapshotHeader, full: list[HostPayload], tables: Mapping[str, pa.Table], *, consistent: bool
+) -> pa.Table:
+    obstacles = [text for payload in full for text in payload.obstacles]
+    uncovered = [*header.uncovered, *(text for payload in full for text in payload.uncovered)]
+    hosts = len(full)
+    row = {
+        "snapshot_id": header.snapshot_id,
+        "system": header.system,
+        "run_id": header.run_id,
+        "sequence": header.number,
+        "protocol": header.protocol,
+        "status": "complete" if header.abort_reason is None else "aborted",
+        "abort_reason": header.abort_reason,
+        "abort_machine": header.abort_machine,
+        "abort_call_site": header.abort_call_site,
+        "initiators": header.initiators,
+        "started_at": int(header.started_at * 1e6),
+        "completed_at": int(header.completed_at * 1e6),
+        "duration_ms": (header.completed_at - header.started_at) * 1e3,
+        "machine_count": tables["machines"].num_rows if tables else 0,
+        "channel_count": tables["channels"].num_rows if tables else 0,
+        "in_flight_count": tables["messages"].num_rows if tables else 0,
+        "control_message_count": header.control_messages,
+        "channel_marker_count": sum(payload.markers for payload in full),
+        "bytes": (pc.sum(tables["machines"]["state_bytes"]).as_py() or 0) if tables else 0,
+        "consistent": consistent,
+        "restorable": False,
+        "obstacles": obstacles,
+        "coverage": to_json({"hosts": hosts, "uncovered": uncovered}).text,
+    }
+    return pa.Table.from_pylist([row], schema=SNAPSHOTS)
+
+
+def _cross_channels(payloads: list[HostPayload]) -> pa.RecordBatch | None:
+    """Channels between hosts: what the sender counted joined with what the receiver did."""
+    found: dict[ChannelKey, list[int]] = {}
+
+    def count(counts: Mapping[ChannelKey, int], position: int) -> None:
+        for key, value in counts.items():
+            row = found.get(key)
+            if row is None:
+                row = found[key] = [0, 0, 0, 0]
+            row[position] += value
+
+    for payload in payloads:
+        if isinstance(payload.counts, HostReport):
+            count(payload.counts.sent, 0)
+            count(payload.counts.accepted, 1)
+            count(payload.held, 3)
+        count(payload.counts.in_flight, 2)
+    if not found:
+        return None
+    sources, targets, kinds = zip(*found, strict=True)
+    numbers = np.array(list(found.values()), dtype=np.int64)
+    columns: dict[str, Any] = {
+        "source": sources,
+        "target": targets,
+        "kind": kinds,
+        "sent_count": numbers[:, 0],
+        "accepted_count": numbers[:, 1],
+        "settled_count": np.zeros(len(found), np.int64),
+        "in_flight_count": numbers[:, 2],
+        "duplicate_count": np.zeros(len(found), np.int64),
+        "recorded_by": np.where(numbers[:, 3] > 0, "sender", "marker"),
+    }
+    schema = _inner(CHANNELS)
+    return pa.RecordBatch.from_arrays([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
+
+
+def _inner(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
+
+
+def _concat(batches: list[pa.RecordBatch | None], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([batch for batch in batches if batch is not None], schema=_inner(schema))
+
+
+def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=_inner(schema))
+
+
+def _with_delay(machines: pa.Table, started_at: float) -> pa.Table:
+    """Fill `record_delay_ms`: from the start of the snapshot to the instant at which the machine's host turned red."""
+    recorded = machines["recorded_at"].cast(pa.int64())
+    delay = pc.divide(pc.cast(pc.subtract(recorded, int(started_at * 1e6)), pa.float64()), 1e3)
+    return machines.set_column(machines.schema.get_field_index("record_delay_ms"), "record_delay_ms", delay)
+
+
+def _labelled(table: pa.Table, header: SnapshotHeader) -> pa.Table:
+    for position, (name, value) in enumerate((("snapshot_id", header.snapshot_id), ("run_id", header.run_id))):
+        table = table.add_column(position, name, pa.repeat(pa.scalar(value), table.num_rows))
+    return table

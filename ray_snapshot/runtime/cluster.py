@@ -1,0 +1,70 @@
+"""Ray itself: starting it, finding running systems, and saying plainly what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+from ray_snapshot.errors import ClusterError, SystemNotRunningError
+from ray_snapshot.names import check_system_name
+from ray_snapshot.runtime.post import first_line
+from ray_snapshot.runtime.service import NAMESPACE, PREFIX
+
+_LONGEST_SOCKET_PATH = 107
+
+
+def connect(address: str | None = None, temp_dir: str | None = None) -> bool:
+    """Start or reach Ray if nobody has; returns whether it was done here. Raises `ClusterError`."""
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {"logging_level": "ERROR", "namespace": NAMESPACE}
+    if address is not None:
+        options["address"] = address
+    else:
+        options["include_dashboard"] = False
+        if temp_dir is not None:
+            _check_socket_path(temp_dir)
+            options["_temp_dir"] = temp_dir
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray raises many kinds here, from its own and from the system's
+        raise ClusterError(_explained(error, address)) from error
+    return True
+
+
+def _check_socket_path(temp_dir: str) -> None:
+    path = f"{temp_dir}/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+    if len(path.encode()) > _LONGEST_SOCKET_PATH:
+        raise ClusterError(
+            f"Ray's temporary folder {temp_dir} is too long a path: its sockets may have {_LONGEST_SOCKET_PATH} bytes and"
+            f" would get {len(path.encode())}; choose a shorter one, such as /tmp/ray"
+        )
+
+
+def _explained(error: Exception, address: str | None) -> str:
+    text = first_line(error)
+    if "AF_UNIX" in text or "socket path" in text.lower():
+        return f"Ray's sockets do not fit: {text}; set RAY_TMPDIR to a short folder, such as /tmp"
+    if address is not None:
+        return f"no Ray cluster can be reached at {address!r}: {text}"
+    return f"Ray cannot be started on this machine: {text}"
+
+
+def running_systems() -> list[str]:
+    """The names of the systems that run on this cluster."""
+    names = ray.util.list_named_actors(all_namespaces=True)
+    found = [item["name"] for item in names if item["namespace"] == NAMESPACE]
+    return sorted(name.removeprefix(PREFIX) for name in found if name.startswith(PREFIX))
+
+
+def service_of(system: str) -> Any:
+    """The service of a running system; raises `SystemNotRunningError`."""
+    check_system_name(system)
+    try:
+        return ray.get_actor(PREFIX + system, namespace=NAMESPACE)
+    except ValueError:
+        running = ", ".join(running_systems()) or "none"
+        raise SystemNotRunningError(
+            f"no system {system!r} is running on this cluster; running: {running}", system=system
+        ) from None

@@ -1,0 +1,50 @@
+"""What a machine object can ask of the host it lives on; kept beside the object, so that its `__dict__` is its own."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.names import check_machine_name
+from ray_snapshot.runtime.handles import MachineHandle, handle_of
+
+if TYPE_CHECKING:
+    from ray_snapshot.protocol.host import Machine
+    from ray_snapshot.runtime.host import HostPost
+
+_CONTEXTS: dict[int, Context] = {}
+
+
+class Context:
+    """One machine's side of its host."""
+
+    def __init__(self, post: HostPost, machine: Machine) -> None:
+        self.post = post
+        self.record = machine
+
+    @property
+    def handle(self) -> MachineHandle:
+        return handle_of(self.post.run_id, self.record.name, self.post.host)
+
+    def machine(self, name: str) -> MachineHandle:
+        return handle_of(self.post.run_id, check_machine_name(name))
+
+    def spawn(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
+        return self.post.spawn_here(self.record, kind, args, kwargs, name)
+
+    def stop(self) -> None:
+        self.post.stop_machine(self.record)
+
+    def request_snapshot(self) -> None:
+        self.post.service.snapshot.remote([], None, False)
+
+
+def attach(body: Any, context: Context) -> None:
+    """Give a machine object its context, for as long as it lives."""
+    _CONTEXTS[id(body)] = context
+    weakref.finalize(body, _CONTEXTS.pop, id(body), None)
+
+
+def context_of(body: Any) -> Context | None:
+    """The context of a machine object; None if it was not spawned."""
+    return _CONTEXTS.get(id(body))

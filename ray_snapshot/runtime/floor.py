@@ -1,0 +1,67 @@
+"""The floor of a host: the right to run actions, held by one thread at a time.
+
+The thread that holds it runs one action after the other. A machine that waits inside an action gives the floor away (to
+another thread, started if none is spare) and takes it back behind the wait, before anyone who only looks for work. All
+methods are called under the host's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+
+
+class Floor:
+    """See the module."""
+
+    def __init__(self, lock: threading.RLock) -> None:  # type: ignore[valid-type]
+        self.free = threading.Condition(lock)  # type: ignore[arg-type]
+        self.work = threading.Condition(lock)  # type: ignore[arg-type]
+        self.holder: int | None = None
+        self.returning = 0
+        """Threads whose wait is over and who want the floor back."""
+        self.spare = 0
+        """Threads that look for work and have no floor."""
+        self.is_idle = False
+        self.is_closed = False
+
+    def take(self) -> bool:
+        """Wait for the floor, behind those who return; False if it was closed meanwhile."""
+        self.spare += 1
+        while (self.holder is not None or self.returning) and not self.is_closed:
+            self.free.wait()
+        self.spare -= 1
+        if self.is_closed:
+            return False
+        self.holder = threading.get_ident()
+        return True
+
+    def take_back(self) -> None:
+        """Wait for the floor, before those who only look for work."""
+        self.returning += 1
+        self.work.notify_all()
+        while self.holder is not None and not self.is_closed:
+            self.free.wait()
+        self.returning -= 1
+        self.holder = threading.get_ident()
+
+    def give(self) -> None:
+        """Let somebody else have the floor."""
+        self.holder = None
+        self.free.notify_all()
+
+    def idle(self) -> None:
+        """Nothing to do: wait until there may be, or until somebody wants the floor."""
+        self.is_idle = True
+        self.work.wait()
+        self.is_idle = False
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        if self.is_idle:
+            self.work.notify_all()
+
+    def close(self) -> None:
+        """Everybody leaves."""
+        self.is_closed = True
+        self.free.notify_all()
+        self.work.notify_all()

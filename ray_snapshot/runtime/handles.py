@@ -1,0 +1,119 @@
+"""Handles: how machines, the driver and users name a machine and send to it.
+
+A handle is a name and a run, nothing more: it may be made before its machine exists, pickled into messages, states and
+constructor arguments, and compared. Sending goes through the process's `Post` for that run, found in `POSTS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.errors import NotAMachineError
+
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.post import Post
+
+POSTS: dict[str, Post] = {}
+"""This process's part in each run it takes part in, by run id."""
+
+_INTERNED: dict[tuple[str, str], MachineHandle] = {}
+
+
+class MachineHandle:
+    """A machine by name; `handle.method.send(...)`, `.send_after(seconds, ...)` and `.remote(...)` address its methods."""
+
+    _run_id: str
+    _name: str
+    _host: str | None
+
+    def __init__(self, run_id: str, name: str, host: str | None = None) -> None:
+        self.__dict__.update(_run_id=run_id, _name=name, _host=host)
+
+    @staticmethod
+    def __machine_name__(handle: MachineHandle) -> str:
+        return handle._name
+
+    def __getattr__(self, method: str) -> MethodSender:
+        if method.startswith("__"):
+            raise AttributeError(method)
+        sender = MethodSender(self, method)
+        self.__dict__[method] = sender
+        return sender
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self!r} is a handle: the machine's state lives with the machine, not here")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is MachineHandle and (other._run_id, other._name) == (self._run_id, self._name)
+
+    def __hash__(self) -> int:
+        return hash((self._run_id, self._name))
+
+    def __repr__(self) -> str:
+        return f"<machine {self._name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return handle_of, (self._run_id, self._name, self._host)
+
+
+def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
+    """The handle of a machine; one object per process and machine, so that its method senders are made once."""
+    found = _INTERNED.get((run_id, name))
+    if found is None:
+        found = _INTERNED[run_id, name] = MachineHandle(run_id, name, host)
+    elif host is not None and found._host is None:
+        found.__dict__["_host"] = host
+    return found
+
+
+def forget_handles(run_id: str) -> None:
+    """Drop the interned handles of a run that is over."""
+    for key in [key for key in _INTERNED if key[0] == run_id]:
+        del _INTERNED[key]
+
+
+class MethodSender:
+    """One method of one machine."""
+
+    __slots__ = ("handle", "method")
+
+    def __init__(self, handle: MachineHandle, method: str) -> None:
+        self.handle = handle
+        self.method = method
+
+    def send(self, *args: Any, **kwargs: Any) -> None:
+        """Send a one-way message: FIFO per channel, arguments isolated now.
+
+        Raises `MachineStoppedError`, `UnpicklableMessageError`, `NotAMachineError`; in the driver also `MailboxFullError`.
+        """
+        post = POSTS.get(self.handle._run_id)
+        if post is None:
+            raise _not_a_machine(self)
+        post.send(self.handle, self.method, args, kwargs)
+
+    def send_after(self, seconds: float, *args: Any, **kwargs: Any) -> None:
+        """Send the message `seconds` from now; until then it is a pending timer of the sender, in every snapshot."""
+        post = POSTS.get(self.handle._run_id)
+        if post is None:
+            raise _not_a_machine(self)
+        post.send_after(seconds, self.handle, self.method, args, kwargs)
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the method; returns the ObjectRef of its result."""
+        post = POSTS.get(self.handle._run_id)
+        if post is None:
+            raise _not_a_machine(self)
+        return post.call(self.handle, self.method, args, kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self!r} is on another machine: use .send(...) or .remote(...)")
+
+    def __repr__(self) -> str:
+        return f"{self.handle._name}.{self.method}"
+
+
+def _not_a_machine(sender: MethodSender) -> NotAMachineError:
+    return NotAMachineError(
+        f"{sender!r}: this process is no part of the machine's system (the system was closed, or this is a plain Ray task"
+        " or actor); send from a machine or from the driver"
+    )

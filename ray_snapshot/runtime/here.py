@@ -1,0 +1,47 @@
+"""What this thread is doing: on which host, for which machine, and whether it is in a tracked wait."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ray_snapshot.protocol.host import Machine
+    from ray_snapshot.runtime.host import HostPost
+
+
+class Here(threading.local):
+    """Thread-local; None outside the action threads of a host."""
+
+    post: HostPost | None = None
+    machine: Machine | None = None
+    is_waiting: bool = False
+    heard: Any = None
+    """The reddest colour that arrived with a reply during the current tracked wait."""
+
+
+HERE = Here()
+
+_OURS = ("ray_snapshot.runtime", "ray_snapshot.protocol", "ray.", "concurrent.", "threading", "asyncio")
+
+
+def call_site(frame: FrameType | None) -> str | None:
+    """"file:line" of the innermost frame that is neither ours nor Ray's."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(_OURS) and module != "ray":
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def call_site_here() -> str | None:
+    """Where the program is that called us."""
+    return call_site(sys._getframe(1))
+
+
+def call_site_of(thread: int) -> str | None:
+    """Where another thread of this process is."""
+    return call_site(sys._current_frames().get(thread))

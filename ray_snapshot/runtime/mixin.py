@@ -1,0 +1,114 @@
+"""What a machine's class extends, and the hooks it may define."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ray_snapshot.errors import NotAMachineError, SettingError
+
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.handles import MachineHandle
+    from ray_snapshot.waits import Wait
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+class _Own(Generic[T]):
+    """An attribute of every machine that gives way to one of the same name in the user's class or object."""
+
+    def __init__(self, read: Callable[[Any], T], doc: str) -> None:
+        self.read = read
+        self.__doc__ = doc
+
+    def __get__(self, machine: Any, kind: type) -> T:
+        return self if machine is None else self.read(machine)  # type: ignore[return-value]
+
+
+class SnapshotMixin:
+    """A machine: its methods are atomic actions, run one at a time; its state is what `snapshot_state` returns.
+
+    Hooks, all optional: `snapshot_state()` and `restore_state(state)` (default: `__dict__`); `waiting_for()` returns
+    `rs.all_of(...)`, `rs.any_of(...)`, `rs.at_least(k, ...)` or None; `is_active()` says whether the machine may act
+    unasked. Hooks look; they must not send.
+    """
+
+    def snapshot_state(self) -> Any:
+        """What a snapshot records of this machine; by default all its attributes."""
+        return self.__dict__
+
+    def restore_state(self, state: Any) -> None:
+        """Take a recorded state back."""
+        self.__dict__.clear()
+        self.__dict__.update(state)
+
+    def waiting_for(self) -> Wait | None:
+        """The machines whose message this one needs before it can go on; None if any message will do."""
+        return None
+
+    def is_active(self) -> bool:
+        """Whether this machine may act without being sent anything."""
+        return False
+
+    machine_name = _Own[str](lambda machine: str(_context(machine).record.name), "This machine's name.")
+    handle = _Own["MachineHandle"](lambda machine: _context(machine).handle, "This machine's own handle.")
+
+    def machine(self, name: str) -> MachineHandle:
+        """A machine of this system by name, existing or not."""
+        return _context(self).machine(name)
+
+    def spawn(self, kind: type, *args: Any, name: str | None = None, **kwargs: Any) -> MachineHandle:
+        """Create a machine on this machine's host; raises `DuplicateMachineError`."""
+        return _context(self).spawn(kind, args, kwargs, name)
+
+    def stop(self) -> None:
+        """Stop this machine behind the current action: it accepts nothing any more, and sending to it is an error."""
+        _context(self).stop()
+
+    def request_snapshot(self) -> None:
+        """Start a snapshot of the whole system, without waiting for it."""
+        _context(self).request_snapshot()
+
+
+def _context(machine: SnapshotMixin) -> Any:
+    from ray_snapshot.runtime.context import context_of
+
+    context = context_of(machine)
+    if context is None:
+        raise NotAMachineError(
+            f"{type(machine).__name__} object was not spawned: create machines with system.spawn(...) or .remote(...)"
+        )
+    return context
+
+
+def join(*ports: str) -> Callable[[F], F]:
+    """Make a method an action that takes one message from each port at once.
+
+    Senders use `handle.left.send(x)` for port "left"; the method gets one argument per port, in the order given. The
+    messages come from different channels (EWD864a: at most one message per input buffer).
+    """
+    if len(ports) < 2 or len(set(ports)) != len(ports) or not all(isinstance(port, str) for port in ports):
+        raise SettingError(f"@rs.join{ports!r}: name two or more different ports")
+
+    def decorate(method: F) -> F:
+        method.__join_ports__ = tuple(ports)  # type: ignore[attr-defined]
+        return method
+
+    return decorate
+
+
+def joins_of(kind: type) -> dict[tuple[str, ...], str]:
+    """The joins that a class declares: ports to method name; raises `SettingError` where they clash."""
+    found: dict[tuple[str, ...], str] = {}
+    for name in dir(kind):
+        ports = getattr(getattr(kind, name, None), "__join_ports__", None)
+        if ports is None:
+            continue
+        for port in ports:
+            if hasattr(kind, port):
+                raise SettingError(f"{kind.__name__}.{name}: port {port!r} is also a method; name the port otherwise")
+        if ports in found:
+            raise SettingError(f"{kind.__name__}: {found[ports]} and {name} join the same ports {ports}")
+        found[ports] = name
+    return found

@@ -1,0 +1,265 @@
+"""A process's part in a run: the host core, one lock around it, and the transport of batches over Ray.
+
+Hosts (`host.HostPost`) and the driver (`driver.DriverPost`) are posts. Whoever sends puts its message on a link under the
+lock; if fewer than `WINDOW` batches of that link are on their way, a batch leaves at once, else the messages gather until
+one has been delivered: a lone message is not delayed, and a busy link sends a few large batches. Deliveries are awaited on
+the process's event loop, never by a thread.
+
+Order does not matter to the transport: batches are numbered, and the receiver puts them in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from ray_snapshot.errors import HostDiedError, RaySnapshotError, UnknownMachineError
+from ray_snapshot.protocol.host import HostCore, Machine
+from ray_snapshot.protocol.links import Batch
+from ray_snapshot.protocol.mailbox import CALL, MAIL
+from ray_snapshot.runtime.handles import MachineHandle
+from ray_snapshot.runtime.payload import isolate
+
+WINDOW = 2
+"""Batches of one link that may be on their way; the rest gathers meanwhile."""
+
+
+class Post:
+    """What hosts and the driver have in common."""
+
+    def __init__(self, run_id: str, host: str, service: Any, *, spawn_timeout: float) -> None:
+        self.run_id = run_id
+        self.host = host
+        self.service = service
+        self.spawn_timeout = spawn_timeout
+        self.lock = threading.RLock()
+        self.loop: asyncio.AbstractEventLoop
+        self.core: HostCore
+        self.failure: RaySnapshotError | None = None
+        self.handles: dict[str, Any] = {}
+        """Ray actor handles of the other hosts."""
+        self.fetching: dict[str, list[Batch]] = {}
+        """Batches for hosts whose actor handle is being asked for."""
+        self.call_count = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    # ---- who acts -------------------------------------------------------------------------------------------------
+
+    def acting(self) -> Machine:
+        """The machine on whose behalf this thread sends; raises `NotAMachineError`."""
+        raise NotImplementedError
+
+    def hold_back(self, machine: Machine) -> None:
+        """The machine has gone over a channel's bound: where it must wait at once, it waits here."""
+
+    # ---- sending --------------------------------------------------------------------------------------------------
+
+    def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """See `MethodSender.send`."""
+        machine = self.acting()
+        name = handle._name
+        payload = isolate(machine.name, name, method, args, kwargs)
+        with self.lock:
+            self.check()
+            if (name, MAIL) not in machine.outputs:
+                self._learn(handle)
+            channel = self.core.send(machine, name, MAIL, method, payload, time.time())
+            link = channel.link
+            if link is not None:
+                if link.in_flight < WINDOW:
+                    self.flush()
+            elif channel.mailbox is None:
+                self._look_up()
+        if machine.over:
+            self.hold_back(machine)
+
+    def send_after(
+        self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """See `MethodSender.send_after`."""
+        machine = self.acting()
+        payload = isolate(machine.name, handle._name, method, args, kwargs)
+        now = time.time()
+        with self.lock:
+            self.check()
+            self._learn(handle)
+            channel = self.core.set_timer(machine, handle._name, method, (now + seconds, payload), now, now + seconds)
+            number = channel.sent
+        self.loop.call_soon_threadsafe(self.loop.call_later, max(0.0, seconds), self._fire, channel, number)
+
+    def _fire(self, channel: Any, number: int) -> None:
+        with self.lock:
+            self.core.fire(channel, number)
+            self._look_up()
+            self.flush()
+            self.wake()
+
+    def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See `MethodSender.remote`: the request travels like mail, the result is an ordinary ObjectRef."""
+        machine = self.acting()
+        payload = isolate(machine.name, handle._name, method, args, kwargs)
+        host = self._place_of(handle)
+        with self.lock:
+            self.check()
+            self.call_count += 1
+            call_id = f"{self.host}/{self.call_count}"
+            if host != self.host:
+                self.core.places.setdefault(handle._name, host)
+            self.core.send(machine, handle._name, CALL, method, (call_id, payload), time.time())
+            self.flush()
+            self.wake()
+        ref = self.actor(host).reply.remote(call_id)
+        self.called(ref, handle._name, call_id)
+        return ref
+
+    def called(self, ref: Any, target: str, call_id: str) -> None:
+        """A call was made; remembered where waits are tracked."""
+
+    def check(self) -> None:
+        """Raise what stopped the system, if anything did."""
+        if self.failure is not None:
+            raise self.failure
+
+    def wake(self) -> None:
+        """There may be something to do on this host."""
+
+    # ---- where machines live --------------------------------------------------------------------------------------
+
+    def _learn(self, handle: MachineHandle) -> None:
+        place = handle._host
+        if place is not None and place != self.host and handle._name not in self.core.places:
+            self.core.places[handle._name] = place
+
+    def _look_up(self) -> None:
+        names = self.core.take_unresolved()
+        if names:
+            self.loop.call_soon_threadsafe(self._start, self._resolve(names))
+
+    async def _resolve(self, names: list[str]) -> None:
+        """Ask the directory for names until all are there or the bound is over."""
+        places = await self.service.locate.remote(names, self.spawn_timeout)
+        with self.lock:
+            for name, host in places.items():
+                self.core.resolve(name, host)
+            self.flush()
+            self.wake()
+        missing = [name for name in names if name not in places]
+        if missing and self.failure is None:
+            senders = {channel.owner.name for name in missing for channel in self.core.unresolved.get(name, ())}
+            self.fail(
+                UnknownMachineError(
+                    f"no machine {missing[0]!r} was spawned within {self.spawn_timeout:g} s, but"
+                    f" {', '.join(sorted(senders)[:3])} sent to it: check the name, or spawn it first",
+                    machine=missing[0],
+                )
+            )
+
+    def _place_of(self, handle: MachineHandle) -> str:
+        name = handle._name
+        with self.lock:
+            if name in self.core.machines and self.host != "driver":
+                return self.host
+            place = self.core.places.get(name) or handle._host
+        if place is None:
+            place = ray.get(self.service.locate.remote([name], self.spawn_timeout)).get(name)
+        if place is None:
+            raise UnknownMachineError(
+                f"no machine {name!r} was spawned within {self.spawn_timeout:g} s; check the name", machine=name
+            )
+        return str(place)
+
+    def actor(self, host: str) -> Any:
+        """The Ray actor of a host."""
+        found = self.handles.get(host)
+        if found is None:
+            found = self.handles[host] = ray.get(self.service.actor_of.remote(host))[0]
+        return found
+
+    # ---- transport ------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Carry out what may be carried now; called under the lock."""
+        for target, batch in self.core.take_batches(WINDOW):
+            self._carry(target, batch)
+
+    def _carry(self, target: str, batch: Batch) -> None:
+        actor = self.handles.get(target)
+        if actor is None:
+            waiting = self.fetching.setdefault(target, [])
+            waiting.append(batch)
+            if len(waiting) == 1:
+                self.loop.call_soon_threadsafe(self._start, self._fetch(target))
+            return
+        ref = actor.deliver.remote(pickle.dumps(batch, protocol=5))
+        self.loop.call_soon_threadsafe(self._start, self._delivered(ref, target))
+
+    async def _fetch(self, target: str) -> None:
+        (actor,) = await self.service.actor_of.remote(target)
+        with self.lock:
+            self.handles[target] = actor
+            for batch in self.fetching.pop(target, ()):
+                self._carry(target, batch)
+
+    def _start(self, work: Any) -> None:
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(as_error(error))
+
+    async def _delivered(self, ref: Any, target: str) -> None:
+        try:
+            acknowledgements = await ref
+        except RayActorError as error:
+            if self.failure is None:
+                raise HostDiedError(f"host {target} of run {self.run_id} is gone: {first_line(error)}", host=target) from None
+            return
+        with self.lock:
+            self.core.outputs[target].in_flight -= 1
+            for index, accepted in acknowledgements or ():
+                self.core.acknowledge(target, index, accepted)
+            self.flush()
+            if acknowledgements:
+                self.wake()
+
+    # ---- failure --------------------------------------------------------------------------------------------------
+
+    def fail(self, error: RaySnapshotError) -> None:
+        """Stop the whole system, with this reason."""
+        if self.failure is None:
+            self.failure = error
+            self.service.fail.remote(self.host, error)
+        self.wake()
+
+    def close_pump(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel what is still awaited; on the event loop."""
+        for task in list(tasks):
+            task.cancel()
+
+
+def as_error(error: BaseException) -> RaySnapshotError:
+    """An error of ours for whatever ended a task of ours; Ray's wrapping is taken off."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, RaySnapshotError):
+        return cause
+    if isinstance(error, RaySnapshotError):
+        return error
+    if isinstance(error, RayActorError):
+        return HostDiedError(f"a process of the system is gone: {first_line(error)}")
+    kind = "Ray" if isinstance(error, RayError) else "an internal step"
+    return RaySnapshotError(f"{kind} failed: {type(error).__name__}: {first_line(error)}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,48 @@
+"""`@rs.remote`: a machine class whose `.remote(...)` spawns a machine in the current system, as Ray's does an actor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.runtime.handles import MachineHandle
+from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.mixin import SnapshotMixin
+
+
+class MachineClass:
+    """What `@rs.remote` makes of a class; `.machine_class` is the class itself."""
+
+    def __init__(self, machine_class: type, options: dict[str, Any] | None = None) -> None:
+        self.machine_class = machine_class
+        self._options = options or {}
+        self.__name__ = machine_class.__name__
+        self.__doc__ = machine_class.__doc__
+
+    def remote(self, *args: Any, **kwargs: Any) -> MachineHandle:
+        """Create a machine: on a host of its own from the driver, on the creator's host from a machine."""
+        if HERE.post is not None and HERE.machine is not None:
+            name = self._options.get("name")
+            return HERE.post.spawn_here(HERE.machine, self.machine_class, args, kwargs, name)
+        from ray_snapshot.runtime.system import current_system
+
+        return current_system().spawn(self.machine_class, *args, **self._options, **kwargs)
+
+    def options(self, **options: Any) -> MachineClass:
+        """The same class with `name`, `resources` or `role` set for the next machine."""
+        unknown = set(options) - {"name", "resources", "role"}
+        if unknown:
+            raise SettingError(f"{self.__name__}.options: no option {', '.join(sorted(unknown))}; there are name, resources, role")
+        return MachineClass(self.machine_class, {**self._options, **options})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.__name__} is a machine's class: create machines with {self.__name__}.remote(...)")
+
+
+def remote(kind: type | None = None, **options: Any) -> Any:
+    """Decorate a class that extends `rs.SnapshotMixin`; raises `SettingError` for any other."""
+    if kind is None:
+        return lambda decorated: remote(decorated).options(**options)
+    if not (isinstance(kind, type) and issubclass(kind, SnapshotMixin)):
+        raise SettingError(f"@rs.remote: {getattr(kind, '__name__', kind)!s} does not extend rs.SnapshotMixin")
+    return MachineClass(kind)

@@ -1,0 +1,224 @@
+"""The theorem as an oracle: is a recorded snapshot a state that could have been? It shares no code with the protocols.
+
+EWD864a: all white actions in their original order, then all red ones in theirs, is an equivalent computation, and the
+snapshot is its state in between. So the oracle takes the log of a run, asks for each machine only *when* it recorded, and
+then does just that, on fresh machines from S0: every white action must be possible (what it accepts was sent by an earlier
+white action, and is the next message of its channel), the state in the middle must equal the snapshot, every red action
+must be possible and do what it did, and the end must be the end of the original computation.
+
+Sharp the other way too (the note's additional remark): if a red message was accepted in a white action, no order of the
+white actions is possible, and the replay says which message was missing. Imports nothing but behaviours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.simulation.machines import Behaviour, Call, Create, Input, Later, Output, Reply, Send
+
+MessageId = tuple[str, str, str, int]
+"""(source, target, kind, number); kinds are `mail`, `call`, `timer`, `creation` and `reply`."""
+
+ChannelId = tuple[str, str, str]
+
+Message = tuple[int, str, Any]
+"""(number, method, arguments)."""
+
+RECORDED = ("mail", "call", "timer")
+"""Kinds of channels that a snapshot holds as such; a reply in flight is no part of it."""
+
+
+class OracleError(AssertionError):
+    """A snapshot is not the state between the white and the red actions, or the run itself is impossible."""
+
+
+@dataclass(slots=True)
+class Action:
+    """One atomic action, as it happened."""
+
+    machine: str
+    index: int
+    """From 1 in the history of its machine."""
+    accepted: tuple[MessageId, ...]
+    choice: int
+    after: Any = None
+    """The state that the machine had after it."""
+    sent: list[MessageId] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Log:
+    """What happened in a run."""
+
+    start: dict[str, tuple[Behaviour, Any]] = field(default_factory=dict)
+    """S0: behaviour and state of each machine; channels are empty."""
+    actions: list[Action] = field(default_factory=list)
+    lengths: dict[str, int] = field(default_factory=dict)
+    """How many actions each machine has performed; machines that exist are keys."""
+    cuts: dict[int, dict[str, int]] = field(default_factory=dict)
+    """Per snapshot: how many actions each machine had performed when it recorded."""
+
+    def begin(self, machine: str, accepted: Iterable[MessageId], choice: int) -> Action:
+        """A machine acts."""
+        self.lengths[machine] = self.lengths.get(machine, 0) + 1
+        action = Action(machine, self.lengths[machine], tuple(accepted), choice)
+        self.actions.append(action)
+        return action
+
+    def record(self, number: int, machines: Iterable[str]) -> None:
+        """These machines have turned red for `number`, each behind its last action (if it exists)."""
+        cut = self.cuts.setdefault(number, {})
+        for machine in machines:
+            if machine in self.lengths:
+                cut.setdefault(machine, self.lengths[machine])
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A completed snapshot, in the oracle's words."""
+
+    number: int
+    states: dict[str, Any] = field(default_factory=dict)
+    channels: dict[ChannelId, list[Message]] = field(default_factory=dict)
+    """Messages in flight, channels without any left out."""
+    creations: set[tuple[str, str]] = field(default_factory=set)
+    """(creator, child) of creations in flight."""
+    sent: dict[ChannelId, int] = field(default_factory=dict)
+    accepted: dict[ChannelId, int] = field(default_factory=dict)
+
+
+class Replay:
+    """A system of the same machines, without hosts, links, markers or colours: states and strings of messages."""
+
+    def __init__(self, log: Log) -> None:
+        self.behaviours = {name: behaviour for name, (behaviour, _) in log.start.items()}
+        self.states = {name: state for name, (_, state) in log.start.items()}
+        self.channels: dict[ChannelId, list[Message]] = defaultdict(list)
+        self.sent: Counter[ChannelId] = Counter()
+        self.accepted: Counter[ChannelId] = Counter()
+
+    def perform(self, action: Action) -> None:
+        """One more action; raises `OracleError` where it is not possible, or does not do what it did."""
+        inputs = tuple(self._accept(action, message) for message in action.accepted)
+        if inputs and inputs[0].kind == "creation":
+            self._be_born(action, inputs[0])
+            return
+        if action.machine not in self.states:
+            raise OracleError(f"{_told(action)} is impossible here: the machine has not been born")
+        state, outputs = self.behaviours[action.machine].react(
+            action.machine, self.states[action.machine], inputs, action.choice
+        )
+        if state != action.after:
+            raise OracleError(f"{_told(action)} leads to {state} here, and led to {action.after}")
+        self.states[action.machine] = state
+        for output, expected in zip(outputs, action.sent, strict=False):  # the last action may not be over
+            self._send(action, output, expected)
+
+    def _accept(self, action: Action, message: MessageId) -> Input:
+        source, target, kind, number = message
+        waiting = self.channels[source, target, kind]
+        numbers = [one[0] for one in waiting]
+        is_fifo = kind in ("mail", "call")
+        if number not in numbers or (is_fifo and numbers[0] != number):
+            there = f"the channel begins with {numbers[0]}" if numbers else "the channel is empty"
+            raise OracleError(
+                f"{_told(action)} is impossible here: it accepts {kind} {number} from {source}, and {there}"
+            )
+        _, method, args = waiting.pop(numbers.index(number))
+        self.accepted[source, target, kind] += 1
+        return Input(source, kind, method, args)
+
+    def _be_born(self, action: Action, creation: Input) -> None:
+        self.behaviours[action.machine], self.states[action.machine] = creation.args
+
+    def _send(self, action: Action, output: Output, expected: MessageId) -> None:
+        match output:
+            case Send(target, method, args):
+                key = action.machine, target, "mail"
+            case Later(target, method, args):
+                key = action.machine, target, "timer"
+            case Call(target, method, args):
+                key = action.machine, target, "call"
+            case Reply(target, args):
+                key, method = (action.machine, target, "reply"), "reply"
+            case Create(target, _, behaviour, state):
+                key, method, args = (action.machine, target, "creation"), "creation", (behaviour, state)
+        self.sent[key] += 1
+        if (*key, self.sent[key]) != expected:
+            raise OracleError(f"{_told(action)} sends {(*key, self.sent[key])} here, and sent {expected}")
+        self.channels[key].append((self.sent[key], method, args))
+
+    def strings(self) -> dict[ChannelId, list[Message]]:
+        """The channels that have messages in them."""
+        return {key: list(messages) for key, messages in self.channels.items() if messages}
+
+
+def replayed(log: Log) -> Replay:
+    """The whole computation in its original order."""
+    replay = Replay(log)
+    for action in log.actions:
+        replay.perform(action)
+    return replay
+
+
+def check_run(log: Log, snapshots: Iterable[Recorded], end: Mapping[str, Any]) -> None:
+    """Check every snapshot of a run that ended with the states `end`; raises `OracleError`."""
+    last = replayed(log)
+    _equal("the run, in its original order, ends with the states", last.states, dict(end))
+    for recorded in snapshots:
+        check(log, recorded, last)
+
+
+def check(log: Log, recorded: Recorded, last: Replay | None = None) -> None:
+    """Check one snapshot; raises `OracleError` that says what does not fit."""
+    last = last or replayed(log)
+    cut = log.cuts.get(recorded.number, {})
+    replay = Replay(log)
+    red = []
+    try:
+        for action in log.actions:
+            if action.index <= cut.get(action.machine, 0):
+                replay.perform(action)
+            else:
+                red.append(action)
+        _compare(replay, recorded)
+        for action in red:
+            replay.perform(action)
+        _equal("after the red actions, the states are", replay.states, last.states)
+        _equal("after the red actions, the channels hold", replay.strings(), last.strings())
+    except OracleError as error:
+        raise OracleError(f"snapshot {recorded.number}: {error}") from None
+
+
+def _compare(replay: Replay, recorded: Recorded) -> None:
+    strings = replay.strings()
+    _equal("after the white actions, the states are", replay.states, recorded.states)
+    _equal(
+        "after the white actions, the channels hold",
+        {key: messages for key, messages in strings.items() if key[2] in RECORDED},
+        {key: messages for key, messages in recorded.channels.items() if messages},
+    )
+    creations = {key[:2] for key in strings if key[2] == "creation"}
+    _equal("after the white actions, the creations in flight are", creations, recorded.creations)
+    _equal("the white actions sent", _counts(replay.sent), _counts(recorded.sent))
+    _equal("the white actions accepted", _counts(replay.accepted), _counts(recorded.accepted))
+
+
+def _counts(counts: Mapping[ChannelId, int]) -> dict[ChannelId, int]:
+    return {key: count for key, count in counts.items() if count and key[2] in RECORDED}
+
+
+def _equal(what: str, found: Any, other: Any) -> None:
+    if found == other:
+        return
+    if isinstance(found, dict):
+        keys = [key for key in {**found, **other} if found.get(key) != other.get(key)]
+        found, other = ({key: side.get(key) for key in keys[:3]} for side in (found, other))
+    raise OracleError(f"{what} {found}, but recorded or seen was {other}")
+
+
+def _told(action: Action) -> str:
+    return f"action {action.index} of {action.machine}"

@@ -1,0 +1,414 @@
+"""A completed (or aborted) snapshot: Arrow tables, with friendly row views on top.
+
+The tables are those of `ray_snapshot.schema`; a view is made only when somebody asks for that row, so that a million
+machines are detected on and written without a Python object each. Read `verify` for what makes a cut consistent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import InconsistentCutError, SettingError, UnknownMachineError
+from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
+
+_MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message in flight: sent inside the cut, not accepted inside it."""
+
+    source: str
+    target: str
+    kind: str
+    number: int
+    method: str
+    args: Any
+    """The arguments in their recorded (JSON) form: a list; keyword arguments are its last item, `{"$kwargs": {...}}`."""
+    args_truncated: bool = False
+    payload_bytes: int = 0
+    sent_at: datetime | None = None
+    due_at: datetime | None = None
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel as of the cut: sent = accepted + in flight + settled."""
+
+    source: str
+    target: str
+    kind: str = "mail"
+    sent_count: int = 0
+    accepted_count: int = 0
+    settled_count: int = 0
+    in_flight_count: int = 0
+    duplicate_count: int = 0
+    recorded_by: str = "marker"
+    messages: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine as of the cut; `state` in its recorded (JSON) form."""
+
+    machine: str
+    class_name: str
+    host: str
+    incarnation: int
+    status: str
+    max_concurrency: int
+    state: Any
+    state_truncated: bool
+    state_bytes: int | None
+    wait_mode: str | None
+    wait_k: int | None
+    waits_for: tuple[str, ...]
+    accepted_count: int
+    sent_count: int
+    recorded_at: datetime | None
+    record_delay_ms: float | None
+
+
+@dataclass(frozen=True)
+class _Machines(Mapping[str, Machine]):
+    table: pa.Table
+    index: dict[str, int] = field(repr=False)
+
+    def __getitem__(self, name: str) -> Machine:
+        if name not in self.index:
+            raise UnknownMachineError(f"no machine {name!r} in this snapshot; it has {_some(self.index)}", machine=name)
+        row = self.table.slice(self.index[name], 1).to_pylist()[0]
+        return Machine(
+            **{key: row[key] for key in Machine.__slots__ if key not in ("state", "waits_for")},
+            state=None if row["state"] is None else json.loads(row["state"]),
+            waits_for=tuple(row["waits_for"] or ()),
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.index)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.index
+
+
+@dataclass(frozen=True)
+class _Channels(Mapping[tuple[str, str, str], Channel]):
+    """Channels by (source, target, kind); between known machines a channel that carried nothing is an empty one."""
+
+    snapshot: Snapshot
+    index: dict[tuple[str, str, str], int] = field(repr=False)
+
+    def __getitem__(self, key: tuple[str, ...]) -> Channel:
+        source, target, kind = (*key, "mail") if len(key) == 2 else key
+        messages = tuple(self.snapshot.messages_by_channel.get((source, target, kind), ()))
+        if (source, target, kind) not in self.index:
+            for name in (source, target):
+                if name not in self.snapshot.machines:
+                    raise UnknownMachineError(
+                        f"no channel {key!r} in this snapshot, and no machine {name!r}; it has {_some(self.snapshot.machines)}",
+                        machine=name,
+                    )
+            return Channel(source, target, kind, messages=messages)
+        row = self.snapshot.tables["channels"].slice(self.index[source, target, kind], 1).to_pylist()[0]
+        return Channel(**{key: row[key] for key in Channel.__slots__ if key != "messages"}, messages=messages)
+
+    def __iter__(self) -> Iterator[tuple[str, str, str]]:
+        return iter(self.index)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.index
+
+
+class Snapshot:
+    """One snapshot: `.machines[name]`, `.channels[source, target, kind]`, `.messages`, and the row of `snapshots` as attributes."""
+
+    snapshot_id: str
+    system: str
+    run_id: str
+    sequence: int
+    protocol: str
+    status: str
+    abort_reason: str | None
+    abort_machine: str | None
+    abort_call_site: str | None
+    initiators: list[str]
+    started_at: datetime
+    completed_at: datetime | None
+    duration_ms: float
+    machine_count: int
+    channel_count: int
+    in_flight_count: int
+    control_message_count: int
+    channel_marker_count: int
+    bytes: int
+    consistent: bool
+    restorable: bool
+    obstacles: list[str]
+    coverage: dict[str, Any]
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        self.tables: dict[str, pa.Table] = {
+            name: tables[name] if name in tables else schema.empty_table() for name, schema in SNAPSHOT_TABLES.items()
+        }
+        (row,) = self.tables["snapshots"].to_pylist()
+        row["coverage"] = json.loads(row["coverage"] or "{}")
+        row["initiators"] = row["initiators"] or []
+        row["obstacles"] = row["obstacles"] or []
+        self.__dict__.update(row)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Snapshot {self.snapshot_id} of {self.system}: {self.status}, {self.machine_count} machines,"
+            f" {self.in_flight_count} messages in flight>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Snapshot, (self.tables,)
+
+    @cached_property
+    def machines(self) -> Mapping[str, Machine]:
+        """Machines by name."""
+        table = self.tables["machines"]
+        return _Machines(table, {name: row for row, name in enumerate(table["machine"].to_pylist())})
+
+    @cached_property
+    def channels(self) -> Mapping[tuple[str, str, str], Channel]:
+        """Channels by (source, target, kind)."""
+        columns = (self.tables["channels"][name].to_pylist() for name in ("source", "target", "kind"))
+        return _Channels(self, {key: row for row, key in enumerate(zip(*columns, strict=True))})
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """All messages in flight, in channel order."""
+        return tuple(
+            Message(**{key: json.loads(row[key] or "[]") if key == "args" else row[key] for key in Message.__slots__})
+            for row in self.tables["messages"].to_pylist()
+        )
+
+    @cached_property
+    def messages_by_channel(self) -> Mapping[tuple[str, str, str], Sequence[Message]]:
+        """Messages in flight by (source, target, kind)."""
+        found: dict[tuple[str, str, str], list[Message]] = defaultdict(list)
+        for message in self.messages:
+            found[message.source, message.target, message.kind].append(message)
+        return found
+
+    @property
+    def waits(self) -> list[dict[str, Any]]:
+        """The rows of the table `waits`."""
+        rows: list[dict[str, Any]] = self.tables["waits"].to_pylist()
+        return rows
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The rows of the table `calls`."""
+        rows: list[dict[str, Any]] = self.tables["calls"].to_pylist()
+        return rows
+
+    def problems(self) -> list[str]:
+        """What is wrong with the cut, a sentence each; empty if it is consistent. O(machines + channels + messages)."""
+        return _problems(self) if self.status == "complete" else []
+
+    def verify(self) -> None:
+        """Raise `InconsistentCutError` unless the cut is consistent.
+
+        On every channel: no message was accepted inside the cut and sent outside it (EWD864a: no red message is
+        accepted in a white action), and each message sent inside is accepted, in flight (a row of `messages`) or settled.
+        """
+        problems = self.problems()
+        if problems:
+            raise InconsistentCutError(
+                f"snapshot {self.snapshot_id} is no consistent cut: {'; '.join(problems[:3])}"
+                + (f"; and {len(problems) - 3} more" if len(problems) > 3 else ""),
+                snapshot_id=self.snapshot_id,
+                problems=problems,
+            )
+
+    @classmethod
+    def from_rows(
+        cls,
+        *,
+        machines: Iterable[Mapping[str, Any]] = (),
+        messages: Iterable[Mapping[str, Any]] = (),
+        channels: Iterable[Mapping[str, Any]] = (),
+        waits: Iterable[Mapping[str, Any]] = (),
+        calls: Iterable[Mapping[str, Any]] = (),
+        **snapshot: Any,
+    ) -> Snapshot:
+        """A snapshot by hand; what is left out gets its default.
+
+        `state` and `args` are given as values (not as JSON text). Messages are numbered behind what their channel has
+        accepted; channels get the counts that their messages imply; waits come from `waits_for`, and are satisfied where
+        a message from the awaited machine is in flight. Raises `SettingError` for a column that does not exist.
+        """
+        machine_rows = [_machine_row(row) for row in machines]
+        message_rows = [dict(row) for row in messages]
+        channel_rows = _number_messages([dict(row) for row in channels], message_rows)
+        for row in message_rows:
+            row["args"] = to_json(list(row.get("args", ()))).text
+        wait_rows = [dict(row) for row in waits]
+        declared = {row["machine"] for row in wait_rows}
+        wait_rows += [row for machine in machine_rows if machine["machine"] not in declared for row in _short_waits(machine)]
+        in_flight = {(row["source"], row["target"]) for row in message_rows}
+        for row in wait_rows:
+            if row.get("satisfied") is None:
+                row["satisfied"] = (row["on_machine"], row["machine"]) in in_flight
+        now = datetime.now(UTC)
+        meta = {
+            "snapshot_id": "by-hand-0",
+            "started_at": now,
+            "completed_at": now,
+            "duration_ms": 0.0,
+            "initiators": [],
+            "obstacles": [],
+            "machine_count": len(machine_rows),
+            "channel_count": len(channel_rows),
+            "in_flight_count": len(message_rows),
+            **snapshot,
+        }
+        if isinstance(meta.get("coverage"), Mapping):
+            meta["coverage"] = to_json(meta["coverage"]).text
+        rows = {
+            "snapshots": [meta],
+            "machines": machine_rows,
+            "channels": channel_rows,
+            "messages": message_rows,
+            "calls": [dict(row) for row in calls],
+            "waits": wait_rows,
+        }
+        run_id = meta.get("run_id", DEFAULTS["snapshots"]["run_id"])
+        return cls({name: _table(name, found, meta["snapshot_id"], run_id) for name, found in rows.items()})
+
+
+def satisfy_waits(waits: pa.Table, messages: pa.Table, calls: pa.Table) -> pa.Table:
+    """Fill the nulls of `satisfied`.
+
+    A wait for a machine is satisfied where a message from it is in flight; a wait for a call, where that call is neither
+    in flight nor accepted and unfinished: then its reply is.
+    """
+    if waits.num_rows == 0 or waits["satisfied"].null_count == 0:
+        return waits
+    in_flight = set(zip(messages["source"].to_pylist(), messages["target"].to_pylist(), strict=True))
+    unfinished = {*messages["call_id"].to_pylist(), *calls["call_id"].to_pylist()}
+    rows = zip(*(waits[name].to_pylist() for name in ("on_machine", "machine", "on_call_id", "satisfied")), strict=True)
+    filled = [
+        known if known is not None else (on, machine) in in_flight if call_id is None else call_id not in unfinished
+        for on, machine, call_id, known in rows
+    ]
+    return waits.set_column(waits.schema.get_field_index("satisfied"), "satisfied", pa.array(filled, pa.bool_()))
+
+
+def _problems(snapshot: Snapshot) -> list[str]:
+    channels, messages = snapshot.tables["channels"], snapshot.tables["messages"]
+    keys = ["source", "target", "kind"]
+    counted = messages.filter(pc.greater(pc.fill_null(messages["number"], 1), 0))
+    groups = counted.group_by(keys).aggregate([("number", "count_distinct"), ("number", "min"), ("number", "max"), ("kind", "count")])
+    joined = channels.select([*keys, "sent_count", "accepted_count", "settled_count", "in_flight_count", "duplicate_count"]).join(
+        groups, keys, join_type="full outer"
+    )
+    column = {name: joined[name].to_numpy(zero_copy_only=False) for name in joined.column_names}
+    known = ~np.isnan(column["sent_count"].astype(float))
+    number = {name: np.nan_to_num(column[name].astype(float)).astype(np.int64) for name in column if name not in keys}
+    sent, accepted, in_flight = number["sent_count"], number["accepted_count"], number["in_flight_count"]
+    rows, unique = number["kind_count"], number["number_count_distinct"]
+    balance = sent - accepted - in_flight - number["settled_count"] + number["duplicate_count"]
+    fifo = known & (rows > 0) & (column["kind"] == "mail") & (number["settled_count"] == 0) & (number["duplicate_count"] == 0)
+    gap = fifo & ((number["number_min"] != accepted + 1) | (number["number_max"] != sent))
+    checks = (
+        (~known, "has messages in flight but no row in channels"),
+        (known & (accepted > sent), "accepted {accepted} messages though only {sent} were sent inside the cut"),
+        (known & (accepted <= sent) & (balance != 0), "sent {sent}, but accepted {accepted} + in flight {in_flight} + settled do not add up to it"),
+        (known & (rows != in_flight), "says {in_flight} in flight, but {rows} messages are recorded"),
+        (rows != unique, "records the same message number twice"),
+        (gap & (rows == unique) & (rows == in_flight), "records numbers {low} to {high} in flight, not {next} to {sent}"),
+    )
+    found = []
+    for wrong, text in checks:
+        for row in np.flatnonzero(wrong)[:_MOST_PROBLEMS]:
+            detail = text.format(
+                sent=sent[row], accepted=accepted[row], in_flight=in_flight[row], rows=rows[row],
+                low=number["number_min"][row], high=number["number_max"][row], next=accepted[row] + 1,
+            )  # fmt: skip
+            found.append(f"channel {column['source'][row]} -> {column['target'][row]} ({column['kind'][row]}) {detail}")
+    names = snapshot.tables["machines"]["machine"]
+    if len(names) != len(names.unique()):
+        found.append("a machine is recorded twice")
+    for table, count in (("machines", "machine_count"), ("channels", "channel_count"), ("messages", "in_flight_count")):
+        if getattr(snapshot, count) != snapshot.tables[table].num_rows:
+            found.append(f"{count} is {getattr(snapshot, count)}, but the table {table} has {snapshot.tables[table].num_rows} rows")
+    return found
+
+
+def _machine_row(given: Mapping[str, Any]) -> dict[str, Any]:
+    row = dict(given)
+    if "machine" not in row:
+        raise SettingError(f"a row of machines needs the column 'machine': {row}")
+    encoded = to_json(row.get("state", {}))
+    row.update(state=encoded.text, state_truncated=encoded.truncated, state_bytes=encoded.size)
+    if row.get("waits_for"):
+        row.setdefault("status", "blocked")
+        row.setdefault("wait_mode", "all" if row.get("wait_k") is None else "k_of_n")
+        modes = {"all": len(row["waits_for"]), "any": 1}
+        row["wait_k"] = modes.get(row["wait_mode"], row.get("wait_k"))
+    return row
+
+
+def _short_waits(machine: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of `waits` that the short form of one machine stands for."""
+    return [
+        {"machine": machine["machine"], "alternative": 0, "k": machine["wait_k"], "on_machine": name}
+        for name in machine.get("waits_for") or ()
+    ]
+
+
+def _number_messages(channels: list[dict[str, Any]], messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Number the messages, make the channels they imply, and fill the counts that were left out."""
+    by_key = {(row["source"], row["target"], row.setdefault("kind", "mail")): row for row in channels}
+    in_flight: dict[tuple[str, str, str], int] = defaultdict(int)
+    for message in messages:
+        key = message["source"], message["target"], message.setdefault("kind", "mail")
+        channel = by_key.setdefault(key, dict(zip(("source", "target", "kind"), key, strict=True)))
+        in_flight[key] += 1
+        message.setdefault("number", channel.get("accepted_count", 0) + in_flight[key])
+    for key, channel in by_key.items():
+        channel.setdefault("in_flight_count", in_flight[key])
+        channel.setdefault("accepted_count", max(0, channel.get("sent_count", 0) - channel["in_flight_count"]))
+        channel.setdefault(
+            "sent_count", channel["accepted_count"] + channel["in_flight_count"] + channel.get("settled_count", 0)
+        )
+    return list(by_key.values())
+
+
+def _table(name: str, rows: list[dict[str, Any]], snapshot_id: str, run_id: str) -> pa.Table:
+    schema = SNAPSHOT_TABLES[name]
+    defaults = {"snapshot_id": snapshot_id, **DEFAULTS[name]}
+    if name != "snapshots":
+        defaults["run_id"] = run_id
+    for row in rows:
+        unknown = set(row) - set(schema.names)
+        if unknown:
+            raise SettingError(f"{', '.join(sorted(unknown))}: no such column in {name}; it has {', '.join(schema.names)}")
+    return pa.Table.from_pylist([{**defaults, **row} for row in rows], schema=schema)
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(map(repr, listed[:5])) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "") if listed else "none"

@@ -1,0 +1,181 @@
+"""Verdicts, and what a detector is.
+
+A detector looks at one completed snapshot and answers whether its predicate holds: True, False, or None where the
+snapshot does not tell. It never raises because a property is false. The ready-made ones are in
+`ray_snapshot.detectors`; any object with the attributes of `Detector` is one too, and `@detector` makes one of a
+function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ray_snapshot.errors import DetectorError
+
+if TYPE_CHECKING:
+    from ray_snapshot.snapshot import Snapshot
+
+
+class Verdict(BaseModel):
+    """A detector's answer on one snapshot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    detector: str = ""
+    holds: bool | None = None
+    evidence: dict[str, Any] = Field(default_factory=dict)
+    sentence: str = ""
+    snapshot_id: str = ""
+    run_id: str = ""
+    detector_spec: dict[str, Any] | None = None
+    evaluator: str = "live"
+    evaluated_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    duration_ms: float = 0.0
+    alarm: bool = False
+    """Whether `holds` is the answer that the detector's `alarm_when` names."""
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """What the detector service asks of a detector.
+
+    `stable`: once true, stays true. `alarm_when`: the answer a person must hear of (True, False, or None: never).
+    `evaluate` may take a second argument `earlier`: the last snapshot of the same run on which the answer was not the
+    alarm, or None.
+    """
+
+    name: str
+    stable: bool
+    alarm_when: bool | None
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict: ...
+
+
+class FunctionDetector:
+    """A detector made of a function of one snapshot.
+
+    The function returns True, False or None; or (holds, evidence); or (holds, evidence, sentence); or a `Verdict`.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, name: str, stable: bool, alarm_when: bool | None) -> None:
+        self.function = function
+        self.name = name
+        self.stable = stable
+        self.alarm_when = alarm_when
+        self.__doc__ = function.__doc__
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        return as_verdict(self.name, self.function(snapshot))
+
+    def __call__(self, snapshot: Snapshot) -> Any:
+        return self.function(snapshot)
+
+
+def detector(
+    *, stable: bool = True, alarm_when: bool | None = None, name: str | None = None
+) -> Callable[[Callable[..., Any]], FunctionDetector]:
+    """Make a detector of a function of one snapshot."""
+
+    def decorate(function: Callable[..., Any]) -> FunctionDetector:
+        return FunctionDetector(function, name=name or function.__name__, stable=stable, alarm_when=alarm_when)
+
+    if callable(stable):  # used bare: @rs.detector
+        return detector()(stable)  # type: ignore[return-value]
+    return decorate
+
+
+def as_verdict(name: str, answer: Any) -> Verdict:
+    """Turn what a detector returned into a `Verdict`; raises `DetectorError` if it is none."""
+    if isinstance(answer, Verdict):
+        return answer
+    holds, evidence, sentence = _parts(answer)
+    if not (holds is None or type(holds) is bool) or not isinstance(evidence, dict) or not isinstance(sentence, str):
+        raise DetectorError(
+            f"detector {name!r} returned {type(answer).__name__} {str(answer)[:80]!r}: return True, False or None,"
+            " (holds, evidence dict), (holds, evidence dict, sentence), or a Verdict",
+            detector=name,
+        )
+    word = {True: "holds", False: "does not hold", None: "cannot be told"}[holds]
+    return Verdict(detector=name, holds=holds, evidence=evidence, sentence=sentence or f"{name} {word}.")
+
+
+def _parts(answer: Any) -> tuple[Any, Any, Any]:
+    match answer:
+        case (holds, evidence, sentence):
+            return holds, evidence, sentence
+        case (holds, evidence):
+            return holds, evidence, ""
+        case holds:
+            return holds, {}, ""
+
+
+def check_detector(item: Any) -> Detector:
+    """Return `item` if it is a detector; raises `DetectorError` naming what it lacks."""
+    if isinstance(item, str):
+        return load_detector(item)
+    if inspect.isclass(item):
+        raise DetectorError(f"detector {item.__name__} is a class: pass an instance, {item.__name__}(...)", detector=item.__name__)
+    lacks = [word for word in ("name", "stable", "alarm_when", "evaluate") if not hasattr(item, word)]
+    if lacks:
+        raise DetectorError(
+            f"{item!r} is no detector: it lacks {', '.join(lacks)}; decorate a function with @rs.detector(...)",
+            detector=str(item),
+        )
+    found: Detector = item
+    return found
+
+
+def load_detector(reference: str) -> Detector:
+    """Load the detector that `module:name` names, or a ready-made one by its own name; raises `DetectorError`."""
+    module, colon, name = reference.partition(":")
+    if not colon:
+        from ray_snapshot import detectors
+
+        return detectors.by_name(reference)
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise DetectorError(f"detector {reference!r} cannot be loaded: {error}", detector=reference) from error
+    found = check_detector(found() if inspect.isclass(found) else found)
+    found.spec = {"type": "callable", "name": reference}  # type: ignore[attr-defined]
+    return found
+
+
+def evaluate(item: Detector, snapshot: Snapshot, *, earlier: Snapshot | None = None, evaluator: str = "live") -> Verdict:
+    """Evaluate one detector on one snapshot and complete its verdict; a detector that raises gives holds None.
+
+    The verdict of a snapshot that is inconsistent or was aborted is never True (and never an alarm).
+    """
+    began = time.perf_counter()
+    try:
+        if "earlier" in inspect.signature(item.evaluate).parameters:
+            verdict = as_verdict(item.name, item.evaluate(snapshot, earlier=earlier))  # type: ignore[call-arg]
+        else:
+            verdict = as_verdict(item.name, item.evaluate(snapshot))
+    except Exception as error:  # reported as the detector's fault, so that it does not stop the others
+        text = f"{type(error).__name__}: {error}"
+        verdict = Verdict(evidence={"error": text}, sentence=f"Detector {item.name} failed: {text}.")
+    if verdict.holds and not (snapshot.status == "complete" and snapshot.consistent):
+        reason = "the snapshot was aborted" if snapshot.status != "complete" else "the cut is not consistent"
+        verdict = verdict.model_copy(
+            update={"holds": None, "sentence": f"{item.name} cannot be told: {reason}. (It answered: {verdict.sentence})"}
+        )
+    return verdict.model_copy(
+        update={
+            "detector": item.name,
+            "snapshot_id": snapshot.snapshot_id,
+            "run_id": snapshot.run_id,
+            "detector_spec": getattr(item, "spec", None),
+            "evaluator": evaluator,
+            "evaluated_at": datetime.now(UTC),
+            "duration_ms": (time.perf_counter() - began) * 1e3,
+            "alarm": verdict.holds is not None and verdict.holds is item.alarm_when,
+        }
+    )

@@ -1,0 +1,387 @@
+"""Since when does each predicate hold, for how long, did a stable one ever go back, and was it told the same live?
+
+Every detector is evaluated again on every completed snapshot: termination and deadlock, those whose data is
+stored with the live verdicts, and the user's own by `--detector module:name`. The rows of one snapshot span many Arrow
+batches, so ids are distributed, and each task loads its snapshots whole, many at a time. A run with a detector that
+compares with earlier snapshots goes to one task, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from ray_snapshot.detectors import Deadlock, Termination, from_spec
+from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.names import DRIVER
+from ray_snapshot.schema import SNAPSHOTS, VERDICTS
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.spark_jobs.output import View, results
+from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between, spark_schema
+from ray_snapshot.verdicts import Detector, Verdict, evaluate, load_detector
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+
+MOST_IDS = 20
+"""So many snapshot ids are listed in a row."""
+
+SNAPSHOTS_AT_ONCE = 256
+"""A task asks for so many snapshots together; the history reads large ones in smaller batches."""
+
+EVALUATED = pa.schema(
+    [
+        *VERDICTS,
+        *(SNAPSHOTS.field(name) for name in ("system", "sequence", "restored_from", "started_at", "completed_at")),
+        pa.field("stable", pa.bool_()),
+        pa.field("alarm_when", pa.bool_()),
+        pa.field("incarnation", pa.int64()),
+        pa.field("driver_status", pa.string()),
+        pa.field("driver_sent_count", pa.int64()),
+    ]
+)
+"""A verdict, and what must be known of its snapshot to hold a stable predicate against the later ones."""
+
+DETECTOR = ("system", "run_id", "detector")
+
+VIEWS = (
+    View(
+        "detectors",
+        "Detectors over the history",
+        (
+            *DETECTOR,
+            "evaluated",
+            "held",
+            "unknown",
+            "first_held",
+            "first_held_at",
+            "first_held_seconds",
+            "longest_held_seconds",
+            "went_back",
+            "live",
+            "disagreements",
+        ),
+        order=("first_started_at", *DETECTOR),
+    ),
+)
+
+
+def run(
+    spark: SparkSession,
+    history: History,
+    out: str | None = None,
+    *,
+    selection: Selection | None = None,
+    detectors: Sequence[str] = (),
+) -> dict[str, DataFrame]:
+    """`detectors` (one row a detector of a run) and `verdicts` (one row a snapshot and detector, evaluator `spark`)."""
+    tables = Tables(spark, history, selection or Selection())
+    extra = [_spec_of(reference) for reference in detectors]
+    work = assignments(tables.complete, read_table(spark, history, "verdicts"), in_order=bool(extra))
+    verdicts = evaluated(work, history, extra, tasks=2 * spark.sparkContext.defaultParallelism)
+    (verdicts,) = results({"verdicts": verdicts}, out).values()
+    live = live_verdicts(tables.complete, tables.rows("verdicts"))
+    return {**results({"detectors": summary(verdicts, live)}, out), "verdicts": verdicts}
+
+
+def options(detectors: Sequence[str] = ()) -> dict[str, Any]:
+    """Check the detectors named on the command line before Spark starts; raises `DetectorError`."""
+    for reference in detectors:
+        load_detector(reference)
+    return {"detectors": list(detectors)}
+
+
+def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = False) -> DataFrame:
+    """One row a snapshot to evaluate, with the specs of the detectors that its run was watched with.
+
+    `in_order`: whether its run has a detector that may look at the snapshot before (given, or by what is stored).
+    """
+    latest = (
+        verdicts.where(F.col("detector_spec").isNotNull())
+        .groupBy("run_id", "detector")
+        .agg(F.max_by("detector_spec", "evaluated_at").alias("spec"))
+    )
+    kind, total = F.get_json_object("spec", "$.type"), F.get_json_object("spec", "$.total")
+    looks_back = (kind == "callable") | ((kind == "token-conservation") & total.isNull())
+    specs = latest.groupBy("run_id").agg(
+        F.map_from_entries(F.collect_list(F.struct("detector", "spec"))).alias("specs"),
+        F.bool_or(looks_back).alias("looks_back"),
+    )
+    return snapshots.join(F.broadcast(specs), "run_id", "left_outer").select(
+        "snapshot_id",
+        "run_id",
+        "sequence",
+        "specs",
+        (F.lit(in_order) | F.coalesce("looks_back", F.lit(False))).alias("in_order"),
+    )
+
+
+def evaluated(
+    work: DataFrame, history: History, extra: Sequence[Mapping[str, Any]], tasks: int
+) -> DataFrame:
+    """The verdicts on the assigned snapshots (columns `EVALUATED`), evaluated in so many `tasks`."""
+    paths = list(sys.path)
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sys.path.extend(path for path in paths if path not in sys.path)  # where the driver finds `module:name`
+        rows = (row for batch in batches for row in batch.to_pylist())
+        return evaluate_assignments(rows, history, extra)
+
+    # Ids sort by time: a range of them lies together in few files. A run that is evaluated in order is one range.
+    key = F.when(F.col("in_order"), F.col("run_id")).otherwise(F.col("snapshot_id"))
+    shared = work.repartitionByRange(tasks, key).sortWithinPartitions("run_id", "sequence")
+    return shared.mapInArrow(task, spark_schema(EVALUATED)).select(*EVALUATED.names)
+
+
+def evaluate_assignments(
+    rows: Iterable[Mapping[str, Any]], history: History, extra: Sequence[Mapping[str, Any]]
+) -> Iterator[pa.RecordBatch]:
+    """Load the snapshots of `rows`, many at a time, and evaluate their detectors."""
+    earlier: dict[tuple[str, str], Snapshot] = {}
+    for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
+        assigned = {row["snapshot_id"]: row for row in chunk}
+        found: list[dict[str, Any]] = []
+        for snapshot in history.load_many(assigned):
+            row = assigned[snapshot.snapshot_id]
+            detectors = detectors_of(dict(row["specs"] or ()), extra)
+            found += verdict_rows(snapshot, detectors, earlier if row["in_order"] else None)
+        yield from pa.Table.from_pylist(found, EVALUATED).to_batches()
+
+
+def chunks(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
+    """The rows, so many at a time."""
+    left = iter(rows)
+    while chunk := list(islice(left, size)):
+        yield chunk
+
+
+def detectors_of(specs: Mapping[str, str], extra: Sequence[Mapping[str, Any]]) -> list[Detector]:
+    """The detectors to evaluate, each name once: the user's go before those stored, these before the ready-made."""
+    stored = [_rebuilt(spec, name) for name, spec in specs.items()]
+    given = [_rebuilt(json.dumps(spec), spec["name"]) for spec in extra]
+    found: dict[str, Detector] = {}
+    for detector in [*given, *stored, Termination(), Deadlock()]:
+        found.setdefault(detector.name, detector)
+    return list(found.values())
+
+
+class _Unreadable:
+    """Stands for a detector whose stored data this version cannot read: each of its verdicts says why."""
+
+    stable = False
+    alarm_when = None
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self.name = name
+        self.error = error
+
+    def evaluate(self, _: Snapshot) -> Verdict:
+        raise self.error
+
+
+@lru_cache(maxsize=1_000)
+def _rebuilt(spec: str, name: str) -> Detector:
+    try:
+        return from_spec(json.loads(spec))
+    except (RaySnapshotError, ValueError) as error:
+        return _Unreadable(name, error)
+
+
+def verdict_rows(
+    snapshot: Snapshot, detectors: Iterable[Detector], earlier: dict[tuple[str, str], Snapshot] | None = None
+) -> Iterator[dict[str, Any]]:
+    """One row of `EVALUATED` a detector.
+
+    `earlier`: by run and detector, the last snapshot whose answer was not the alarm; brought up to date.
+    """
+    incarnation = pc.max(snapshot.tables["machines"]["incarnation"]).as_py()
+    known = {**_row(snapshot), **_driver(snapshot), "incarnation": incarnation}
+    for detector in detectors:
+        key = snapshot.run_id, detector.name
+        verdict = evaluate(detector, snapshot, earlier=(earlier or {}).get(key), evaluator="spark")
+        if earlier is not None and not verdict.alarm:
+            earlier[key] = snapshot
+        yield {**known, **_verdict_row(verdict), "stable": detector.stable, "alarm_when": detector.alarm_when}
+
+
+def _verdict_row(verdict: Verdict) -> dict[str, Any]:
+    row = verdict.model_dump(include=set(VERDICTS.names))
+    spec = row["detector_spec"]
+    return {**row, "evidence": to_json(row["evidence"]).text, "detector_spec": None if spec is None else to_json(spec).text}
+
+
+def _row(snapshot: Snapshot) -> dict[str, Any]:
+    names = ("system", "sequence", "restored_from", "started_at", "completed_at")
+    return {name: getattr(snapshot, name) for name in names}
+
+
+def _driver(snapshot: Snapshot) -> dict[str, Any]:
+    """What the driver did, as far as it takes part in the system."""
+    machines = snapshot.tables["machines"]
+    rows = machines.filter(pc.equal(machines["machine"], DRIVER)).select(["status", "sent_count"]).to_pylist()
+    driver = rows[0] if rows else {"status": None, "sent_count": None}
+    return {"driver_status": driver["status"], "driver_sent_count": driver["sent_count"]}
+
+
+def live_verdicts(snapshots: DataFrame, verdicts: DataFrame) -> DataFrame:
+    """What the detectors answered while the system ran: one row a snapshot and detector, the last word on each."""
+    last = (
+        verdicts.where(F.col("evaluator") == "live")
+        .groupBy("snapshot_id", "detector")
+        .agg(F.max_by("holds", "evaluated_at").alias("live_holds"))
+    )
+    return last.join(snapshots.select("snapshot_id", "system", "run_id", "started_at"), "snapshot_id", "inner").select(
+        "snapshot_id", *DETECTOR, F.col("started_at").alias("live_started_at"), "live_holds"
+    )
+
+
+def summary(verdicts: DataFrame, live: DataFrame) -> DataFrame:
+    """One row a detector of a run.
+
+    `went_back`: on how many snapshots a stable predicate was false that had been true on one completed before they
+    started (null for one that is not stable). `disagreements`: how many live verdicts answered otherwise. A detector
+    with `evaluated` 0 was live only: nothing stored tells how to evaluate it again.
+    """
+    numbered = with_generation(verdicts)
+    return (
+        compared(verdicts, live)
+        .join(stretches(numbered), list(DETECTOR), "left_outer")
+        .join(relapses(numbered), list(DETECTOR), "left_outer")
+        .select(
+            *DETECTOR,
+            "stable",
+            "alarm_when",
+            "first_started_at",
+            "evaluated",
+            "held",
+            "not_held",
+            "unknown",
+            "failed",
+            "first_held",
+            "first_held_at",
+            "first_held_seconds",
+            "longest_held_seconds",
+            F.when(F.col("stable"), F.coalesce("went_back", F.lit(0))).alias("went_back"),
+            "went_back_from",
+            "went_back_at",
+            "live",
+            "disagreements",
+            "disagreement_ids",
+        )
+    )
+
+
+def compared(verdicts: DataFrame, live: DataFrame) -> DataFrame:
+    """Per detector of a run: how often each answer was given, and where the live one was another."""
+    both = verdicts.withColumn("again", F.lit(True)).join(
+        live.withColumn("was_live", F.lit(True)), ["snapshot_id", *DETECTOR], "full_outer"
+    )
+    again, was_live = F.col("again").isNotNull(), F.col("was_live").isNotNull()
+    differ = again & was_live & ~F.col("holds").eqNullSafe(F.col("live_holds"))
+    ids = F.sort_array(F.collect_list(F.when(differ, F.col("snapshot_id"))))
+    return both.groupBy(*DETECTOR).agg(
+        F.bool_or("stable").alias("stable"),
+        F.bool_or("alarm_when").alias("alarm_when"),
+        F.min(F.coalesce("started_at", "live_started_at")).alias("first_started_at"),
+        F.count_if(again).alias("evaluated"),
+        F.count_if("holds").alias("held"),
+        F.count_if(~F.col("holds")).alias("not_held"),
+        F.count_if(again & F.col("holds").isNull()).alias("unknown"),
+        F.count_if(F.get_json_object("evidence", "$.error").isNotNull()).alias("failed"),
+        F.count_if(was_live).alias("live"),
+        F.count_if(differ).alias("disagreements"),
+        F.slice(ids, 1, MOST_IDS).alias("disagreement_ids"),
+    )
+
+
+def with_generation(verdicts: DataFrame) -> DataFrame:
+    """Verdicts with `generation`: the snapshots of a run between two restores (or restarts) belong together."""
+    by_time = Window.partitionBy(*DETECTOR).orderBy("sequence")
+    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(F.lag("restored_from").over(by_time))
+    restarted = F.col("incarnation") != F.lag("incarnation").over(by_time)
+    begins = F.when(restored | F.coalesce(restarted, F.lit(False)), 1).otherwise(0)
+    return verdicts.withColumn("begins", begins).withColumn("generation", F.sum("begins").over(by_time))
+
+
+def stretches(verdicts: DataFrame) -> DataFrame:
+    """Per detector of a run: when it first held, how long that lasted, and the longest time it held.
+
+    A time is that from the start of the first to the start of the last of successive snapshots on which it held.
+    """
+    by_time = Window.partitionBy(*DETECTOR).orderBy("sequence")
+    not_held = F.when(F.coalesce("holds", F.lit(False)), 0).otherwise(1)
+    stretch = (
+        verdicts.withColumn("stretch", F.sum(not_held).over(by_time))
+        .where(F.col("holds"))
+        .groupBy(*DETECTOR, "generation", "stretch")
+        .agg(
+            F.min_by("snapshot_id", "sequence").alias("first_id"),
+            F.min("started_at").alias("began_at"),
+            F.max("started_at").alias("ended_at"),
+        )
+        .withColumn("seconds", seconds_between(F.col("began_at"), F.col("ended_at")))
+    )
+    return stretch.groupBy(*DETECTOR).agg(
+        F.min_by("first_id", "began_at").alias("first_held"),
+        F.min("began_at").alias("first_held_at"),
+        F.min_by("seconds", "began_at").alias("first_held_seconds"),
+        F.max("seconds").alias("longest_held_seconds"),
+    )
+
+
+def relapses(verdicts: DataFrame) -> DataFrame:
+    """Per stable detector of a run: how often it was false though true on an earlier snapshot.
+
+    Earlier means: completed before the other started, by the coordinator's clock; snapshots may overlap. Only pairs are
+    held against each other between which nothing reached into the system from outside: no restore or restart, no
+    message sent by the driver, and no passive driver (one in `wait_for`) that woke up.
+    """
+    same = Window.partitionBy(*DETECTOR, "generation", "driver_sent_count")
+    awake = _is_awake(F.col("driver_status"))
+    held, held_awake = F.col("holds"), F.col("holds") & awake
+    first = {
+        "any": F.min_by(F.when(held, F.struct("completed_at", "snapshot_id")), F.when(held, F.col("completed_at"))),
+        "awake": F.min_by(F.when(held_awake, F.struct("completed_at", "snapshot_id")), F.when(held_awake, F.col("completed_at"))),
+    }
+    return (
+        verdicts.where(F.col("stable"))
+        .withColumn("true_before", F.when(awake, first["awake"].over(same)).otherwise(first["any"].over(same)))
+        .where(~F.col("holds") & (F.col("true_before.completed_at") < F.col("started_at")))
+        .groupBy(*DETECTOR)
+        .agg(
+            F.count(F.lit(1)).alias("went_back"),
+            F.min_by("true_before.snapshot_id", "sequence").alias("went_back_from"),
+            F.min_by("snapshot_id", "sequence").alias("went_back_at"),
+        )
+    )
+
+
+def _is_awake(status: Column) -> Column:
+    return F.coalesce(~status.isin("passive", "stopped"), F.lit(False))
+
+
+def _spec_of(reference: str) -> dict[str, Any]:
+    """The data from which a task builds the detector that `--detector` names."""
+    detector = load_detector(reference)
+    return {"type": "callable", "name": reference} if ":" in reference else dict(detector.spec)  # type: ignore[attr-defined]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The job as a program: `spark-submit detections.py HISTORY`."""
+    from ray_snapshot.spark_jobs.command import main as run_job
+
+    return run_job("detections", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

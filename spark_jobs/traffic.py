@@ -1,0 +1,202 @@
+"""How much went over each channel between two snapshots, where does it pile up, and which head of line does not move?
+
+Everything is in Spark's own expressions over `snapshots`, `channels` and `messages`. A channel's counts only ever grow
+within one generation (a restore begins the next), so a difference between two snapshots is what happened in between.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from ray_snapshot.spark_jobs.output import View, results
+from ray_snapshot.spark_jobs.tables import Selection, Tables, seconds_between
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+
+STUCK_AFTER = 3
+"""So many snapshots in a row must see the same message at the head of a channel before it counts as stuck."""
+
+CHANNEL = ("source", "target", "kind")
+
+VIEWS = (
+    View(
+        "channels",
+        "Busiest channels",
+        ("system", "run_id", *CHANNEL, "sent", "accepted", "sent_per_s", "peak_per_s", "most_in_flight", "backlog_growth", "head_snapshots"),
+        order=("-sent", "system", "run_id", *CHANNEL),
+    ),
+    View(
+        "stuck",
+        f"Heads of line that did not move for {STUCK_AFTER} snapshots or more",
+        ("system", "run_id", *CHANNEL, "number", "method", "snapshots", "seconds", "behind", "target_accepted"),
+        order=("-snapshots", "-behind", "system", "run_id", *CHANNEL, "number"),
+    ),
+)
+
+
+def run(
+    spark: SparkSession, history: History, out: str | None = None, *, selection: Selection | None = None
+) -> dict[str, DataFrame]:
+    """`channels` (one row a channel), `stuck` (one row a head that stood still), `intervals` (one row a channel and interval)."""
+    tables = Tables(spark, history, selection or Selection())
+    traffic = intervals(tables.complete, tables.rows("channels"), heads(tables.rows("messages")))
+    (traffic,) = results({"intervals": traffic}, out).values()
+    return {**results({"channels": channels(traffic), "stuck": stuck(traffic)}, out), "intervals": traffic}
+
+
+def generations(snapshots: DataFrame) -> DataFrame:
+    """Snapshots with `generation`, which a restore begins, and with the one before: `previous_id`, `seconds` since it."""
+    by_run = Window.partitionBy("system", "run_id").orderBy("sequence")
+    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(F.lag("restored_from").over(by_run))
+    numbered = snapshots.withColumn("restored", restored.cast("int")).withColumn("generation", F.sum("restored").over(by_run))
+    within = Window.partitionBy("system", "run_id", "generation").orderBy("sequence")
+    began = F.lag("started_at").over(within)
+    return numbered.select(
+        "snapshot_id",
+        "system",
+        "run_id",
+        "sequence",
+        "started_at",
+        "completed_at",
+        "generation",
+        F.lag("snapshot_id").over(within).alias("previous_id"),
+        seconds_between(began, F.col("started_at")).alias("seconds"),
+    )
+
+
+def heads(messages: DataFrame) -> DataFrame:
+    """The lowest message number in flight on each channel of each snapshot, and its method."""
+    return messages.groupBy("snapshot_id", *CHANNEL).agg(
+        F.min("number").alias("head_number"), F.min_by("method", "number").alias("head_method")
+    )
+
+
+def intervals(snapshots: DataFrame, channels: DataFrame, heads: DataFrame) -> DataFrame:
+    """One row a channel and snapshot: what was sent and accepted since the snapshot before (null for a run's first)."""
+    frame = (
+        channels.drop("run_id")
+        .join(F.broadcast(generations(snapshots)), "snapshot_id", "inner")
+        .join(heads, ["snapshot_id", *CHANNEL], "left_outer")
+    )
+    channel = Window.partitionBy("system", "run_id", "generation", *CHANNEL).orderBy("sequence")
+    target = Window.partitionBy("snapshot_id", "target")
+
+    def since_before(name: str) -> Column:
+        # A channel that no earlier snapshot has seen began at nought.
+        grown = F.col(name) - F.coalesce(F.lag(name).over(channel), F.lit(0))
+        return F.when(F.col("previous_id").isNotNull(), grown)
+
+    frame = (
+        frame.withColumn("target_accepted_count", F.sum("accepted_count").over(target))
+        .withColumn("sent", since_before("sent_count"))
+        .withColumn("accepted", since_before("accepted_count"))
+        .withColumn("backlog_growth", since_before("in_flight_count"))
+        .withColumn("same_head", _same_head(channel))
+        .withColumn("streak", F.sum(F.when(F.col("same_head"), 0).otherwise(1)).over(channel))
+    )
+    streak = Window.partitionBy("system", "run_id", "generation", *CHANNEL, "streak").orderBy("sequence")
+    has_head = F.col("head_number").isNotNull()
+    return frame.select(
+        "system",
+        "run_id",
+        "generation",
+        "snapshot_id",
+        "sequence",
+        "started_at",
+        "seconds",
+        *CHANNEL,
+        "sent",
+        "accepted",
+        per_second("sent").alias("sent_per_s"),
+        per_second("accepted").alias("accepted_per_s"),
+        "in_flight_count",
+        "backlog_growth",
+        "head_number",
+        "head_method",
+        F.when(has_head, F.row_number().over(streak)).otherwise(0).cast("long").alias("head_snapshots"),
+        F.when(has_head, seconds_between(F.first("started_at").over(streak), F.col("started_at"))).alias("head_seconds"),
+        "streak",
+        "target_accepted_count",
+    )
+
+
+def channels(traffic: DataFrame) -> DataFrame:
+    """One row a channel of a run: rates are over the intervals between its snapshots."""
+    return (
+        traffic.groupBy("system", "run_id", *CHANNEL)
+        .agg(
+            F.sum("sent").alias("sent"),
+            F.sum("accepted").alias("accepted"),
+            F.sum(F.when(F.col("sent").isNotNull(), F.col("seconds"))).alias("seconds"),
+            F.max("sent_per_s").alias("peak_per_s"),
+            F.max("in_flight_count").alias("most_in_flight"),
+            F.sum("backlog_growth").alias("backlog_growth"),
+            F.max("head_snapshots").alias("head_snapshots"),
+        )
+        .select(
+            "system",
+            "run_id",
+            *CHANNEL,
+            "sent",
+            "accepted",
+            "seconds",
+            per_second("sent").alias("sent_per_s"),
+            "peak_per_s",
+            "most_in_flight",
+            "backlog_growth",
+            "head_snapshots",
+        )
+    )
+
+
+def stuck(traffic: DataFrame) -> DataFrame:
+    """One row a message that stayed at the head of its channel for `STUCK_AFTER` snapshots in a row.
+
+    `behind`: the most messages that waited on the channel, it included. `target_accepted`: how many messages the target
+    accepted on all its channels meanwhile; 0 means that it stood still. Timers are left out: they wait for their time.
+    """
+    keys = ("system", "run_id", *CHANNEL)
+    return (
+        traffic.where(F.col("head_number").isNotNull() & (F.col("kind") != "timer"))
+        .groupBy(*keys, "generation", "streak")
+        .agg(
+            F.first("head_number").alias("number"),
+            F.first("head_method").alias("method"),
+            F.max("head_snapshots").alias("snapshots"),
+            F.min("started_at").alias("since"),
+            F.max("started_at").alias("until"),
+            F.max("head_seconds").alias("seconds"),
+            F.max("in_flight_count").alias("behind"),
+            (F.max("target_accepted_count") - F.min("target_accepted_count")).alias("target_accepted"),
+        )
+        .where(F.col("snapshots") >= STUCK_AFTER)
+        .select(*keys, "number", "method", "snapshots", "since", "until", "seconds", "behind", "target_accepted")
+    )
+
+
+def per_second(name: str) -> Column:
+    """A count over the column `seconds`; null where no time passed."""
+    return F.try_divide(F.col(name).cast("double"), F.col("seconds"))
+
+
+def _same_head(channel: WindowSpec) -> Column:
+    """Whether the snapshot before, of the same run, saw the same message at the head."""
+    before = F.lag("snapshot_id").over(channel).eqNullSafe(F.col("previous_id"))
+    return F.coalesce(before & (F.col("head_number") == F.lag("head_number").over(channel)), F.lit(False))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The job as a program: `spark-submit traffic.py HISTORY`."""
+    from ray_snapshot.spark_jobs.command import main as run_job
+
+    return run_job("traffic", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""One Ray for the whole test run, in a temporary folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A local Ray; tests that use it are marked `ray`."""
+    import ray
+
+    from ray_snapshot.runtime.cluster import connect
+
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+    connect(temp_dir=folder)
+    yield
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)

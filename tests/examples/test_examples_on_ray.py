@@ -1,0 +1,124 @@
+"""Each example, run to its end on Ray, must show what its first paragraph says it shows.
+
+The pure parts are tested in `test_examples_without_ray.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from ray_snapshot.examples import (
+    bank,
+    dining_philosophers,
+    example_run,
+    shortest_paths,
+    token_ring,
+    work_pool,
+)
+
+import ray_snapshot as rs
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+
+class Heard(list[rs.Verdict]):
+    """The verdicts that a system published, as a subscriber hears them."""
+
+    def answers(self, detector: str) -> set[bool | None]:
+        return {verdict.holds for verdict in self if verdict.detector == detector}
+
+
+def test_no_snapshot_of_the_bank_loses_a_coin_though_money_is_in_flight_in_some() -> None:
+    heard = Heard()
+    facts = bank.play(on_verdict=heard.append, accounts=10)
+    sums = [row["balances"] + row["in_flight"] for row in facts["books"]]
+    assert sums == [facts["total"]] * 6
+    assert facts["conserved"] == [True] * 6
+    assert heard.answers("conservation") == {True}
+    assert any(row["in_flight"] for row in facts["books"]), "adding up the balances was right every time"
+    assert facts["books"][-1] == {"balances": facts["total"], "in_flight": 0, "payments": 0}
+    assert facts["terminated"] is True
+
+
+def test_the_right_that_goes_round_is_found_in_transit_and_is_never_lost_or_doubled() -> None:
+    heard = Heard()
+    facts = token_ring.play(on_verdict=heard.append, members=6, laps=300)
+    assert heard.answers("unique-token") == {True}
+    assert facts["unique"] == [True] * 11
+    assert any(" -> " in place for place in facts["places"])
+    assert facts["places"][-1] == "member-0"
+    assert facts["entered"] == 6 * 300 + 1
+
+
+def test_the_philosophers_deadlock_and_every_one_of_them_and_of_their_forks_is_named() -> None:
+    heard = Heard()
+    facts = dining_philosophers.play(on_verdict=heard.append)
+    everyone = {f"{kind}-{seat}" for kind in ("philosopher", "fork") for seat in range(5)}
+    assert facts["proven"] == "deadlock"
+    assert set(facts["members"]) == everyone
+    assert set(facts["meals"].values()) == {0}
+    assert True not in heard.answers("termination"), "stuck is not done"
+
+
+def test_polite_philosophers_all_eat_and_no_snapshot_shows_a_deadlock() -> None:
+    heard = Heard()
+    facts = dining_philosophers.play(on_verdict=heard.append, polite=True, meals=4)
+    assert facts["proven"] == "termination"
+    assert set(facts["meals"].values()) == {4}
+    assert heard.answers("deadlock") == {False}
+
+
+def test_the_naive_check_calls_the_pool_done_on_a_snapshot_that_says_it_is_not() -> None:
+    heard = Heard()
+    facts = work_pool.play(on_verdict=heard.append, workers=4, limit=20_000)
+    at: defaultdict[str, dict[str, bool | None]] = defaultdict(dict)
+    for verdict in heard:
+        at[verdict.snapshot_id][verdict.detector] = verdict.holds
+    assert at[facts["naive_snapshot"]] == {"everyone_said_idle": True, "termination": False}
+    assert facts["termination_then"] is False
+    assert facts["tasks_in_flight"] > 0
+    assert facts["searched_then"] < facts["searched"] == 20_000
+    assert facts["primes"] == 2_262, "the number of primes below 20,000"
+    assert facts["terminated"] is True
+
+
+def test_the_example_run_is_recorded_as_the_text_says() -> None:
+    facts = example_run.play()
+    assert facts["initiators"] == ["P1"]
+    assert facts["cut"] == {"P1": ["A", "B"], "P2": ["F", "G", "H"], "P3": ["I"]}
+    assert facts["channels"] == {
+        "C12": [], "C13": [], "C21": [["sent at H"]], "C23": [], "C31": [], "C32": [],
+    }  # fmt: skip
+    assert facts["end"] == {"P1": ["A", "B", "C", "D", "E"], "P2": ["F", "G", "H"], "P3": ["I", "J"]}
+    assert not any(facts["channels_at_the_end"].values())
+
+
+def test_shortest_paths_are_those_of_scipy_once_a_snapshot_has_proven_the_end() -> None:
+    heard = Heard()
+    facts = shortest_paths.play(on_verdict=heard.append)
+    graph = shortest_paths.load_graph()
+    assert (facts["vertices"], facts["edges"]) == (7_520, 43_364)
+    assert facts["distances"] == shortest_paths.reference_distances(graph, "bash")
+    for name, before in facts["previous"].items():
+        assert facts["distances"][name] == facts["distances"][before] + graph[before][name]
+    assert facts["terminated"] is True
+    assert [verdict.holds for verdict in heard][-1] is True
+
+
+def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> None:
+    import ray
+
+    script = Path(dining_philosophers.__file__)
+    environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    command = [sys.executable, str(script), "--json", "--polite", "--history", str(tmp_path / "history")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert set(facts["meals"].values()) == {3}
+    assert len(rs.History(tmp_path / "history").verdicts()) > 0

@@ -1,0 +1,187 @@
+"""The pure parts of the examples: their graph, their references, and how they read a snapshot.
+
+Where they run on Ray: `test_examples_on_ray.py`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import networkx
+import pytest
+from ray_snapshot.examples import bank, example_run, shortest_paths, token_ring, work_pool
+
+import ray_snapshot as rs
+from ray_snapshot.names import check_machine_name
+
+INDEX = """\
+Package: bash
+Installed-Size: 7164
+Pre-Depends: libc6 (>= 2.36), libtinfo6 (>= 6) | libtinfo5
+Depends: debianutils:any (>= 2.15)
+Suggests: bash-doc [amd64], awk
+Description: a shell
+ Depends: this line is part of the description
+
+Package: libc6
+Installed-Size: 13001
+Recommends: libtinfo6, libc6
+
+Package: libtinfo6
+Installed-Size: 1
+
+Package: debianutils
+Installed-Size: 243
+Depends: libc6, libc6 (<< 3)
+
+Package: g++
+Installed-Size: 40
+Depends: bash
+"""
+
+
+@pytest.fixture(scope="module")
+def graph() -> shortest_paths.Graph:
+    return shortest_paths.load_graph()
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    path = Path(shortest_paths.__file__).parent / "data" / "make_debian_depends.py"
+    spec = importlib.util.spec_from_file_location("make_debian_depends", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_graph_has_the_size_that_its_readme_states(graph: shortest_paths.Graph) -> None:
+    readme = (shortest_paths.DATA.parent / "README.md").read_text()
+    edges = sum(map(len, graph.values()))
+    assert f"{len(graph):,} packages and {edges:,} edges" in readme
+    assert (len(graph), edges) == (7_520, 43_364)
+
+
+def test_the_file_of_the_graph_names_its_source_and_date_and_is_compact() -> None:
+    with gzip.open(shortest_paths.DATA, "rt") as lines:
+        first = next(lines)
+    assert first.startswith("# Debian 12.15 (bookworm), main, amd64, index of Sat, 11 Jul 2026")
+    assert shortest_paths.DATA.stat().st_size < 500_000
+
+
+def test_every_vertex_can_be_a_machine_and_is_reachable_by_edges_of_positive_weight(
+    graph: shortest_paths.Graph,
+) -> None:
+    for name, others in graph.items():
+        assert check_machine_name(name)
+        assert all(other in graph and weight >= 1 for other, weight in others.items())
+    assert len(shortest_paths.reference_distances(graph, "bash")) == len(graph)
+
+
+def test_scipy_and_networkx_agree_on_every_distance(graph: shortest_paths.Graph) -> None:
+    other = networkx.DiGraph()
+    other.add_weighted_edges_from((a, b, weight) for a, edges in graph.items() for b, weight in edges.items())
+    expected = networkx.single_source_dijkstra_path_length(other, "bash")
+    assert shortest_paths.reference_distances(graph, "bash") == expected
+
+
+def test_a_vertex_that_cannot_be_reached_has_no_distance() -> None:
+    assert shortest_paths.reference_distances({"a": {"b": 2}, "b": {}, "c": {"a": 1}}, "a") == {
+        "a": 0,
+        "b": 2,
+    }
+
+
+def test_a_path_is_read_back_from_the_predecessors() -> None:
+    assert shortest_paths.path_to("c", {"c": "b", "b": "a"}) == ["a", "b", "c"]
+
+
+def test_the_index_is_read_as_the_readme_says(maker: ModuleType, tmp_path: Path) -> None:
+    packages = maker._reachable(maker._packages(INDEX), "bash")
+    assert packages == {
+        "bash": (7164, ["libc6", "libtinfo6", "debianutils"]),
+        "libc6": (13001, ["libtinfo6"]),
+        "libtinfo6": (1, []),
+        "debianutils": (243, ["libc6"]),
+    }
+    maker._write(tmp_path / "graph.gz", packages, "a release")
+    assert shortest_paths.load_graph(tmp_path / "graph.gz") == {
+        "bash": {"libc6": 13, "libtinfo6": 1, "debianutils": 1},
+        "libc6": {"libtinfo6": 1},
+        "libtinfo6": {},
+        "debianutils": {"libc6": 13},
+    }
+
+
+def test_a_plus_in_a_package_becomes_a_character_that_machines_may_have(
+    maker: ModuleType, tmp_path: Path
+) -> None:
+    maker._write(tmp_path / "graph.gz", {"g++": (1, ["libstdc++6"]), "libstdc++6": (2_049, [])}, "a release")
+    assert shortest_paths.load_graph(tmp_path / "graph.gz") == {"g__": {"libstdc__6": 3}, "libstdc__6": {}}
+
+
+def test_the_file_written_does_not_depend_on_when_it_is_written(maker: ModuleType, tmp_path: Path) -> None:
+    maker._write(tmp_path / "graph.gz", maker._packages(INDEX), "a release")
+    assert (tmp_path / "graph.gz").read_bytes()[4:8] == bytes(4), "the gzip header's time of writing"
+
+
+def test_the_books_hold_what_accounts_have_and_what_is_on_its_way() -> None:
+    snapshot = rs.Snapshot.from_rows(
+        machines=[{"machine": "driver", "state": {}}]
+        + [
+            {"machine": n, "class_name": "Account", "state": {"balance": b}}
+            for n, b in (("a", 60), ("b", 30))
+        ],
+        messages=[
+            {"source": "a", "target": "b", "method": "deposit", "args": [7]},
+            {"source": "b", "target": "a", "method": "deposit", "args": [3]},
+            {"source": "driver", "target": "a", "method": "open", "args": [99]},
+        ],
+    )
+    assert bank.books(snapshot) == {"balances": 90, "in_flight": 10, "payments": 2}
+
+
+def test_the_right_is_found_in_a_member_or_on_a_channel() -> None:
+    members = [{"machine": n, "class_name": "Member", "state": {"right": None}} for n in ("a", "b")]
+    transit = rs.Snapshot.from_rows(
+        machines=members, messages=[{"source": "a", "target": "b", "method": "enter", "args": ["it", 3]}]
+    )
+    held = rs.Snapshot.from_rows(machines=[members[0], {**members[1], "state": {"right": "it"}}])
+    assert token_ring.place_of_right(transit) == "a -> b"
+    assert token_ring.place_of_right(held) == "b"
+
+
+@pytest.mark.parametrize("believes", [True, False])
+def test_the_naive_check_says_what_the_desk_believes_whatever_is_in_flight(believes: bool) -> None:
+    snapshot = rs.Snapshot.from_rows(
+        machines=[{"machine": "desk", "class_name": "Desk", "state": {"thinks_it_is_done": believes}}],
+        messages=[{"source": "worker-0", "target": "latecomer", "method": "task", "args": [5, 10]}],
+    )
+    verdict = work_pool.everyone_said_idle.evaluate(snapshot)
+    assert verdict.holds is believes
+    assert verdict.evidence == {"tasks_in_flight": 1}
+
+
+def test_primes_are_those_of_a_sieve() -> None:
+    sieve = [False, False] + [True] * 998
+    for number in range(2, 32):
+        sieve[number * number :: number] = [False] * len(sieve[number * number :: number])
+    assert [work_pool.is_prime(number) for number in range(1_000)] == sieve
+
+
+def test_the_cut_of_the_example_run_is_recognised_and_its_channels_are_named_as_in_the_text() -> None:
+    recorded = {"P1": ["A", "B"], "P2": ["F", "G", "H"], "P3": ["I"]}
+    snapshot = rs.Snapshot.from_rows(
+        machines=[{"machine": name, "state": {"events": events}} for name, events in recorded.items()],
+        messages=[{"source": "P2", "target": "P1", "method": "from_h", "args": ["sent at H"]}],
+    )
+    assert example_run.up_to_the_cut.evaluate(snapshot).holds is True
+    channels = example_run.channels(snapshot)
+    assert channels.pop("C21") == [["sent at H"]]
+    assert channels == {"C12": [], "C13": [], "C23": [], "C31": [], "C32": []}
+    too_early = rs.Snapshot.from_rows(machines=[{"machine": "P1", "state": {"events": ["A"]}}])
+    assert example_run.up_to_the_cut.evaluate(too_early).holds is False
