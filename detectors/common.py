@@ -91,6 +91,12 @@ def integers(column: Any, null: int) -> Integers:
     return found
 
 
+def distinct(values: Integers) -> Integers:
+    """Each of `values` once, ascending (by sorting: `np.unique` hashes, which is slow on millions)."""
+    ordered = np.sort(values)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
+
+
 def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most: int = 3) -> str:
     """ "a, b, c and 4 more" of `names`, of which there are `count` in all."""
     shown = list(names)

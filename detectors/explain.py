@@ -71,7 +71,7 @@ def _wait(alternatives: list[tuple[int, list[str]]]) -> dict[str, Any]:
     if len(alternatives) == 1:
         ((k, on),) = alternatives
         mode = "all" if k == len(on) else "any" if k == 1 else "k_of_n"
-        return {**_bounded(on), "mode": mode, **({"k": k} if mode == "k_of_n" else {})}
+        return {**_bounded(list(dict.fromkeys(on))), "mode": mode, **({"k": k} if mode == "k_of_n" else {})}
     everybody = list(dict.fromkeys(name for _, on in alternatives for name in on))
     choices = [{"k": k, "of": on[:MOST_LISTED]} for k, on in alternatives[:MOST_LISTED] if len(on) > 1]
     return {**_bounded(everybody), "mode": "any", **({"alternatives": choices} if choices else {})}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Booleans, Integers
+from ray_snapshot.detectors.common import Booleans, Integers, distinct
 
 _FEW = 1_000
 """Below so many nodes a level costs numpy more than the plain loop."""
@@ -32,18 +32,18 @@ class Graph:
 
 
 def movable(graph: Graph, seeds: Booleans) -> Booleans:
-    """The least set of nodes that holds `seeds` and every node with an alternative of whose edges k can be had.
+    """The least set that holds `seeds` and every node with an alternative of whose edges k can be had.
 
-    An edge can be had if it is satisfied or its target is in the set. Each edge is looked at once: O(V + E). While
-    many nodes are found at a time, numpy takes a level of them at once; then a plain loop takes one by one, so that a
-    chain of a million machines is not a million levels.
+    An edge can be had if it is satisfied or its target is in the set. Each edge is looked at once: O(V + E).
+    While many nodes are found at a time, numpy takes a level of them at once; then a plain loop takes one by
+    one, so that a chain of a million machines is not a million levels.
     """
     missing, moves = _missing(graph), seeds | free(graph)
     starts, waiting = _incoming(graph)
     found = np.flatnonzero(moves)
     while len(found) >= _FEW:
         found = _level(graph.owner, missing, moves, _reached(starts, waiting, found))
-    return _one_by_one(graph.owner, missing, moves, starts, waiting, found) if len(found) else moves
+    return _one_by_one(graph.owner, missing, moves, (starts, waiting), found) if len(found) else moves
 
 
 def free(graph: Graph) -> Booleans:
@@ -77,17 +77,17 @@ def _level(owner: Integers, missing: Integers, moves: Booleans, reached: Integer
     """Take those edges off what is missing; who can move now and could not before, marked in `moves`."""
     np.subtract.at(missing, reached, 1)
     freed = owner[reached[missing[reached] <= 0]]
-    found: Integers = np.unique(freed[~moves[freed]])
+    found = distinct(freed[~moves[freed]])
     moves[found] = True
     return found
 
 
 def _one_by_one(
-    owner: Integers, missing: Integers, moves: Booleans, starts: Integers, waiting: Integers, found: Integers
+    owner: Integers, missing: Integers, moves: Booleans, incoming: tuple[Integers, Integers], found: Integers
 ) -> Booleans:
     """The same as `_level` until nothing is left, a node at a time (plain lists are faster to index)."""
     todo, left, moving = found.tolist(), missing.tolist(), moves.tolist()
-    owners, begins, alternatives = owner.tolist(), starts.tolist(), waiting.tolist()
+    owners, (begins, alternatives) = owner.tolist(), (part.tolist() for part in incoming)
     while todo:
         node = todo.pop()
         for alternative in alternatives[begins[node] : begins[node + 1]]:

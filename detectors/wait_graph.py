@@ -17,6 +17,7 @@ from ray_snapshot.detectors.common import (
     MOST_LISTED,
     Booleans,
     Integers,
+    distinct,
     integers,
     is_any_of,
     positions,
@@ -105,7 +106,7 @@ def _rows(snapshot: Snapshot, names: Any, blocked: Booleans) -> _Rows:
     """What the blocked machines wait for: their rows of `waits`, or else the short form in `machines`."""
     messages = snapshot.tables["messages"]
     source, target = positions(texts(messages["source"]), names), positions(texts(messages["target"]), names)
-    pairs = np.unique(source * len(names) + target)
+    pairs = distinct(source * len(names) + target)
     long = _long_rows(snapshot.tables["waits"], names, blocked, pairs)
     brief = blocked.copy()
     brief[long.machine] = False
@@ -138,7 +139,8 @@ def _groups(machine: Integers, call_id: Any, alternative: Any) -> Integers:
     calls = pc.dictionary_encode(texts(call_id), null_encoding="encode").indices.to_numpy().astype(np.int64)
     choices = pc.dictionary_encode(pa.array(integers(alternative, 0))).indices.to_numpy().astype(np.int64)
     width, height = (int(codes.max(initial=0)) + 1 for codes in (choices, calls))
-    return (machine * height + calls) * width + choices
+    groups: Integers = (machine * height + calls) * width + choices
+    return groups
 
 
 def _short_rows(machines: Any, names: Any, brief: Booleans, pairs: Integers) -> _Rows:
@@ -187,7 +189,7 @@ def _woken(snapshot: Snapshot, names: Any, recorded_count: int) -> tuple[Boolean
 
 def _outside(names: Any, recorded_count: int, blocked: Booleans, graph: Graph) -> tuple[Booleans, list[str]]:
     """Nodes the snapshot cannot speak for: who is waited for but not recorded, and waits without rows."""
-    strangers = np.unique(graph.target[graph.target >= recorded_count])
+    strangers = distinct(graph.target[graph.target >= recorded_count])
     outside = blocked.copy()
     outside[graph.owner] = False
     silent = names.take(np.flatnonzero(outside)[:MOST_LISTED]).to_pylist()

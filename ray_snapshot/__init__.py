@@ -10,7 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ray_snapshot.errors import *  # noqa: F403
+    from ray_snapshot.history import History as History
+    from ray_snapshot.runtime.mixin import SnapshotMixin as SnapshotMixin
+    from ray_snapshot.runtime.mixin import join as join
+    from ray_snapshot.runtime.remote import remote as remote
+    from ray_snapshot.runtime.system import System as System
     from ray_snapshot.snapshot import Snapshot as Snapshot
+    from ray_snapshot.verdicts import Detector as Detector
     from ray_snapshot.verdicts import Verdict as Verdict
     from ray_snapshot.verdicts import detector as detector
     from ray_snapshot.waits import all_of as all_of

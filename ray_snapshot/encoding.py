@@ -3,7 +3,7 @@
 `to_json` never raises and never calls the program's own code, except `__machine_name__` of a handle and the
 `repr` of types written in C: what it finds in dictionaries, slots and fields is what it writes. A small plain
 value goes straight to the C encoder; everything else is first reduced to plain lists and dictionaries (by
-`ray_snapshot.reduction`). The tagged forms, `{"$bytes": ...}` and the like, are listed in `docs/history.md`.
+`ray_snapshot.plain`). The tagged forms, `{"$bytes": ...}` and the like, are listed in `docs/history.md`.
 Only the standard library is imported.
 """
 
@@ -14,7 +14,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from ray_snapshot.reduction import LARGEST_INTEGER, Reducer, type_name
+from ray_snapshot.plain import LARGEST_INTEGER, Reducer, type_name
 
 MOST_BYTES = 8_000_000
 """The longest text of one value, in bytes of UTF-8."""

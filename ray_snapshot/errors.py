@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 class RaySnapshotError(Exception):
     """Base of all errors of this package; keyword arguments become attributes."""
 
-    def __init__(self, message: str, **fields: Any) -> None:
+    def __init__(self, message: str, /, **fields: Any) -> None:  # a field may be called `message` too
         super().__init__(message)
         self.__dict__.update(fields)
 

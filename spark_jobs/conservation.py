@@ -183,7 +183,7 @@ def _amounts(frame: DataFrame, column: str, *, missing_is_zero: bool) -> DataFra
         F.when(whole, F.try_variant_get("value", F.lit("$"), "decimal(38,0)")).alias("whole"),
         F.when(number & ~whole, F.try_variant_get("value", F.lit("$"), "double")).alias("part"),
         is_amount.alias("is_amount"),
-        ~(is_amount | (nothing & F.lit(missing_is_zero))).alias("unreadable"),
+        (~(is_amount | (nothing & F.lit(missing_is_zero)))).alias("unreadable"),
     )
 
 

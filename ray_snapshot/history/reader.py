@@ -159,7 +159,7 @@ class History:
     def verify(self, system: str | None = None) -> Iterator[tuple[str, list[str]]]:
         """Check every snapshot: (snapshot_id, problems), earliest first; no problems if all is well.
 
-        Checks the counts in `snapshots` against the rows, the equations of every channel, and that JSON is strict.
+        Checks the counts in `snapshots` against the rows, the equations of every channel, and the JSON.
         """
         yield from verify(self, system)
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,14 @@ _REMEMBERED = 100_000
 _MOST_SORTED_BYTES = 1_000_000_000
 
 
+class _Place(NamedTuple):
+    """What every row of a snapshot has: its partition, and its run."""
+
+    system: str
+    date: date
+    run_id: str
+
+
 class HistoryWriter:
     """Writes snapshots and verdicts into the history at `path`; safe to use from several threads.
 
@@ -54,7 +62,7 @@ class HistoryWriter:
         self._snapshots: dict[str, dict[str, pa.Table]] = {}
         self._verdicts: list[dict[str, Any]] = []
         self._stages: deque[tuple[str, pa.Table]] = deque()
-        self._places: dict[str, tuple[str, date]] = {}
+        self._places: dict[str, _Place] = {}
         self._closed = False
 
     def __enter__(self) -> HistoryWriter:
@@ -81,7 +89,7 @@ class HistoryWriter:
                     f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ"
                 )
             self._snapshots[snapshot_id] = prepared
-            self._remember(snapshot_id, system, day)
+            self._remember(snapshot_id, _Place(system, day, snapshot.run_id))
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """Take verdicts into the buffer, each on a snapshot added before.
@@ -133,8 +141,8 @@ class HistoryWriter:
         if self._closed:
             raise HistoryWriteError(f"history {self.path}: this writer is closed", path=self.path)
 
-    def _remember(self, snapshot_id: str, system: str, day: date) -> None:
-        self._places[snapshot_id] = system, day
+    def _remember(self, snapshot_id: str, place: _Place) -> None:
+        self._places[snapshot_id] = place
         if len(self._places) > _REMEMBERED:
             del self._places[next(iter(self._places))]
 
@@ -149,8 +157,7 @@ class HistoryWriter:
                 tables.delete(self.path, name, snapshot_id)
         return False
 
-    def _place(self, snapshot_id: str) -> tuple[str, date]:
-        """The partition of a snapshot's rows: its system and date."""
+    def _place(self, snapshot_id: str) -> _Place:
         found = self._places.get(snapshot_id)
         if found is None:
             rows = _rows_of(self.path, "snapshots", snapshot_id).to_pylist()
@@ -160,18 +167,18 @@ class HistoryWriter:
                     path=self.path,
                     snapshot_id=snapshot_id,
                 )
-            found = rows[0]["system"], rows[0]["date"]
+            found = _Place(**{name: rows[0][name] for name in _Place._fields})
             with self._lock:
-                self._remember(snapshot_id, *found)
+                self._remember(snapshot_id, found)
         return found
 
     def _verdict_row(self, verdict: Verdict) -> dict[str, Any]:
-        system, day = self._place(verdict.snapshot_id)
+        place = self._place(verdict.snapshot_id)
         row = {name: getattr(verdict, name) for name in TABLES["verdicts"].names}
         row["evidence"] = to_json(verdict.evidence).text
         row["detector_spec"] = None if verdict.detector_spec is None else to_json(verdict.detector_spec).text
         row["sentence"] = verdict.sentence.encode("utf-8", "backslashreplace").decode()
-        return {**row, "system": system, "date": day}
+        return {**row, **place._asdict()}
 
 
 def _day(snapshot: Snapshot) -> date:

@@ -212,6 +212,10 @@ class HostCore:
         """Recorded and not closed; a host born red has nothing to record, but may meet white messages from its birth on."""
         self.closed: deque[int] = deque(maxlen=1_000)
         self.uncopied: deque[Machine] = deque()
+        self.must_record = self.protocol.must_record
+        """Whether `boundary` has something to do before anything may be accepted."""
+        self.must_flush = False
+        """Whether acknowledgements wait to be carried, with or without messages."""
         self.polled_acknowledgements: dict[str, dict[int, int]] = {source: {} for source in polled}
         """Acknowledgements for hosts that must ask for them (a driver is no actor: nobody can call it)."""
 
@@ -277,15 +281,16 @@ class HostCore:
             channel = self.channel(machine, target, kind)
         elif self.stopped and target in self.stopped:
             raise MachineStoppedError(f"{machine.name} sent {method} to {target}, which has stopped", machine=target)
-        if machine.copied != self.protocol.colour:
+        colour = self.protocol.colour
+        if machine.copied != colour:
             self._copy_if_due(machine)
         channel.sent = number = channel.sent + 1
         machine.sent += 1
-        message = (channel.index, number, method, args, now, self.protocol.colour)
+        message = (channel.index, number, method, args, now, colour)
         if channel.link is not None:
             channel.link.messages.append(message)
         elif channel.mailbox is not None:
-            self._put(channel.mailbox, self.machines[target], message)
+            self._put(channel.mailbox, channel.mailbox.owner.machine, message)
         else:
             channel.held.append(message)
         if number - channel.acknowledged > self.bound and channel not in machine.over:
@@ -349,6 +354,7 @@ class HostCore:
     def take_batches(self, window: int = 2) -> list[tuple[str, Batch]]:
         """What may be carried now: one batch per link that has something to say and fewer than `window` on their way."""
         found = []
+        self.must_flush = False
         for target, link in self.outputs.items():
             if link.in_flight < window and (batch := link.take()) is not None:
                 link.in_flight += 1
@@ -423,7 +429,7 @@ class HostCore:
                 self._put(mailbox, mailbox.owner.machine, message)
 
     def _put(self, mailbox: Mailbox, machine: Machine, message: Message) -> None:
-        machine.inbox.put(mailbox, message)
+        mailbox.owner.put(mailbox, message)
         if not machine.is_queued:
             self._queue(machine)
         if self.open:
@@ -453,14 +459,20 @@ class HostCore:
             machine.is_queued = False
             if machine.is_held or machine.is_suspended or machine.is_stopped:
                 continue
-            if machine.copied != self.protocol.colour:
+            colour = self.protocol.colour
+            if machine.copied != colour:
                 self._copy_if_due(machine)
-            taken = machine.inbox.take()
+            inbox = machine.inbox
+            taken = inbox.take()
             if taken is None:
                 continue
             for mailbox, message in taken:
-                self._accepted(machine, mailbox, message)
-            if machine.inbox.ready:
+                if message[5] != colour:
+                    self._check_white(machine, message)
+                machine.accepted += 1
+                if mailbox.accepted - mailbox.acknowledged >= self.acknowledge_every:
+                    self._acknowledge_sender(mailbox)
+            if inbox.ready:
                 machine.is_queued = True
                 self.runnable.append(machine)
             return machine, taken
@@ -472,13 +484,12 @@ class HostCore:
             raise ProtocolError(f"{machine.name} was about to act before its host recorded", machine=machine.name)
         self._copy_if_due(machine)
 
-    def _accepted(self, machine: Machine, mailbox: Mailbox, message: Message) -> None:
-        colour = self.protocol.colour
-        if message[5] != colour and self.protocol.colours.joined(colour, message[5]) != colour:
+    def _check_white(self, machine: Machine, message: Message) -> None:
+        """EWD864a: no red message is accepted in a white action."""
+        if self.protocol.colours.joined(self.colour, message[5]) != self.colour:
             raise ProtocolError(f"{machine.name} was about to accept a red message in a white action", machine=machine.name)
-        machine.accepted += 1
-        if mailbox.accepted - mailbox.acknowledged < self.acknowledge_every:
-            return
+
+    def _acknowledge_sender(self, mailbox: Mailbox) -> None:
         mailbox.acknowledged = mailbox.accepted
         if mailbox.link is None:
             if mailbox.channel is not None:
@@ -488,6 +499,7 @@ class HostCore:
             self.polled_acknowledgements[mailbox.link][mailbox.index] = mailbox.accepted
         else:
             self.output(mailbox.link).acknowledgements[mailbox.index] = mailbox.accepted
+            self.must_flush = True
 
     def end_action(self, machine: Machine) -> None:
         """The action is over; a machine whose channels are over their bound is held back until they are not."""
@@ -546,20 +558,16 @@ class HostCore:
         self._carry_out(effects)
         return effects
 
-    @property
-    def must_record(self) -> bool:
-        """Whether `boundary` has something to do before anything may be accepted."""
-        return self.protocol.must_record
-
     def boundary(self) -> tuple[int, ...]:
         """No machine is inside an action: turn red if due; returns the numbers recorded."""
-        if not self.protocol.must_record:
+        if not self.must_record:
             return ()
         effects = self.protocol.step(BoundaryReached())
         self._carry_out(effects)
         return effects[0].numbers if effects and isinstance(effects[0], Record) else ()
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
+        self.must_record = self.protocol.must_record
         for effect in effects:
             match effect:
                 case Record(numbers):
@@ -652,7 +660,7 @@ class HostCore:
 
     def has_work(self) -> bool:
         """Whether `boundary`, `next_action`, `next_birth` or `copy_next` would do something."""
-        return bool(self.runnable or self.births or self.uncopied or self.protocol.must_record)
+        return bool(self.runnable or self.births or self.uncopied or self.must_record)
 
 
 __all__ = ["BOUND", "MAIL", "TIMER", "Creation", "HostCore", "Machine", "MachineCopy", "OutChannel", "Recording"]

@@ -93,14 +93,19 @@ class Inbox:
 
     def take(self) -> list[tuple[Mailbox, Message]] | None:
         """Accept the messages of the next enabled action (one, or one per port of a join); None if none is enabled."""
-        while self.ready:
-            mailbox = self.ready.popleft()
+        ready = self.ready
+        while ready:
+            mailbox = ready.popleft()
             if self.ports and mailbox.queue[0][2] in self.ports:
                 self.parked[mailbox.queue[0][2]].append(mailbox)
                 if (joined := self._join()) is not None:
                     return joined
                 continue
-            return [(mailbox, self._accept(mailbox))]
+            message = mailbox.queue.popleft()
+            mailbox.accepted += 1
+            if mailbox.queue:
+                ready.append(mailbox)
+            return [(mailbox, message)]
         return None
 
     def _join(self) -> list[tuple[Mailbox, Message]] | None:

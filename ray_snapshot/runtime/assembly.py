@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.protocol.collector import ChannelKey, HostReport
-from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.runtime.report import HostPayload, inner
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
 
@@ -137,20 +137,16 @@ def _cross_channels(payloads: list[HostPayload]) -> pa.RecordBatch | None:
         "duplicate_count": np.zeros(len(found), np.int64),
         "recorded_by": np.where(numbers[:, 3] > 0, "sender", "marker"),
     }
-    schema = _inner(CHANNELS)
+    schema = inner(CHANNELS)
     return pa.RecordBatch.from_arrays([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
 
 
-def _inner(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
-
-
 def _concat(batches: list[pa.RecordBatch | None], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([batch for batch in batches if batch is not None], schema=_inner(schema))
+    return pa.Table.from_batches([batch for batch in batches if batch is not None], schema=inner(schema))
 
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=_inner(schema))
+    return pa.Table.from_pylist(rows, schema=inner(schema))
 
 
 def _with_delay(machines: pa.Table, started_at: float) -> pa.Table:

@@ -6,9 +6,12 @@ from typing import Any
 
 import ray
 
-from ray_snapshot.errors import ClusterError, SystemNotRunningError
+from ray.exceptions import GetTimeoutError, RayError
+
+from ray_snapshot.errors import ClusterError, SnapshotTimeoutError, SystemNotRunningError
 from ray_snapshot.names import check_system_name
-from ray_snapshot.runtime.post import first_line
+from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.post import as_error, first_line
 from ray_snapshot.runtime.service import NAMESPACE, PREFIX
 
 _LONGEST_SOCKET_PATH = 107
@@ -68,3 +71,13 @@ def service_of(system: str) -> Any:
         raise SystemNotRunningError(
             f"no system {system!r} is running on this cluster; running: {running}", system=system
         ) from None
+
+
+def ask(refs: Any, what: str, timeout: float = 60.0) -> Any:
+    """`ray.get` with a bound in seconds; raises errors of ours, with Ray's wrapping taken off."""
+    try:
+        return waits.raw_get(refs, timeout=timeout)
+    except GetTimeoutError:
+        raise SnapshotTimeoutError(f"waited {timeout:g} s for {what}", waited_for=what, seconds=timeout) from None
+    except RayError as error:
+        raise as_error(error) from None

@@ -37,7 +37,7 @@ class DriverPost(Post):
         self.waiting: waits.TrackedWait | None = None
         self.held_since: float | None = None
         self.calls: dict[Any, tuple[str, str]] = {}
-        self.credit = threading.Condition(self.lock)  # type: ignore[arg-type]
+        self.credit = threading.Condition(self.lock)
         self.polling: set[str] = set()
         self.user_thread = threading.get_ident()
         self.is_closing = False

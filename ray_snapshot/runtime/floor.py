@@ -8,14 +8,15 @@ methods are called under the host's lock.
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 
 class Floor:
     """See the module."""
 
-    def __init__(self, lock: threading.RLock) -> None:  # type: ignore[valid-type]
-        self.free = threading.Condition(lock)  # type: ignore[arg-type]
-        self.work = threading.Condition(lock)  # type: ignore[arg-type]
+    def __init__(self, lock: Any) -> None:
+        self.free = threading.Condition(lock)
+        self.work = threading.Condition(lock)
         self.holder: int | None = None
         self.returning = 0
         """Threads whose wait is over and who want the floor back."""

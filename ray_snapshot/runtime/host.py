@@ -10,6 +10,7 @@ snapshot's timeout it turns the host red in the middle of the action, without a 
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 import sys
 import threading
@@ -17,7 +18,7 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import ray
 
@@ -32,7 +33,7 @@ from ray_snapshot.errors import (
 from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.host import Creation, HostCore, Machine, Recording
-from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
+from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import ClassStore, packed
 from ray_snapshot.runtime.context import Context, attach
@@ -54,6 +55,10 @@ SWITCH_INTERVAL_S = 0.001
 """Python's thread switch interval in hosts: how long an action thread may keep the event loop waiting."""
 
 
+GC_THRESHOLD = (50_000, 20, 50)
+"""Messages are tuples, made by the hundred thousand and free of cycles: Python's default would walk them every 700."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostConfig:
     """What a host is told at its birth."""
@@ -69,15 +74,27 @@ class HostConfig:
 
 @dataclass(slots=True)
 class Performance:
-    """The action that a thread is in."""
+    """An action that somebody wants to know of."""
 
-    machine: Machine
-    method: str
-    source: str
-    call_id: str | None
+    action: tuple[Machine, Mailbox, Message]
     began: float
-    thread: int
     wait: waits.TrackedWait | None = None
+
+    @property
+    def machine(self) -> Machine:
+        return self.action[0]
+
+    @property
+    def method(self) -> str:
+        return self.action[2][2]
+
+    @property
+    def source(self) -> str:
+        return self.action[1].source
+
+    @property
+    def call_id(self) -> str | None:
+        return self.action[2][3][0] if self.action[1].kind == CALL else None
 
 
 class HostPost(Post):
@@ -100,7 +117,9 @@ class HostPost(Post):
         self.shipped: set[tuple[str, str]] = set()
         self.calls: dict[Any, tuple[str, str]] = {}
         self.replies: dict[str, asyncio.Future[Any]] = {}
-        self.performing: Performance | None = None
+        self.action: tuple[Machine, Mailbox, Message] | None = None
+        """The action that the holder of the floor is in; a plain tuple, because there is one for every message."""
+        self.action_began = 0.0
         self.suspended: dict[str, Performance] = {}
         self.held_since: dict[str, float] = {}
         self.forced: Machine | None = None
@@ -118,6 +137,7 @@ class HostPost(Post):
         """Begin to act."""
         POSTS[self.run_id] = self
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gc.set_threshold(*GC_THRESHOLD)
         self._new_runner()
 
     # ---- the action threads ---------------------------------------------------------------------------------------
@@ -143,7 +163,7 @@ class HostPost(Post):
     def _next(self, last: Machine | None) -> Creation | tuple[Machine, list[tuple[Mailbox, Message]]] | None:
         """The boundary: what happens between two actions, and what comes next; None when the host closes."""
         core, floor = self.core, self.floor
-        if last is not None:
+        if last is not None and last.over:
             core.end_action(last)
             if last.is_held:
                 self._held(last)
@@ -156,6 +176,8 @@ class HostPost(Post):
                 self._record()
             if core.uncopied:
                 self._copy_slice()
+            if core.must_flush:
+                self.flush()
             if self.failure is None:
                 work = core.next_birth() or core.next_action()
                 if work is not None:
@@ -167,23 +189,19 @@ class HostPost(Post):
 
     def _perform(self, machine: Machine, taken: list[tuple[Mailbox, Message]]) -> Machine:
         mailbox, message = taken[0]
+        self.action = (machine, mailbox, message)
+        self.action_began = time.time()
         HERE.machine = machine
-        kind, name, payload, call_id = mailbox.kind, message[2], message[3], None
-        if kind == CALL:
-            call_id, payload = payload
-        elif kind == TIMER:
-            payload = payload[1]
-        self.performing = Performance(machine, name, mailbox.source, call_id, time.time(), 0)
+        call_id = None
+        name, payload = message[2], message[3]
         try:
+            if mailbox.kind != MAIL:
+                call_id, payload = _unwrapped(mailbox.kind, payload)
             if len(taken) > 1:
                 name, payload = self._joined(machine, taken)
             method = getattr(machine.body, name, None)
             if method is None:
-                raise UnknownMethodError(
-                    f"{machine.name} ({type(machine.body).__name__}) has no method {name!r}; {mailbox.source} sent it",
-                    machine=machine.name,
-                    method=name,
-                )
+                raise self._no_such_method(machine, name, mailbox.source)
             if type(payload) is tuple:
                 result = method(*payload)
             else:
@@ -196,16 +214,22 @@ class HostPost(Post):
                 self._answer(call_id, None, error)
             else:
                 self._failed(machine, name, mailbox.source, payload, error)
-        finally:
-            self.performing = None
-            HERE.machine = None
+        self.action = None
+        HERE.machine = None
         return machine
+
+    def _no_such_method(self, machine: Machine, name: str, source: str) -> UnknownMethodError:
+        return UnknownMethodError(
+            f"{machine.name} ({type(machine.body).__name__}) has no method {name!r}; {source} sent it",
+            machine=machine.name,
+            method=name,
+        )
 
     def _joined(self, machine: Machine, taken: list[tuple[Mailbox, Message]]) -> tuple[str, tuple[Any, ...]]:
         ports = tuple(message[2] for _, message in taken)
         values = []
         for mailbox, message in taken:
-            args, kwargs = opened(message[3][1] if mailbox.kind == TIMER else message[3])
+            args, kwargs = opened(_unwrapped(mailbox.kind, message[3])[1])
             values.append(args[0] if len(args) == 1 and not kwargs else args)
         return self.classes.joins[type(machine.body)][ports], tuple(values)
 
@@ -215,7 +239,7 @@ class HostPost(Post):
             if blob is not None:
                 self.classes.add(key, blob)
             kind = self.classes.get(key)
-            body = kind.__new__(kind)
+            body: Any = cast(Any, kind).__new__(kind)
         except Exception as error:
             self._failed(self.core.machine(creation.child), "__new__", creation.creator, payload, error)
             return self.core.machine(creation.child)
@@ -225,15 +249,15 @@ class HostPost(Post):
             self.core.born(creation.child, body, tuple(self.classes.joins[kind]))
             attach(body, Context(self, machine))
         HERE.machine = machine
-        self.performing = Performance(machine, "__init__", creation.creator, None, time.time(), 0)
+        self.action = (machine, Mailbox(creation.creator, MAIL, machine.inbox), (0, 0, "__init__", payload, 0.0, creation.colour))
+        self.action_began = time.time()
         try:
             args, kwargs = opened(payload)
             body.__init__(*args, **kwargs)
         except Exception as error:
             self._failed(machine, "__init__", creation.creator, payload, error)
-        finally:
-            self.performing = None
-            HERE.machine = None
+        self.action = None
+        HERE.machine = None
         with self.lock:
             self.core.resume(machine)
         return machine
@@ -295,6 +319,12 @@ class HostPost(Post):
     def called(self, ref: Any, target: str, call_id: str) -> None:
         self.calls[ref] = (target, call_id)
 
+    @property
+    def performing(self) -> Performance | None:
+        """The action that the holder of the floor is in."""
+        action = self.action
+        return None if action is None else Performance(action, self.action_began)
+
     def _answer(self, call_id: str, result: Any, error: Exception | None) -> None:
         colour = self.core.colour
         outcome = Reply(self.run_id, colour, result) if error is None else marked(error, self.run_id, colour)
@@ -327,9 +357,8 @@ class HostPost(Post):
             if performance is None:
                 return None
             performance.wait = wait
-            performance.thread = threading.get_ident()
             self.suspended[performance.machine.name] = performance
-            self.performing = None
+            self.action = None
             self.core.suspend(performance.machine)
             HERE.is_waiting = True
             HERE.heard = None
@@ -353,8 +382,7 @@ class HostPost(Post):
                 self._record()
             self.core.resume(machine)
             self.suspended.pop(machine.name, None)
-            performance.wait = None
-            self.performing = performance
+            self.action, self.action_began = performance.action, performance.began
 
     # ---- spawning and stopping ------------------------------------------------------------------------------------
 
@@ -553,6 +581,14 @@ class HostPost(Post):
             self.floor.close()
         POSTS.pop(self.run_id, None)
         self.close_pump(self.tasks)
+
+
+def _unwrapped(kind: str, payload: Any) -> tuple[str | None, Any]:
+    """(call id, arguments) of what a message of this kind carries."""
+    if kind == CALL:
+        call_id, payload = payload
+        return call_id, payload
+    return None, payload[1] if kind == TIMER else payload
 
 
 def _describe(found: BodyCopy, wait: Any) -> None:

@@ -56,11 +56,13 @@ class SnapshotMixin:
 
     def machine(self, name: str) -> MachineHandle:
         """A machine of this system by name, existing or not."""
-        return _context(self).machine(name)
+        found: MachineHandle = _context(self).machine(name)
+        return found
 
     def spawn(self, kind: type, *args: Any, name: str | None = None, **kwargs: Any) -> MachineHandle:
         """Create a machine on this machine's host; raises `DuplicateMachineError`."""
-        return _context(self).spawn(kind, args, kwargs, name)
+        found: MachineHandle = _context(self).spawn(kind, args, kwargs, name)
+        return found
 
     def stop(self) -> None:
         """Stop this machine behind the current action: it accepts nothing any more, and sending to it is an error."""

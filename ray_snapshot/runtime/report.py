@@ -7,6 +7,7 @@ encoded while their machine was held); the arguments of messages in flight are e
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -54,11 +55,22 @@ class HostPayload:
     """Markers that this host put on its links."""
 
 
+@cache
+def inner(schema: pa.Schema) -> pa.Schema:
+    """A table's columns without those that are the same in all rows of a snapshot."""
+    return pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
+
+
+@cache
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
 class _Columns:
     """Rows gathered column by column; columns that are not given are null, or a constant."""
 
     def __init__(self, schema: pa.Schema, *names: str) -> None:
-        self.schema = pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
+        self.schema = inner(schema)
         self.lists: dict[str, list[Any]] = {name: [] for name in names}
         self._appends = [column.append for column in self.lists.values()]
 
@@ -68,6 +80,8 @@ class _Columns:
 
     def batch(self, **constants: Any) -> pa.RecordBatch:
         length = len(next(iter(self.lists.values())))
+        if not length:
+            return _empty(self.schema)
         arrays = []
         for item in self.schema:
             if item.name in self.lists:

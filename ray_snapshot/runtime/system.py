@@ -29,17 +29,18 @@ from ray_snapshot.names import DRIVER, check_machine_name, check_system_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.classes import packed
-from ray_snapshot.runtime.cluster import connect
+from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
 from ray_snapshot.runtime.host import HostActor, HostConfig
 from ray_snapshot.runtime.payload import isolate
-from ray_snapshot.runtime.post import as_error
 from ray_snapshot.runtime.service import NAMESPACE, PREFIX, ServiceActor, ServiceConfig
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
 
 PROTOCOLS = ("chandy-lamport",)
+
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 _OPEN: list[System] = []
 """The systems that this process has open, the latest last."""
@@ -163,7 +164,7 @@ class System:
         """
         if args is None:
             args = [()] * (count if count is not None else len(names or ()))
-        many = [(item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,), {}) for item in args]
+        many: list[_Call] = [(_arguments(item), {}) for item in args]
         if names is not None and len(names) != len(many):
             raise SettingError(f"spawn_many: {len(names)} names for {len(many)} machines")
         if per_host < 1:
@@ -174,7 +175,7 @@ class System:
     def _spawn(
         self,
         kind: Any,
-        many: list[tuple[tuple[Any, ...], dict[str, Any]]],
+        many: list[_Call],
         names: list[str] | None,
         per_host: int,
         resources: dict[str, float] | None,
@@ -390,15 +391,8 @@ class System:
         self._post.check()
 
     def _ask(self, refs: Any, what: str, timeout: float = 60.0) -> Any:
-        """`ray.get` with a bound; Ray's wrapping is taken off errors, and the system's failure goes first."""
-        try:
-            return waits.raw_get(refs, timeout=timeout)
-        except GetTimeoutError:
-            raise SnapshotTimeoutError(
-                f"waited {timeout:g} s for {what} of system {self.name}", waited_for=what, seconds=timeout
-            ) from None
-        except RayError as error:
-            raise as_error(error) from None
+        """`ray.get` with a bound in seconds."""
+        return ask(refs, f"{what} of system {self.name}", timeout)
 
     def _kill(self, actors: Iterable[Any]) -> None:
         for actor in actors:
@@ -413,6 +407,10 @@ def current_system() -> System:
     if not _OPEN:
         raise SystemNotRunningError("no system is open in this process: use `with rs.System(...)` first")
     return _OPEN[-1]
+
+
+def _arguments(item: Any) -> tuple[Any, ...]:
+    return item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
 
 
 def _settings(given: dict[str, Any]) -> Settings:

@@ -16,6 +16,7 @@ from typing import Any
 
 import ray
 
+from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.handles import POSTS
 from ray_snapshot.runtime.here import HERE, call_site_here
 
@@ -85,4 +86,5 @@ def _tracked(refs: Any, k: int, timeout: float | None) -> Iterator[None]:
 
 
 def _driver() -> Any:
-    return next((post for post in POSTS.values() if post.host == "driver" and post.is_user_thread()), None)
+    posts: list[Any] = [post for post in POSTS.values() if post.host == DRIVER]
+    return next((post for post in posts if post.is_user_thread()), None)

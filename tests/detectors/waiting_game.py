@@ -1,7 +1,7 @@
 """The truth about small systems, found by playing them, slowly and obviously; shares no code with detectors.
 
-A system is the rows that `Snapshot.from_rows` takes. Everybody who is awake sends one message to everybody, again
-and again: who is still asleep when nothing changes any more can never be woken, whatever anybody does.
+A system is the rows that `Snapshot.from_rows` takes. Everybody who is awake sends one message to everybody,
+again and again: who is still asleep when nothing changes any more can never be woken, whatever anybody does.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def edges(game: Game, stuck: set[str]) -> dict[str, set[str]]:
 
 
 def cores(game: Game, stuck: set[str], awake: set[str]) -> set[frozenset[str]]:
-    """The sets that nobody in them can leave, by following every edge; those waiting for idle ones are one."""
+    """The sets that nobody in them can leave, following every edge; those waiting for idle ones are one."""
     waits_for = edges(game, stuck)
     reach = {name: _reach(name, waits_for, stuck) for name in stuck}
     found = set()

@@ -37,6 +37,8 @@ HASHED_BYTES = 8_000_000
 _HEAD_ITEMS = 1_000
 _HEAD_REPR = 200
 _CHUNK = 10_000
+_FEW = 64
+_LONG = 1_000
 _LONGEST_KEY = 10_000
 
 Handler = Callable[["Reducer", Any], Any]
@@ -56,8 +58,8 @@ class Reducer:
         self.overflowed = False
         self.bytes_cut = 0
         self.hash_left = 8 * HASHED_BYTES
-        self.above: list[int] = []
-        self.handlers: dict[type, Handler] = {}
+        self.above: dict[int, int] = {}
+        self.handlers = _EXACT.copy()
 
     def reduce(self, value: Any) -> Any:
         """The plain form of `value`; what cannot be read becomes `{"$unreadable": type}`."""
@@ -65,7 +67,7 @@ class Reducer:
         try:
             handler = self.handlers.get(kind)
             if handler is None:
-                handler = self.handlers[kind] = _EXACT.get(kind) or _handler(kind)
+                handler = self.handlers[kind] = _handler(kind)
             return handler(self, value)
         except Exception as error:  # the value's fault, whatever it is: the rest must still be written
             self.truncated = True
@@ -75,22 +77,23 @@ class Reducer:
     def inside(self, value: Any, reduce: Callable[[], Any]) -> Any:
         """`reduce()` with `value` as the container around it, unless it is its own ancestor or too deep."""
         self.left -= 2
-        if id(value) in self.above:
-            return {"$cycle": len(self.above) - self.above.index(id(value))}
-        if len(self.above) >= MOST_DEPTH:
+        identity, depth = id(value), len(self.above)
+        if identity in self.above:
+            return {"$cycle": depth - self.above[identity]}
+        if depth >= MOST_DEPTH:
             self.truncated = True
             return {"$cut": "depth", "type": type_name(type(value))}
-        self.above.append(id(value))
+        self.above[identity] = depth
         try:
             return reduce()
         finally:
-            self.above.pop()
+            del self.above[identity]
 
     def items(self, items: Iterable[Any], count: int) -> list[Any]:
         """The plain forms of `count` items, as many as fit."""
         found: list[Any] = []
         before = self.left
-        for chunk in _chunks(items):
+        for chunk in _chunks(items) if count > _CHUNK else (list(items),):
             cost = _plain_cost(chunk)
             if cost is not None and cost <= self.left:
                 found += chunk
@@ -169,6 +172,30 @@ def _plain_cost(chunk: list[Any]) -> int | None:
     if kinds == {str}:
         return sum(map(len, chunk)) + 3 * len(chunk)
     return None
+
+
+def _plain_dict_cost(value: dict[Any, Any]) -> int | None:
+    """The same of a small dictionary of ASCII names to numbers and short strings."""
+    if dict.__len__(value) > _FEW:
+        return None
+    cost = 2
+    for key, item in dict.items(value):
+        kind = type(item)
+        if type(key) is not str or not key.isascii() or len(key) > _LONG:
+            return None
+        if kind is int:
+            cost += len(key) + 24
+            if not -LARGEST_INTEGER <= item <= LARGEST_INTEGER:
+                return None
+        elif kind is str:
+            cost += len(key) + 6 + len(item)
+            if len(item) > _LONG:
+                return None
+        elif kind is bool or item is None:
+            cost += len(key) + 9
+        else:
+            return None
+    return cost
 
 
 def _key_text(key: Any) -> str | None:
@@ -286,6 +313,10 @@ def _collection(reducer: Reducer, value: Collection[Any]) -> Any:
 
 
 def _dict(reducer: Reducer, value: dict[Any, Any]) -> Any:
+    cost = _plain_dict_cost(value)
+    if cost is not None and cost <= reducer.left:
+        reducer.left -= cost
+        return dict.copy(value)
     return reducer.inside(value, lambda: reducer.entries(dict.items(value), dict.__len__(value)))
 
 

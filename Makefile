@@ -1,0 +1,37 @@
+# Everything runs in .venv, which these targets make themselves; PYTHON may name the interpreter to make it with.
+PYTHON ?= python3
+BIN := .venv/bin
+export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
+export RAY_USAGE_STATS_ENABLED ?= 0
+
+.PHONY: demo test nightly bench lint types clean
+
+.venv: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,dev]'
+	touch $@
+
+demo: .venv
+	$(BIN)/ray-snapshot demo
+
+test: .venv
+	$(BIN)/python -m pytest -m 'not nightly'
+
+nightly: .venv
+	$(BIN)/python -m pytest
+
+bench: .venv
+	$(BIN)/python -m benchmarks
+
+lint: .venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv
+	$(BIN)/python .ci/types.py
+
+clean:
+	rm -rf .venv build *.egg-info demo-out

@@ -1,0 +1,312 @@
+"""`ray-snapshot list | show | verdicts | verify | compact | vacuum HISTORY`: look at it, keep it small.
+
+Exit codes: 0, or 2 for an error; `verify` exits 1 if a snapshot did not pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History, Records, Row
+
+HistoryPath = Annotated[
+    str, typer.Argument(metavar="HISTORY", help="The folder of the history.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+System = Annotated[str | None, typer.Option(help="Only this system.", show_default=False)]
+Run = Annotated[
+    str | None, typer.Option(help="Only this run (run_id, or its beginning).", show_default=False)
+]
+Limit = Annotated[int | None, typer.Option(min=0, help="How many rows at most; 0: all.", show_default=False)]
+
+NOT_PASSED = 1
+_ROWS = 50
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands on histories to the command line."""
+    app.command("list")(list_snapshots)
+    app.command("show")(show)
+    app.command("verdicts")(verdicts)
+    app.command("verify")(verify)
+    app.command("compact")(compact)
+    app.command("vacuum")(vacuum)
+
+
+def list_snapshots(
+    history: HistoryPath, system: System = None, run: Run = None, limit: Limit = None, json: Json = False
+) -> None:
+    """List the snapshots, latest last."""
+    from ray_snapshot.views import tables
+
+    rows = _of_run(_open(history).snapshots(system), run)
+    if json:
+        for row in _last(rows, limit or 0):
+            tables.print_json(row)
+        return
+    shown = _last(rows, _ROWS if limit is None else limit)
+    columns = [
+        tables.Column("snapshot", "snapshot_id"),
+        tables.Column("system", "system"),
+        tables.Column("run", "run_id"),
+        tables.Column("started (UTC)", "started_at"),
+        tables.Column("ms", "duration_ms", right=True),
+        tables.Column("status", "status"),
+        tables.Column("machines", "machine_count", right=True),
+        tables.Column("channels", "channel_count", right=True),
+        tables.Column("in flight", "in_flight_count", right=True),
+        tables.Column("consistent", "consistent"),
+    ]
+    tables.print_table(shown, columns)
+    _say_earlier(rows, shown, "snapshots")
+
+
+def verdicts(  # noqa: PLR0917 - typer hands options over by name
+    history: HistoryPath,
+    system: System = None,
+    run: Run = None,
+    detector: Annotated[str | None, typer.Option(help="Only this detector.", show_default=False)] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option(help="Only this snapshot (id, its beginning, latest, -1).", show_default=False),
+    ] = None,
+    alarms: Annotated[bool, typer.Option("--alarms", help="Only those that a person must hear of.")] = False,
+    limit: Limit = None,
+    json: Json = False,
+) -> None:
+    """List the verdicts of the detectors, latest last."""
+    from ray_snapshot.views import tables
+
+    opened = _open(history)
+    snapshot_id = None if snapshot is None else opened.resolve(snapshot, system=system)
+    rows = _of_run(opened.verdicts(detector, snapshot_id, system=system), run)
+    rows = [row for row in rows if row.alarm] if alarms else rows
+    if json:
+        for row in _last(rows, limit or 0):
+            tables.print_json(row)
+        return
+    shown = _last(rows, _ROWS if limit is None else limit)
+    columns = [
+        tables.Column("snapshot", "snapshot_id"),
+        tables.Column("system", "system"),
+        tables.Column("detector", "detector"),
+        tables.Column("by", "evaluator"),
+        tables.Column("holds", _holds),
+        tables.Column("sentence", "sentence"),
+    ]
+    tables.print_table(shown, columns)
+    _say_earlier(rows, shown, "verdicts")
+
+
+def show(
+    history: HistoryPath,
+    snapshot: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SNAPSHOT]", help="An id, its beginning, latest, or -1, -2, ...", show_default=False
+        ),
+    ] = "latest",
+    system: System = None,
+    limit: Limit = None,
+    json: Json = False,
+) -> None:
+    """Show one snapshot: its machines, channels, messages in flight, waits and verdicts."""
+    opened = _open(history)
+    snapshot_id = opened.resolve(snapshot, system=system)
+    opened.load(snapshot_id)  # raises if it is not whole
+    found = {
+        "snapshots": opened.snapshots(),
+        "machines": opened.machines(snapshot_id),
+        "channels": opened.channels(snapshot_id),
+        "messages": opened.messages(snapshot_id),
+        "waits": opened.waits(snapshot_id),
+        "calls": opened.calls(snapshot_id),
+        "verdicts": opened.verdicts(snapshot_id=snapshot_id),
+    }
+    (row,) = (row for row in found.pop("snapshots") if row.snapshot_id == snapshot_id)
+    if json:
+        _print_snapshot_json(row, found, limit or 0)
+    else:
+        _print_snapshot(row, found, _ROWS if limit is None else limit)
+
+
+def verify(history: HistoryPath, system: System = None, json: Json = False) -> int:
+    """Check that every snapshot is whole and consistent; exit code 1 if one is not."""
+    from ray_snapshot.views import tables
+
+    count = bad = 0
+    for snapshot_id, problems in _open(history).verify(system):
+        count += 1
+        bad += bool(problems)
+        if json:
+            tables.print_json({"snapshot_id": snapshot_id, "passed": not problems, "problems": problems})
+        elif problems:
+            print(tables.one_line(f"{snapshot_id}: {'; '.join(problems)}"))
+    if not json:
+        print(
+            f"{count} snapshots verified, {bad} did not pass"
+            if bad
+            else f"{count} snapshots verified, all passed"
+        )
+    return NOT_PASSED if bad else 0
+
+
+def compact(history: HistoryPath, json: Json = False) -> None:
+    """Rewrite the many small files of a history into few large ones."""
+    from ray_snapshot.views import tables
+
+    rows = [{"table": name, **counts} for name, counts in _open(history).compact().items()]
+    columns = [
+        tables.Column("table", "table"),
+        tables.Column("files removed", "files_removed", right=True),
+        tables.Column("files added", "files_added", right=True),
+    ]
+    _print(rows, columns, json)
+
+
+def vacuum(
+    history: HistoryPath,
+    keep_hours: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Keep files for so many hours after they left the tables, for slow readers."
+        ),
+    ] = 168,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete files that compaction has replaced."""
+    from ray_snapshot.views import tables
+
+    deleted = _open(history).vacuum(keep_hours, dry_run=dry_run)
+    rows = [
+        {"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()
+    ]
+    heading = "files to delete" if dry_run else "files deleted"
+    _print(rows, [tables.Column("table", "table"), tables.Column(heading, "files_deleted", right=True)], json)
+
+
+def _open(path: str) -> History:
+    from ray_snapshot.history import History
+
+    return History(path)
+
+
+def _of_run(rows: Records, run: str | None) -> list[Row]:
+    return [row for row in rows if run is None or row.run_id.startswith(run)]
+
+
+def _last(rows: list[Row], limit: int) -> list[Row]:
+    return rows[-limit:] if limit else rows
+
+
+def _say_earlier(rows: list[Row], shown: list[Row], what: str) -> None:
+    if len(rows) > len(shown):
+        print(f"({len(rows) - len(shown)} earlier {what} not shown; --limit 0 shows all)")
+    elif not rows:
+        print(f"no {what}")
+
+
+def _holds(row: Row) -> str:
+    word = {True: "yes", False: "no", None: "unknown"}[row.holds]
+    return f"{word} (alarm)" if row.alarm else word
+
+
+def _print(rows: list[dict[str, Any]], columns: list[Any], json: bool) -> None:
+    from ray_snapshot.views import tables
+
+    if not json:
+        tables.print_table(rows, columns)
+        return
+    for row in rows:
+        tables.print_json(row)
+
+
+def _print_snapshot_json(row: Row, found: dict[str, Records], limit: int) -> None:
+    from ray_snapshot.views import tables
+
+    tables.print_json({**row, **{name: rows[:limit] if limit else rows for name, rows in found.items()}})
+
+
+def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
+    from ray_snapshot.views import tables
+
+    tables.print_fields(
+        (name, value) for name, value in row.items() if value not in (None, [], {}) and name != "date"
+    )
+    for name, columns in _shown_columns().items():
+        rows = found[name]
+        if not rows:
+            continue
+        print()
+        shown = rows[:limit] if limit else rows
+        tables.print_table(shown, columns, title=f"{name} ({len(rows)})", more=len(rows) - len(shown))
+
+
+def _shown_columns() -> dict[str, list[Any]]:
+    """Which columns of which table a person wants to see of one snapshot."""
+    from ray_snapshot.views.tables import Column
+
+    return {
+        "machines": [
+            Column("machine", "machine"),
+            Column("class", "class_name"),
+            Column("host", "host"),
+            Column("status", "status"),
+            Column("waits for", _waits_for),
+            Column("accepted", "accepted_count", right=True),
+            Column("sent", "sent_count", right=True),
+            Column("state", "state"),
+        ],
+        "channels": [
+            Column("source", "source"),
+            Column("target", "target"),
+            Column("kind", "kind"),
+            Column("sent", "sent_count", right=True),
+            Column("accepted", "accepted_count", right=True),
+            Column("settled", "settled_count", right=True),
+            Column("in flight", "in_flight_count", right=True),
+        ],
+        "messages": [
+            Column("source", "source"),
+            Column("target", "target"),
+            Column("kind", "kind"),
+            Column("number", "number", right=True),
+            Column("method", "method"),
+            Column("arguments", "args"),
+        ],
+        "waits": [
+            Column("machine", "machine"),
+            Column("call", "call_id"),
+            Column("alternative", "alternative", right=True),
+            Column("k", "k", right=True),
+            Column("waits for", "on_machine"),
+            Column("satisfied", "satisfied"),
+            Column("since (UTC)", "waiting_since"),
+        ],
+        "calls": [
+            Column("machine", "machine"),
+            Column("call", "call_id"),
+            Column("caller", "caller"),
+            Column("method", "method"),
+            Column("at", "call_site"),
+            Column("started (UTC)", "started_at"),
+        ],
+        "verdicts": [
+            Column("detector", "detector"),
+            Column("by", "evaluator"),
+            Column("holds", _holds),
+            Column("sentence", "sentence"),
+        ],
+    }
+
+
+def _waits_for(row: Row) -> str:
+    if not row.waits_for:
+        return "-"
+    modes = {"all": "all of ", "any": "any of ", "k_of_n": f"{row.wait_k} of "}
+    mode = modes.get(row.wait_mode, "") if len(row.waits_for) > 1 else ""
+    return mode + ", ".join(row.waits_for)

@@ -1,0 +1,158 @@
+"""`ray-snapshot simulate`: token-passing machines and Chandy-Lamport snapshots, without Ray.
+
+The simulator (`ray_snapshot.simulation`) is imported once the command is really run.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ray_snapshot.errors import SettingError
+
+if TYPE_CHECKING:
+    from ray_snapshot.simulation.playing import Exhausted, Play
+    from ray_snapshot.simulation.tokens import Result
+
+PROTOCOLS = ("chandy-lamport",)
+
+_MOST_COLUMNS = 12
+"""Topologies with more machines are listed without their balances."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `simulate` to the command line."""
+    app.command("simulate")(simulate)
+
+
+def simulate(
+    topology: Annotated[str, typer.Option(help="Machines, tokens and channels.")],
+    events: Annotated[
+        str | None, typer.Option(help="Lines 'send S T K', 'snapshot NAME', 'tick [N]'.")
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="JSON lines with op send, snapshot or deliver: nothing is left to chance."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Chooses the delays of an events file; default 0.")] = None,
+    protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")] = PROTOCOLS[0],
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Every order of deliveries; for small events files.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
+) -> None:
+    """Run token-passing machines on FIFO channels, and take snapshots of them."""
+    from ray_snapshot.simulation import playing, scripts
+
+    _check(events, schedule, seed, protocol, exhaustive)
+    system = scripts.read_topology(topology)
+    if exhaustive:
+        _print_every_order(
+            playing.play_every_order(system, scripts.read_events(str(events), system)), as_json
+        )
+        return
+    if schedule is not None:
+        play = playing.play_schedule(system, scripts.read_schedule(schedule, system))
+        title = f"schedule {schedule}"
+    else:
+        play = playing.play_events(system, scripts.read_events(str(events), system), seed or 0)
+        title = f"events {events}, seed {seed or 0}"
+    results = play.system.results()
+    lines = map(as_json_line, results) if as_json else [title, *listing(play), *snapshots(results)]
+    for line in lines:
+        print(line)
+    _exit_if_wrong(results)
+
+
+def _check(
+    events: str | None, schedule: str | None, seed: int | None, protocol: str, exhaustive: bool
+) -> None:
+    if (events is None) == (schedule is None):
+        raise SettingError("give either --events or --schedule: a run needs exactly one of them")
+    if protocol not in PROTOCOLS:
+        raise SettingError(f"simulate has no protocol {protocol!r}; it has {', '.join(PROTOCOLS)}")
+    if events is None and (seed is not None or exhaustive):
+        raise SettingError("a schedule leaves nothing to chance: --seed and --exhaustive go with --events")
+    if exhaustive and seed is not None:
+        raise SettingError("--exhaustive tries every order: it takes no --seed")
+
+
+def as_json_line(result: Result) -> str:
+    """One snapshot, as `--json` prints it."""
+    return json.dumps(
+        {
+            "snapshot": result.number,
+            "complete": result.is_complete,
+            "machines": result.machines,
+            "messages": [
+                dict(zip(("source", "target", "tokens"), message, strict=True)) for message in result.messages
+            ],
+            "consistent": result.is_consistent,
+        }
+    )
+
+
+def listing(play: Play) -> list[str]:
+    """What happened, a line each: the tick, the event, and each machine's tokens after it."""
+    names = list(play.system.tokens)
+    shown = names if len(names) <= _MOST_COLUMNS else []
+    width = max([5, *(len(row.text) for row in play.rows)])
+    widths = [max(6, len(name)) for name in shown]
+    head = _columns(shown, widths)
+    lines = [f"{'tick':>4}  {'event':<{width}}  {head}".rstrip()]
+    for row in play.rows:
+        lines.append(f"{row.tick:>4}  {row.text:<{width}}  {_columns(row.tokens, widths)}".rstrip())
+    return lines
+
+
+def _columns(values: Any, widths: list[int]) -> str:
+    return "  ".join(f"{value:>{width}}" for value, width in zip(values, widths, strict=False))
+
+
+def snapshots(results: list[Result]) -> list[str]:
+    """What each snapshot recorded."""
+    lines = []
+    for result in results:
+        lines += ["", f"snapshot {result.number}, started by {result.initiator}: {_verdict(result)}"]
+        lines += [f"  {name:<12} {tokens:>6}" for name, tokens in result.machines.items()]
+        lines += [
+            f"  {f'{source} -> {target}':<12} {tokens:>6}  in flight"
+            for source, target, tokens in result.messages
+        ]
+        total = sum(result.machines.values()) + sum(message[2] for message in result.messages)
+        lines.append(f"  {'total':<12} {total:>6}")
+    return lines
+
+
+def _verdict(result: Result) -> str:
+    if not result.is_complete:
+        return "not complete; recorded so far"
+    return "complete and consistent" if result.is_consistent else f"NOT CONSISTENT: {result.problem}"
+
+
+def _print_every_order(found: Exhausted, as_json: bool) -> None:
+    results = [found.results[key] for key in sorted(found.results, key=repr)]
+    summary = {
+        "states": found.states,
+        "ends": found.ends,
+        "snapshots": len(results),
+        "consistent": found.is_consistent,
+    }
+    lines = map(as_json_line, results) if as_json else snapshots(results)
+    for line in lines:
+        print(line)
+    if as_json:
+        print(json.dumps(summary))
+    else:
+        verdict = "all are consistent" if found.is_consistent else "NOT ALL ARE CONSISTENT"
+        print(
+            f"\nevery order: {found.states} states, {found.ends} ends, {len(results)} distinct snapshots; {verdict}"
+        )
+    _exit_if_wrong(results)
+
+
+def _exit_if_wrong(results: list[Result]) -> None:
+    if any(result.is_consistent is False for result in results):
+        raise typer.Exit(1)

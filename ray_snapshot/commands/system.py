@@ -1,0 +1,83 @@
+"""`ray-snapshot systems | snapshot`: systems that are running now, from another terminal.
+
+Reaches the cluster as Ray does (`--address`, default: the one running on this machine), and the system by its name.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+_Address = Annotated[str | None, typer.Option(help="The cluster's address; default: the one on this machine.")]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command("systems")(systems)
+    app.command("snapshot")(snapshot)
+
+
+def systems(address: _Address = None, json: _Json = False) -> None:
+    """List the systems that run on a cluster."""
+    with _Cluster(address):
+        from ray_snapshot.runtime.cluster import ask, running_systems, service_of
+
+        rows = [ask(service_of(name).about.remote(), f"system {name}") for name in running_systems()]
+    _print(rows, json, empty="No system is running on this cluster.")
+
+
+def snapshot(
+    name: Annotated[str, typer.Argument(help="The system.")],
+    address: _Address = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the snapshot is given up.")] = 30.0,
+    json: _Json = False,
+) -> None:
+    """Take a snapshot of a running system now; it goes into the system's history, if it keeps one."""
+    from ray_snapshot.names import check_system_name
+
+    check_system_name(name)
+    with _Cluster(address):
+        from ray_snapshot.runtime.cluster import ask, service_of
+
+        found = ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+    row = {
+        "snapshot_id": found.snapshot_id,
+        "system": found.system,
+        "machines": found.machine_count,
+        "in_flight": found.in_flight_count,
+        "duration_ms": round(found.duration_ms, 3),
+        "consistent": found.consistent,
+    }
+    _print([row], json)
+
+
+class _Cluster:
+    """A connection to a running cluster, for the time of one command."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address or "auto"
+
+    def __enter__(self) -> None:
+        from ray_snapshot.runtime.cluster import connect
+
+        connect(self.address)
+
+    def __exit__(self, *_: Any) -> None:
+        import ray
+
+        ray.shutdown()
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool, empty: str = "") -> None:
+    from ray_snapshot.views.tables import Column, print_json, print_table
+
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(rows, [Column(name, name) for name in rows[0]])
+    else:
+        print(empty, file=sys.stderr)

@@ -1,0 +1,222 @@
+"""The runs of `ray-snapshot simulate`: an events file by seed, a schedule to the letter, or every order there is.
+
+Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.simulation.scripts import (
+    Deliver,
+    Operation,
+    Script,
+    SendTokens,
+    StartSnapshot,
+    Tick,
+    Topology,
+    fail,
+)
+from ray_snapshot.simulation.tokens import Result, TokenSystem, amount
+
+LONGEST_DELAY = 5
+"""In ticks; the shortest is 1."""
+
+MOST_STATES = 20_000
+
+
+@dataclass(slots=True)
+class Row:
+    """One line of the listing: when, what, and how many tokens each machine has after it."""
+
+    tick: int
+    text: str
+    tokens: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Play:
+    """One run over a topology."""
+
+    system: TokenSystem
+    script: Script
+    now: int = 0
+    rows: list[Row] = field(default_factory=list)
+
+    def tell(self, text: str) -> None:
+        """Add a line to the listing."""
+        self.rows.append(Row(self.now, text, tuple(self.system.tokens.values())))
+
+    def send(self, operation: SendTokens) -> None:
+        """A machine sends; raises `ScriptError` if it has too few tokens."""
+        try:
+            self.system.send(operation.source, operation.target, operation.tokens)
+        except ValueError as error:
+            fail(self.script.path, operation.line, str(error))
+        self.tell(f"{operation.source} sends {amount(operation.tokens)} to {operation.target}")
+
+    def start(self, operation: StartSnapshot) -> None:
+        """A snapshot begins."""
+        number = self.system.snapshot(operation.machine)
+        self.tell(f"{operation.machine} starts and records snapshot {number}")
+
+    def deliver(self, source: str, target: str) -> None:
+        """The head of a channel is delivered."""
+        told = self.system.deliver(source, target)
+        self.tell(f"{source} -> {target} delivers {told}")
+
+
+def play_events(topology: Topology, script: Script, seed: int) -> Play:
+    """An events file: each message and marker waits 1 to 5 ticks, by `seed`, and never overtakes on its channel.
+
+    Behind the last line time goes on until every channel is empty; by then every snapshot is complete.
+    """
+    play = Play(TokenSystem(topology), script)
+    delays = _Delays(play, random.Random(seed))
+    for operation in script.operations:
+        match operation:
+            case SendTokens(_, source):
+                play.send(operation)
+                delays.draw(source)
+            case StartSnapshot(_, machine):
+                play.start(operation)
+                delays.draw(machine)
+            case Tick(_, count):
+                for _ in range(count):
+                    delays.tick()
+    while (
+        not play.system.is_quiet
+    ):  # ends: a snapshot puts one marker on each channel, and nobody sends any more
+        delays.tick()
+    return play
+
+
+class _Delays:
+    """When the items of each channel may be delivered."""
+
+    def __init__(self, play: Play, chance: random.Random) -> None:
+        self.play = play
+        self.chance = chance
+        self.due: dict[tuple[str, str], deque[int]] = {channel: deque() for channel in play.system.channels}
+
+    def draw(self, source: str) -> None:
+        """Give every new message and marker of a machine its delay."""
+        for channel in self.play.system.outputs[source]:
+            due, queue = self.due[channel], self.play.system.channels[channel]
+            while len(due) < len(queue):
+                due.append(self.play.now + self.chance.randint(1, LONGEST_DELAY))
+
+    def tick(self) -> None:
+        """One tick passes: what is due, and at the head of its channel, is delivered."""
+        self.play.now += 1
+        for channel, due in self.due.items():
+            while due and due[0] <= self.play.now:
+                due.popleft()
+                self.play.deliver(*channel)
+                self.draw(channel[1])
+
+
+def play_schedule(topology: Topology, script: Script) -> Play:
+    """A schedule, to the letter; behind its last line nothing more is delivered."""
+    play = Play(TokenSystem(topology), script)
+    for operation in script.operations:
+        match operation:
+            case SendTokens():
+                play.send(operation)
+            case StartSnapshot():
+                play.start(operation)
+            case Deliver(line, source, target):
+                if not play.system.channels[source, target]:
+                    fail(
+                        script.path,
+                        line,
+                        f"nothing to deliver: the channel from {source} to {target} is empty",
+                    )
+                play.deliver(source, target)
+    return play
+
+
+@dataclass(slots=True)
+class Exhausted:
+    """What came of every order of deliveries."""
+
+    states: int = 0
+    ends: int = 0
+    results: dict[Hashable, Result] = field(default_factory=dict)
+    """Every distinct snapshot."""
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the oracle found no fault with any."""
+        return all(result.is_consistent for result in self.results.values())
+
+
+def play_every_order(topology: Topology, script: Script, most: int = MOST_STATES) -> Exhausted:
+    """The script's sends and snapshots in their order, and between them every order of deliveries; ticks mean nothing.
+
+    A send waits until its machine has the tokens. Raises `SettingError` if there are more than `most` distinct states,
+    `ScriptError` if in some order a send never has its tokens.
+    """
+    found = Exhausted()
+    operations = [operation for operation in script.operations if not isinstance(operation, Tick)]
+    stack = [(0, TokenSystem(topology))]
+    seen: set[Hashable] = {(0, stack[0][1].fingerprint())}
+    while stack:
+        place, system = stack.pop()
+        found.states += 1
+        if found.states > most:
+            raise SettingError(
+                f"{script.path}: more than {most:,} states: --exhaustive is for small scripts;"
+                " shorten it, or try seeds instead"
+            )
+        following = list(_following(place, system, operations))
+        for after in following:
+            mark = after[0], after[1].fingerprint()
+            if mark not in seen:
+                seen.add(mark)
+                stack.append(after)
+        if not following:
+            _end(found, script, operations[place:], system)
+    return found
+
+
+def _following(
+    place: int, system: TokenSystem, operations: list[Operation]
+) -> Iterator[tuple[int, TokenSystem]]:
+    if place < len(operations):
+        operation = operations[place]
+        if isinstance(operation, StartSnapshot):
+            after = _copied(system)
+            after.snapshot(operation.machine)
+            yield place + 1, after
+        elif isinstance(operation, SendTokens) and operation.tokens <= system.tokens[operation.source]:
+            after = _copied(system)
+            after.send(operation.source, operation.target, operation.tokens)
+            yield place + 1, after
+    for channel, queue in system.channels.items():
+        if queue:
+            after = _copied(system)
+            after.deliver(*channel)
+            yield place, after
+
+
+def _copied(system: TokenSystem) -> TokenSystem:
+    found: TokenSystem = pickle.loads(pickle.dumps(system, pickle.HIGHEST_PROTOCOL))
+    return found
+
+
+def _end(found: Exhausted, script: Script, left: list[Operation], system: TokenSystem) -> None:
+    if left:
+        operation = left[0]
+        assert isinstance(operation, SendTokens)
+        has = amount(system.tokens[operation.source])
+        fail(script.path, operation.line, f"{operation.source} has {has} and cannot send {operation.tokens}")
+    found.ends += 1
+    for result in system.results():
+        key = result.number, tuple(result.machines.items()), tuple(result.messages), result.is_consistent
+        found.results.setdefault(key, result)

@@ -1,0 +1,99 @@
+"""What simulated hosts report, and how a completed snapshot is put together from it, in the oracle's words.
+
+The runtime does the same with Arrow columns. Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.protocol.collector import HostReport, LateReport
+from ray_snapshot.protocol.host import Creation, Recording
+from ray_snapshot.protocol.mailbox import Message as Carried
+from ray_snapshot.simulation.oracle import ChannelId, Message, Recorded
+
+
+@dataclass(slots=True)
+class Part:
+    """One host's part of one snapshot, or what it sent after it; `sequence` 0 is the first."""
+
+    host: str
+    sequence: int
+    counts: HostReport | LateReport
+    states: dict[str, Any] = field(default_factory=dict)
+    channels: dict[ChannelId, list[Message]] = field(default_factory=lambda: defaultdict(list))
+    creations: set[tuple[str, str]] = field(default_factory=set)
+    sent: dict[ChannelId, int] = field(default_factory=dict)
+    accepted: dict[ChannelId, int] = field(default_factory=dict)
+
+
+def part_of(host: str, recording: Recording) -> Part:
+    """The part of a host whose machines have all been copied.
+
+    What waits at its sender (a timer, or a message to a name whose host is not known) has not been put on a link, so on
+    the link it counts as not sent.
+    """
+    sent: dict[ChannelId, int] = {}
+    accepted: dict[ChannelId, int] = {}
+    in_flight: dict[ChannelId, int] = {}
+    report = HostReport(host, sent, accepted, in_flight, recording.created, recording.arrived)
+    part = Part(host, 0, report)
+    for copy in recording.copies:
+        if copy.is_born:
+            part.states[copy.machine] = copy.extra
+        for mailbox, count, messages in copy.inputs:
+            key = mailbox.source, copy.machine, mailbox.kind
+            part.accepted[key] = count
+            part.channels[key] += map(_plain, messages)
+            if mailbox.link is not None:
+                accepted[key] = count
+                in_flight[key] = len(messages)
+        for channel, count, waiting in copy.outputs:
+            key = copy.machine, channel.target, channel.kind
+            part.sent[key] = count
+            part.channels[key] += map(_plain, waiting)
+            if channel.link is not None:
+                sent[key] = count - len(waiting)
+    _add_creations(part, recording.creations)
+    return part
+
+
+def late_part(host: str, sequence: int, recording: Recording) -> Part:
+    """White messages and creations that arrived after the copy; taken out of the recording."""
+    late, recording.late = recording.late, []
+    creations, recording.late_creations = recording.late_creations, []
+    counts = Counter((mailbox.source, machine.name, mailbox.kind) for mailbox, machine, _ in late)
+    arrived = Counter(creation.source for creation in creations if creation.source is not None)
+    part = Part(host, sequence, LateReport(host, counts, arrived, sequence))
+    for mailbox, machine, message in late:
+        part.channels[mailbox.source, machine.name, mailbox.kind].append(_plain(message))
+    _add_creations(part, creations)
+    return part
+
+
+def assembled(number: int, parts: Iterable[Part]) -> Recorded:
+    """The snapshot of which these are all the parts."""
+    recorded = Recorded(number)
+    for part in sorted(parts, key=lambda one: one.sequence):
+        recorded.states.update(part.states)
+        recorded.creations |= part.creations
+        recorded.sent.update(part.sent)
+        recorded.accepted.update(part.accepted)
+        for key, messages in part.channels.items():
+            if messages:
+                recorded.channels.setdefault(key, []).extend(messages)
+    for key, messages in recorded.channels.items():
+        if key[2] == "timer":  # timers have no order among themselves but that of their numbers
+            messages.sort(key=lambda message: message[0])
+    return recorded
+
+
+def _add_creations(part: Part, creations: Iterable[Creation]) -> None:
+    part.creations.update((creation.creator, creation.child) for creation in creations)
+
+
+def _plain(message: Carried) -> Message:
+    return message[1], message[2], message[3]

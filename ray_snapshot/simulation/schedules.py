@@ -1,0 +1,223 @@
+"""Who chooses the next step of a `World`: a seed, or everyone at once.
+
+- `run_seeded`: chance, with faults (disorder, doubles, aborts), then quiet. In the quiet half nobody acts unasked, the
+  faults stop and everything that is enabled happens: then every open snapshot must complete. A failure is a seed.
+- `explore`: every order of every enabled step, by depth first search over distinct states.
+
+Imports the standard library only; `random` only with a seed from the caller.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+
+from ray_snapshot.protocol.colours import Independent, Numbered
+from ray_snapshot.simulation.machines import Purse, Wanderer
+from ray_snapshot.simulation.oracle import OracleError, check_run
+from ray_snapshot.simulation.world import Step, World
+
+RARE = {"resolve": 0.3, "fire": 0.3, "copy": 0.5, "late": 0.6, "report": 0.6}
+"""How willingly a step is taken when chance proposes it; 1.0 if not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What kind of world a seed is tried on."""
+
+    machines: int = 6
+    hosts: int = 3
+    steps: int = 350
+    habits: frozenset[str] = frozenset()
+    """`timer`, `call`, `join`: see `Wanderer`."""
+    creates: bool = False
+    names_come_late: bool = False
+    bound: int = 10_000
+    initiators: int = 0
+    """How many hosts are asked for a snapshot; 0: all of them."""
+    aborts: bool = False
+    is_independent: bool = False
+    """Each snapshot spreads by its own markers alone."""
+
+
+PROFILES = {
+    "plain": Profile(),
+    "initiators": Profile(initiators=1),
+    "independent": Profile(initiators=1, is_independent=True, aborts=True),
+    "pairs": Profile(machines=4, hosts=2, steps=250),
+    "births": Profile(machines=4, creates=True, names_come_late=True, steps=450),
+    "names": Profile(names_come_late=True, habits=frozenset({"timer"})),
+    "calls": Profile(habits=frozenset({"call"}), aborts=True),
+    "bounded": Profile(bound=2, habits=frozenset({"join"})),
+    "everything": Profile(
+        machines=5,
+        steps=450,
+        creates=True,
+        names_come_late=True,
+        habits=frozenset({"timer", "call", "join"}),
+        bound=4,
+        aborts=True,
+    ),
+}
+
+
+def build(profile: Profile, trace: list[str] | None = None) -> World:
+    """The world of a profile: machines of 10 tokens each, dealt out to its hosts."""
+    hosts = tuple(f"h{index}" for index in range(profile.hosts))
+    names = [f"m{index}" for index in range(profile.machines)]
+    peers = (
+        (*names, *(f"{name}.0" for name in names))
+        if profile.names_come_late and profile.creates
+        else (*names,)
+    )
+    wanderer = Wanderer(peers, hosts if profile.creates else (), profile.habits)
+    world = World(
+        {name: (hosts[index % len(hosts)], wanderer, Purse(10)) for index, name in enumerate(names)},
+        colours=Independent if profile.is_independent else Numbered,
+        bound=profile.bound,
+        knows_places=not profile.names_come_late,
+        trace=trace,
+    )
+    if profile.initiators:
+        world.connect_all()
+    return world
+
+
+def run_seeded(name: str, seed: int, trace: list[str] | None = None) -> World:
+    """One run of the profile `name`, checked; raises `OracleError` with the command that replays it."""
+    try:
+        world = _run(PROFILES[name], random.Random(seed), trace)
+        check_run(world.log, world.completed, world.states())
+    except Exception as error:
+        raise OracleError(
+            f"seed {seed} of profile {name}: {type(error).__name__}: {error}\n"
+            f"replay: python -m ray_snapshot.simulation {name} {seed}"
+        ) from error
+    return world
+
+
+def _run(profile: Profile, chance: random.Random, trace: list[str] | None) -> World:
+    world = build(profile, trace)
+    for _ in range(profile.steps):
+        _disturb(world, profile, chance)
+        step = _proposed(world, chance)
+        if step is not None and chance.random() < RARE.get(step[0], 1.0):
+            world.perform(_faulty(step, chance), chance.randrange(1, 1 << 30))
+    calm(world)
+    return world
+
+
+def _proposed(world: World, chance: random.Random) -> Step | None:
+    dice = chance.random()
+    if dice < 0.25:
+        return ("deliver", chance.randrange(len(world.network))) if world.network else None
+    if dice < 0.4:
+        return ("control", chance.randrange(len(world.control))) if world.control else None
+    steps = world.enabled_on(chance.choice([*world.hosts]))
+    return chance.choice(steps) if steps else None
+
+
+def _disturb(world: World, profile: Profile, chance: random.Random) -> None:
+    """What no step asks for: snapshots are started and given up, machines act unasked."""
+    dice = chance.random()
+    if dice < 0.015:
+        hosts = chance.sample(sorted(world.coordinator.hosts), profile.initiators)
+        world.perform(("snapshot", *hosts))
+    elif dice < 0.018 and profile.aborts and world.coordinator.pending:
+        world.perform(("abort", chance.choice(sorted(world.coordinator.pending))))
+    elif dice < 0.12:
+        machine = chance.choice(sorted(world.log.start))
+        if world.can_act(machine):
+            world.perform(("act", machine), chance.randrange(1, 1 << 30))
+
+
+def _faulty(step: Step, chance: random.Random) -> Step:
+    """Sometimes the network and the control messages double."""
+    doubled = {"deliver": "repeat", "control": "echo"}.get(step[0])
+    return (doubled, *step[1:]) if doubled and chance.random() < 0.15 else step
+
+
+def calm(world: World, most: int = 20_000) -> None:
+    """Let everything happen that is enabled, in turn and without any choice; then nothing may be open.
+
+    Raises `OracleError` if steps never end, or if a snapshot does not complete: liveness.
+    """
+    for turn in range(most):
+        steps = world.enabled()
+        if not steps:
+            break
+        world.perform(steps[turn % len(steps)])
+    else:
+        raise OracleError(f"{most} steps of quiet, and still {len(world.enabled())} are enabled")
+    if world.coordinator.pending:
+        number, pending = next(iter(world.coordinator.pending.items()))
+        raise OracleError(f"all is quiet, but snapshot {number} waits for {pending.waits_for()}")
+    for name, host in world.hosts.items():
+        if host.core.open:
+            raise OracleError(f"no snapshot is pending, but {name} still keeps {sorted(host.core.open)} open")
+
+
+@dataclass(slots=True)
+class Explored:
+    """What `explore` has seen."""
+
+    states: int = 0
+    ends: int = 0
+    """States in which nothing is enabled."""
+    snapshots: int = 0
+    """Distinct completed snapshots, each checked by the oracle."""
+
+
+def copied(world: World) -> World:
+    """An independent copy."""
+    found: World = pickle.loads(pickle.dumps(world, pickle.HIGHEST_PROTOCOL))
+    return found
+
+
+def explore(
+    world: World,
+    fingerprint: Callable[[World], Hashable],
+    extra: Callable[[World], list[Step]] = lambda _: [],
+    *,
+    most: int = 100_000,
+) -> Explored:
+    """Every order of the enabled steps, and of those that `extra` offers; every end is checked by the oracle.
+
+    Raises `OracleError` on the first order that is wrong, or when there are more than `most` states.
+    """
+    found = Explored()
+    seen: set[Hashable] = {fingerprint(world)}
+    snapshots: set[Hashable] = set()
+    stack = [world]
+    while stack:
+        world = stack.pop()
+        found.states += 1
+        if found.states > most:
+            raise OracleError(f"more than {most} states: make the system smaller")
+        before = len(stack)
+        for after in _after(world, extra):
+            mark = fingerprint(after)
+            if mark not in seen:
+                seen.add(mark)
+                stack.append(after)
+        if len(stack) == before and not world.enabled():
+            found.ends += 1
+            _check_end(world, snapshots)
+    found.snapshots = len(snapshots)
+    return found
+
+
+def _after(world: World, extra: Callable[[World], list[Step]]) -> Iterator[World]:
+    for step in [*world.enabled(), *extra(world)]:
+        after = copied(world)
+        after.perform(step, 1)
+        yield after
+
+
+def _check_end(world: World, snapshots: set[Hashable]) -> None:
+    if world.coordinator.pending:
+        raise OracleError(f"an order ends with snapshots {sorted(world.coordinator.pending)} open")
+    check_run(world.log, world.completed, world.states())
+    snapshots.update(repr(recorded) for recorded in world.completed)

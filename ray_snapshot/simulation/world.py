@@ -1,0 +1,518 @@
+"""A deterministic world around the protocol: hosts, a network, a coordinator, and machines that are pure functions.
+
+`World` runs the very `HostCore`, `Coordinator` and `PendingSnapshot` that the Ray runtime runs. What Ray, threads and
+clocks do out there is here a list of *steps*: `enabled()` lists them, `perform(step)` takes one, and who chooses is the
+caller's business (see `schedules`: by seed, by script, or every order). Between two steps nothing happens. The network
+may deliver batches in any order and twice, and so may the control messages come; an action is begun in one step and
+ended in another, so that anything can happen in between.
+
+Everything is logged for the oracle, which shares no code with the protocol. Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.protocol.chandy_lamport import ChandyLamport
+from ray_snapshot.protocol.collector import AbortedSnapshot, Answer
+from ray_snapshot.protocol.colours import Colours, Numbered
+from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.host import BOUND, HostCore, Machine, OutChannel
+from ray_snapshot.protocol.links import Batch
+from ray_snapshot.simulation.machines import Behaviour, Call, Create, Input, Later, Output, Reply, Send
+from ray_snapshot.simulation.oracle import Action, Log, MessageId, OracleError, Recorded
+from ray_snapshot.simulation.reports import Part, assembled, late_part, part_of
+
+Step = tuple[Any, ...]
+"""(kind, where, ...); see `World.enabled`."""
+
+
+@dataclass(slots=True)
+class Body:
+    """What the world hangs on a machine."""
+
+    behaviour: Behaviour
+    state: Any
+
+
+@dataclass(slots=True)
+class Running:
+    """The action that a host is inside of."""
+
+    machine: Machine
+    outputs: list[Output]
+    action: Action
+
+
+@dataclass(slots=True)
+class Carried:
+    """A batch on its way."""
+
+    source: str
+    target: str
+    batch: Batch
+    was_delivered: bool = False
+
+
+@dataclass(slots=True)
+class Answered:
+    """A reply on its way to its caller; it travels over no link."""
+
+    message: MessageId
+    args: Any
+    colour: Any
+
+
+@dataclass(slots=True)
+class SimHost:
+    """A host and what the world keeps for it."""
+
+    core: HostCore
+    running: Running | None = None
+    timers: list[tuple[OutChannel, int]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """Names that it wants to know the place of."""
+    reported: set[int] = field(default_factory=set)
+    late_count: int = 0
+
+
+def state_of(machine: Machine) -> Any:
+    """What the snapshot holds of a machine's body."""
+    return machine.body.state
+
+
+class World:
+    """Hosts with machines, between which steps are taken one at a time.
+
+    `machines` maps names to (host, behaviour, state). With `knows_places`, every host knows from the start where each
+    machine lives, else it asks. With `is_atomic`, an action is one step. With `trace`, each step appends a line to it.
+    """
+
+    def __init__(
+        self,
+        machines: Mapping[str, tuple[str, Behaviour, Any]],
+        *,
+        colours: Callable[[], Colours] = Numbered,
+        bound: int = BOUND,
+        window: int = 2,
+        most_open: int = 4,
+        knows_places: bool = True,
+        is_atomic: bool = False,
+        trace: list[str] | None = None,
+    ) -> None:
+        self.colours = colours
+        self.bound = bound
+        self.window = window
+        self.is_atomic = is_atomic
+        self.trace = trace
+        self.now = 0
+        self.taken = 0
+        """Steps taken."""
+        self.hosts: dict[str, SimHost] = {}
+        self.places: dict[str, str] = {}
+        self.network: list[Carried] = []
+        self.control: list[Step] = []
+        """Control messages on their way."""
+        self.replies: dict[str, Answered] = {}
+        """By caller."""
+        self.reply_counts: Counter[tuple[str, str]] = Counter()
+        self.coordinator = Coordinator(most_open=most_open)
+        self.parts: dict[int, list[Part]] = {}
+        self.completed: list[Recorded] = []
+        self.aborted: list[AbortedSnapshot] = []
+        self.answers: Counter[Answer] = Counter()
+        self.log = Log()
+        for name, (host, behaviour, state) in machines.items():
+            self._add_machine(name, host, behaviour, state)
+        if knows_places:
+            self._tell_places()
+
+    def _add_machine(self, name: str, host: str, behaviour: Behaviour, state: Any) -> None:
+        if host not in self.hosts:
+            self._add_host(host, ChandyLamport(self.colours()), ())
+            self.coordinator.register(host)
+        self.hosts[host].core.born(name, Body(behaviour, state), behaviour.joins)
+        self.places[name] = host
+        self.log.start[name] = (behaviour, state)
+        self.log.lengths[name] = 0
+
+    def _add_host(self, host: str, protocol: ChandyLamport, open_at_birth: Iterable[int]) -> None:
+        core = HostCore(
+            host, protocol=protocol, copy_body=state_of, bound=self.bound, open_at_birth=open_at_birth
+        )
+        self.hosts[host] = SimHost(core)
+
+    def _tell_places(self) -> None:
+        for host in self.hosts.values():
+            for name, place in self.places.items():
+                host.core.resolve(name, place)
+
+    def connect_all(self) -> None:
+        """Open a link from every host to every other; both ends know of it."""
+        for source in self.hosts.values():
+            for target in self.hosts.values():
+                if source is not target:
+                    source.core.output(target.core.host)
+                    target.core.input(source.core.host)
+
+    def states(self) -> dict[str, Any]:
+        """The state of every machine that has been born."""
+        return {
+            machine.name: machine.body.state
+            for host in self.hosts.values()
+            for machine in host.core.machines.values()
+            if machine.body is not None
+        }
+
+    # ---- which steps there are ------------------------------------------------------------------------------------
+
+    def enabled(self) -> list[Step]:
+        """Every step that something waits for; not listed: what the schedule starts (`snapshot`, `act`, `abort`)."""
+        steps = [step for name in self.hosts for step in self.enabled_on(name)]
+        steps += [("deliver", index) for index in range(len(self.network))]
+        steps += [("control", index) for index in range(len(self.control))]
+        return steps
+
+    def enabled_on(self, name: str) -> list[Step]:
+        """The steps of one host."""
+        steps: list[Step] = []
+        self._add_actions(name, self.hosts[name], steps)
+        self._add_duties(name, self.hosts[name], steps)
+        return steps
+
+    def _add_actions(self, name: str, host: SimHost, steps: list[Step]) -> None:
+        if host.running is not None:
+            steps.append(("continue", name))
+            return
+        if host.core.must_record:
+            steps.append(("record", name))
+        if host.core.births:
+            steps.append(("birth", name))
+        if host.core.runnable:
+            steps.append(("accept", name))
+        steps += [("resume", caller) for caller in self.replies if self.places[caller] == name]
+
+    def _add_duties(self, name: str, host: SimHost, steps: list[Step]) -> None:
+        core = host.core
+        if core.uncopied:
+            steps.append(("copy", name))
+        for link in core.outputs.values():
+            if link.in_flight < self.window and (link.messages or link.dirty or link.acknowledgements):
+                steps.append(("flush", name))
+                break
+        if host.timers:
+            steps += [("fire", name, index) for index in range(len(host.timers))]
+        if host.asked:
+            steps += [("resolve", name, asked) for asked in host.asked if asked in self.places]
+        for number, recording in core.open.items():
+            if recording.is_copied and number not in host.reported:
+                steps.append(("report", name, number))
+            if recording.late or recording.late_creations:
+                steps.append(("late", name, number))
+
+    def can_act(self, machine: str) -> bool:
+        """Whether `("act", machine)` may be performed now."""
+        host = self.hosts[self.places[machine]]
+        found = host.core.machines.get(machine)
+        if found is None or found.body is None or host.running is not None:
+            return False
+        return not (found.is_suspended or found.is_held)
+
+    def perform(self, step: Step, choice: int = 0) -> None:
+        """Take one step; what a machine does in it depends on `choice`."""
+        kind, *where = step
+        self.taken += 1
+        detail = _STEPS[kind](self, *where, choice) if kind in _ACTIONS else _STEPS[kind](self, *where)
+        if self.trace is not None:
+            place = where[0] if where and isinstance(where[0], str) else "-"
+            self.trace.append(f"{self.taken:>4}  {kind:<9} {place:<8} {detail}".rstrip())
+
+    # ---- actions --------------------------------------------------------------------------------------------------
+
+    def _accept(self, name: str, choice: int) -> str:
+        host = self.hosts[name]
+        recorded = self._boundary(host)
+        found = host.core.next_action()
+        if found is None:
+            return recorded + "nothing is enabled"
+        machine, taken = found
+        accepted = [(box.source, machine.name, box.kind, message[1]) for box, message in taken]
+        inputs = tuple(Input(box.source, box.kind, message[2], message[3]) for box, message in taken)
+        texts = [
+            f"{box.kind} {message[1]} from {box.source}: {message[2]} {message[3]}" for box, message in taken
+        ]
+        return f"{recorded}{machine.name} accepts {' and '.join(texts)}" + self._react(
+            host, machine, accepted, inputs, choice
+        )
+
+    def _act(self, name: str, choice: int) -> str:
+        host = self.hosts[self.places[name]]
+        machine = host.core.machines[name]
+        recorded = self._boundary(host)
+        host.core.begin_action(machine)
+        return f"{recorded}{name} acts unasked" + self._react(host, machine, [], (), choice)
+
+    def _resume(self, name: str, choice: int) -> str:
+        host = self.hosts[self.places[name]]
+        machine = host.core.machines[name]
+        reply = self.replies.pop(name)
+        host.core.note(reply.colour)
+        recorded = self._boundary(host)
+        host.core.resume(machine)
+        inputs = (Input(reply.message[0], "reply", "reply", reply.args),)
+        told = f"{recorded}{name} goes on with the reply of {reply.message[0]}: {reply.args}"
+        return told + self._react(host, machine, [reply.message], inputs, choice)
+
+    def _react(
+        self,
+        host: SimHost,
+        machine: Machine,
+        accepted: list[MessageId],
+        inputs: tuple[Input, ...],
+        choice: int,
+    ) -> str:
+        body: Body = machine.body
+        action = self.log.begin(machine.name, accepted, choice)
+        body.state, outputs = body.behaviour.react(machine.name, body.state, inputs, choice)
+        action.after = body.state
+        host.running = Running(machine, list(outputs), action)
+        told = ""
+        while self.is_atomic and host.running is not None:
+            told += f"; {self._advance(host)}" if host.running.outputs else self._advance(host)
+        return told
+
+    def _continue(self, name: str) -> str:
+        return self._advance(self.hosts[name]) or "the action ends"
+
+    def _advance(self, host: SimHost) -> str:
+        """Carry out the next output of the running action, or end it."""
+        running = host.running
+        assert running is not None
+        if not running.outputs:
+            host.running = None
+            host.core.end_action(running.machine)
+            return f"; {running.machine.name} is held back" if running.machine.is_held else ""
+        output = running.outputs.pop(0)
+        sent = self._carry_out(host, running.machine, output)
+        running.action.sent.append(sent)
+        if isinstance(output, Call):
+            host.running = None
+            host.core.suspend(running.machine)
+        return f"{sent[2]} {sent[3]} to {sent[1]}"
+
+    def _carry_out(self, host: SimHost, machine: Machine, output: Output) -> MessageId:
+        source = machine.name
+        match output:
+            case Send(target, method, args):
+                return source, target, "mail", self._send(host, machine, target, "mail", method, args)
+            case Call(target, method, args):
+                return source, target, "call", self._send(host, machine, target, "call", method, args)
+            case Later(target, method, args):
+                return source, target, "timer", self._set_timer(host, machine, target, method, args)
+            case Create(child, place, behaviour, state):
+                self._create(host, source, child, place, (behaviour, state))
+                return source, child, "creation", 1
+            case Reply(target, args):
+                self.reply_counts[source, target] += 1
+                message = source, target, "reply", self.reply_counts[source, target]
+                self.replies[target] = Answered(message, args, host.core.colour)
+                return message
+
+    def _send(self, host: SimHost, machine: Machine, target: str, kind: str, method: str, args: Any) -> int:
+        channel = host.core.send(machine, target, kind, method, isolated(args), 0.0)
+        host.asked += host.core.take_unresolved()
+        return channel.sent
+
+    def _set_timer(self, host: SimHost, machine: Machine, target: str, method: str, args: Any) -> int:
+        channel = host.core.set_timer(machine, target, method, isolated(args), 0.0, 0.0)
+        host.asked += host.core.take_unresolved()
+        host.timers.append((channel, channel.sent))
+        return channel.sent
+
+    def _create(self, host: SimHost, creator: str, child: str, place: str, payload: Any) -> None:
+        if place not in self.hosts:  # born with its creator's colour, and with what is open there
+            protocol = ChandyLamport(self.colours(), born=host.core.colour)
+            self._add_host(place, protocol, tuple(host.core.open))
+            self.control.append(("register", place))
+        host.core.create(creator, child, place, payload, 0.0)
+        self.places[child] = place
+
+    def _birth(self, name: str) -> str:
+        host = self.hosts[name]
+        recorded = self._boundary(host)
+        creation = host.core.next_birth()
+        assert creation is not None
+        behaviour, state = creation.payload
+        host.core.born(creation.child, Body(behaviour, state), behaviour.joins)
+        message = creation.creator, creation.child, "creation", 1
+        self.log.begin(creation.child, [message], 0).after = state
+        return f"{recorded}{creation.child} is born, made by {creation.creator}"
+
+    # ---- what goes on beside the actions ---------------------------------------------------------------------------
+
+    def _boundary(self, host: SimHost) -> str:
+        numbers = host.core.boundary()
+        for number in numbers:
+            self.log.record(number, host.core.machines)
+        return f"records {_listed(numbers)}; " if numbers else ""
+
+    def _record(self, name: str) -> str:
+        return self._boundary(self.hosts[name])
+
+    def _copy(self, name: str) -> str:
+        host = self.hosts[name].core
+        waiting = len(host.uncopied)
+        host.copy_next()
+        return f"{waiting} to {len(host.uncopied)} machines to copy"
+
+    def _flush(self, name: str) -> str:
+        batches = self.hosts[name].core.take_batches(self.window)
+        self.network += [Carried(name, target, batch) for target, batch in batches]
+        return ", ".join(f"to {target}: {_contents(batch)}" for target, batch in batches)
+
+    def _deliver(self, index: int) -> str:
+        carried = self.network.pop(index)
+        return self._arrive(carried)
+
+    def _repeat(self, index: int) -> str:
+        """A fault: a batch is delivered, and will be delivered again."""
+        return self._arrive(self.network[index])
+
+    def _arrive(self, carried: Carried) -> str:
+        if not carried.was_delivered:
+            carried.was_delivered = True
+            self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
+        self.hosts[carried.target].core.arrive(carried.batch)
+        return f"{carried.source} to {carried.target}: {_contents(carried.batch)}"
+
+    def _fire(self, name: str, index: int) -> str:
+        host = self.hosts[name]
+        channel, number = host.timers.pop(index)
+        host.core.fire(channel, number)
+        return f"timer {number} of {channel.owner.name} to {channel.target}"
+
+    def _resolve(self, name: str, asked: str) -> str:
+        self.hosts[name].asked.remove(asked)
+        self.hosts[name].core.resolve(asked, self.places[asked])
+        return f"{asked} lives on {self.places[asked]}"
+
+    # ---- snapshots -------------------------------------------------------------------------------------------------
+
+    def _snapshot(self, *initiators: str, timeout: int = 10_000) -> str:
+        """Start a snapshot, at the given hosts (all, if none is given)."""
+        number = self.coordinator.start(self.now, timeout)
+        if number is None:
+            return "refused: too many are open"
+        self.parts[number] = []
+        self.control += [("request", host, number) for host in initiators or self.coordinator.hosts]
+        return f"snapshot {number} is asked for"
+
+    def _tick(self, seconds: int) -> str:
+        """Logical time passes; what is past its deadline is given up."""
+        self.now += seconds
+        for aborted in self.coordinator.expire(self.now):
+            self._give_up(aborted)
+        return f"it is {self.now}"
+
+    def _abort(self, number: int) -> str:
+        self._give_up(self.coordinator.abort(number, "somebody asked for it"))
+        return f"snapshot {number} is given up"
+
+    def _give_up(self, aborted: AbortedSnapshot) -> None:
+        self.aborted.append(aborted)
+        del self.parts[aborted.number]
+        self.control += [("abort", host, aborted.number) for host in self.coordinator.hosts]
+
+    def _report(self, name: str, number: int) -> str:
+        host = self.hosts[name]
+        host.reported.add(number)
+        self.control.append(("part", number, part_of(name, host.core.open[number])))
+        return f"reports {number}"
+
+    def _late(self, name: str, number: int) -> str:
+        host = self.hosts[name]
+        host.late_count += 1
+        part = late_part(name, host.late_count, host.core.open[number])
+        self.control.append(("part", number, part))
+        return f"reports late for {number}: {sum(map(len, part.channels.values()))} messages"
+
+    def _control(self, index: int) -> str:
+        return self._tell(self.control.pop(index))
+
+    def _echo(self, index: int) -> str:
+        """A fault: a control message comes, and will come again."""
+        return self._tell(self.control[index])
+
+    def _tell(self, message: Step) -> str:
+        kind, where, *rest = message
+        if kind == "part":
+            return self._part(where, rest[0])
+        if kind == "register":
+            pending = self.coordinator.register(where)
+            self.control.append(("welcome", where, pending, self.coordinator.last))
+            return f"{where} registers"
+        getattr(self.hosts[where].core, kind)(*rest)
+        return f"{kind} {' '.join(map(str, rest))} to {where}"
+
+    def _part(self, number: int, part: Part) -> str:
+        answer = self.coordinator.report(number, part.counts)
+        self.answers[answer] += 1
+        if answer is Answer.SUCCESS:
+            self.parts[number].append(part)
+            self._complete(number)
+        elif answer is Answer.DISCARDED:  # nobody wants the number any more
+            self.control.append(("abort", part.host, number))
+        return f"report of {part.host} for {number}: {answer.value}"
+
+    def _complete(self, number: int) -> None:
+        completed = self.coordinator.completed(number)
+        if completed is not None:
+            if completed.surplus:
+                raise OracleError(f"snapshot {number} has more in its cut than was sent: {completed.surplus}")
+            self.completed.append(assembled(number, self.parts.pop(number)))
+            self.control += [("close", host, number) for host in self.coordinator.hosts]
+
+
+_STEPS: dict[str, Callable[..., str]] = {
+    "accept": World._accept,
+    "act": World._act,
+    "resume": World._resume,
+    "continue": World._continue,
+    "birth": World._birth,
+    "record": World._record,
+    "copy": World._copy,
+    "flush": World._flush,
+    "deliver": World._deliver,
+    "repeat": World._repeat,
+    "fire": World._fire,
+    "resolve": World._resolve,
+    "snapshot": World._snapshot,
+    "tick": World._tick,
+    "abort": World._abort,
+    "report": World._report,
+    "late": World._late,
+    "control": World._control,
+    "echo": World._echo,
+}
+
+_ACTIONS = ("accept", "act", "resume")
+"""Steps in which a machine acts, and therefore chooses."""
+
+
+def isolated(args: Any) -> Any:
+    """What is sent does not change when the sender's objects do (trap 8)."""
+    return args if isinstance(args, int | str) else pickle.loads(pickle.dumps(args))
+
+
+def _contents(batch: Batch) -> str:
+    _, sequence, _, segments, acknowledgements = batch
+    parts = [f"colour {colour}, {len(messages)} messages" for colour, messages in segments]
+    return f"batch {sequence} ({'; '.join(parts)}{'; acknowledgements' if acknowledgements else ''})"
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

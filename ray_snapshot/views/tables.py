@@ -1,0 +1,166 @@
+"""Rows and verdicts: as rich tables on a terminal, as plain aligned lines in a pipe, as JSON lines.
+
+Text from outside (names, sentences, states) is printed without markup and without control characters, so
+that it can neither colour nor move anything. Rich is imported only when a terminal is there to be rich on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LONGEST_CELL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its heading, the key or function that gives a row's value, and whether to align right."""
+
+    heading: str
+    value: str | Callable[[Any], Any]
+    right: bool = False
+
+    def cell(self, row: Mapping[str, Any]) -> str:
+        """The text of this column in one row."""
+        return text_of(row.get(self.value) if isinstance(self.value, str) else self.value(row))
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console that prints what it is given: no markup, no highlights, no wrapping in a pipe."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not made.is_terminal:
+        made.soft_wrap = True
+    return made
+
+
+def print_table(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], *, title: str | None = None, more: int = 0
+) -> None:
+    """Print a table; `more` is how many further rows are not shown."""
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    if is_terminal():
+        _print_rich(cells, columns, title)
+    else:
+        _print_plain(cells, columns, title)
+    if more:
+        print(f"... and {more} more")
+
+
+def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Print name and value pairs, one a line, the values aligned."""
+    listed = [(name, text_of(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in listed), default=0)
+    for name, value in listed:
+        print(f"{name.ljust(width)}  {value}".rstrip())
+
+
+def print_json(row: Mapping[str, Any]) -> None:
+    """Print one row as a line of strict JSON: times in ISO 8601, NaN as null, ASCII only."""
+    print(json.dumps(_jsonable(row), allow_nan=False, separators=(",", ":")))
+
+
+def print_verdict(verdict: Any, *, prefix: str = "") -> None:
+    """Print a verdict (a `Verdict` or a row of `verdicts`) as one line, alarms in red on a terminal."""
+    line = prefix + verdict_line(verdict)
+    if not is_terminal():
+        print(line)
+        return
+    style = "bold red" if _alarm(verdict) else {True: "green", False: "", None: "yellow"}[verdict.holds]
+    console().print(line, style=style)
+
+
+def verdict_line(verdict: Any) -> str:
+    """A verdict in one line: `deadlock  HOLDS  <sentence>`."""
+    word = {True: "holds", False: "does not hold", None: "unknown"}[verdict.holds]
+    word = f"ALARM: {word}" if _alarm(verdict) else word
+    return f"{one_line(verdict.detector)}  {word}  {one_line(verdict.sentence)}".rstrip()
+
+
+def text_of(value: Any) -> str:  # noqa: PLR0911 - a table of kinds
+    """A value as one line of text for a person."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return one_line(value)
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        case float():
+            return f"{value:.3g}" if abs(value) < 1_000 else f"{value:.0f}"
+        case list() | tuple() if all(isinstance(item, str) for item in value):
+            return one_line(", ".join(value)) or "-"
+        case list() | tuple() | dict():
+            text = json.dumps(_jsonable(value), ensure_ascii=False)
+            return one_line(text if len(text) <= _LONGEST_CELL else text[:_LONGEST_CELL] + " ...")
+        case _:
+            return one_line(str(value))
+
+
+def one_line(text: str) -> str:
+    """`text` with line breaks as spaces and other control characters as `?`."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+
+
+def _alarm(verdict: Any) -> bool:
+    return bool(getattr(verdict, "alarm", False))
+
+
+def _print_rich(cells: list[list[str]], columns: Sequence[Column], title: str | None) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    console().print(table)
+
+
+def _print_plain(cells: list[list[str]], columns: Sequence[Column], title: str | None) -> None:
+    if title:
+        print(title)
+    lines = [[column.heading for column in columns], *cells]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(columns))]
+    for line in lines:
+        padded = (
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        )
+        print("  ".join(padded).rstrip())
+
+
+def _jsonable(value: Any) -> Any:
+    match value:
+        case dict():
+            return {str(key): _jsonable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_jsonable(item) for item in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case None | bool() | int() | str():
+            return value
+        case datetime() | date():
+            return value.isoformat()
+        case _:
+            return str(value)

@@ -1,0 +1,82 @@
+"""When a computation is over, and when it only looks so."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import ray_snapshot as rs
+from ray_snapshot.detectors import Termination
+
+
+def judge(statuses: dict[str, str], **tables: Any) -> rs.Verdict:
+    machines = [{"machine": name, "status": status} for name, status in statuses.items()]
+    return Termination().evaluate(rs.Snapshot.from_rows(machines=machines, **tables))
+
+
+def test_everybody_passive_or_stopped_and_nothing_in_flight_is_termination() -> None:
+    verdict = judge({"a": "passive", "b": "stopped", "driver": "passive"})
+    assert verdict.holds is True
+    assert not verdict.alarm
+    assert verdict.sentence == "Terminated: 3 machines passive or stopped, nothing in flight."
+
+
+def test_everybody_idle_is_not_termination_while_a_message_is_in_flight() -> None:
+    verdict = judge({"a": "passive", "b": "passive"}, messages=[{"source": "a", "target": "b"}])
+    assert verdict.holds is False
+    assert verdict.evidence["first_channels"] == [{"source": "a", "target": "b", "kind": "mail", "count": 1}]
+    assert verdict.sentence == "Not terminated: 1 message in flight (the first from a to b)."
+
+
+@pytest.mark.parametrize("kind", ["mail", "call", "timer"])
+def test_a_message_of_any_kind_counts_and_a_timer_however_late_it_is_due(kind: str) -> None:
+    message = {"source": "a", "target": "a", "kind": kind, "due_at": datetime(2100, 1, 1, tzinfo=UTC)}
+    verdict = judge({"a": "passive"}, messages=[message])
+    assert verdict.holds is False
+    assert verdict.evidence["timers"] == (kind == "timer")
+
+
+def test_the_driver_while_it_still_sets_things_up_is_active() -> None:
+    verdict = judge({"a": "passive", "driver": "active"})
+    assert verdict.holds is False
+    assert verdict.evidence["first_active"] == ["driver"]
+
+
+def test_a_blocked_machine_is_stuck_not_done() -> None:
+    verdict = judge({"a": "passive", "b": "blocked"})
+    assert verdict.holds is False
+    assert verdict.sentence == "Not terminated (stuck, not done): b blocked."
+
+
+def test_a_status_that_this_version_does_not_know_counts_as_active() -> None:
+    assert judge({"a": "dreaming"}).holds is False
+
+
+def test_what_a_stopped_machine_will_never_accept_is_no_work() -> None:
+    verdict = judge({"a": "passive", "b": "stopped"}, messages=[{"source": "a", "target": "b"}] * 2)
+    assert verdict.holds is True
+    assert verdict.evidence["undeliverable"] == 2
+
+
+def test_a_message_for_a_machine_that_is_not_spawned_yet_is_work() -> None:
+    assert judge({"a": "passive"}, messages=[{"source": "a", "target": "unborn"}]).holds is False
+
+
+def test_a_channel_that_counts_messages_in_flight_is_believed_without_their_rows() -> None:
+    channels = [{"source": "a", "target": "b", "sent_count": 3, "in_flight_count": 2}]
+    verdict = judge({"a": "passive", "b": "passive"}, channels=channels)
+    assert verdict.holds is False
+    assert verdict.evidence["in_flight"] == 2
+
+
+@pytest.mark.parametrize("coverage", [{"uncovered": ["plain tasks"]}, {}])
+def test_with_anything_unobserved_quiet_is_unknown_but_work_is_still_work(coverage: dict[str, Any]) -> None:
+    assert judge({"a": "passive"}, coverage=coverage).holds is None
+    assert judge({"a": "active"}, coverage=coverage).holds is False
+
+
+@pytest.mark.parametrize(("column", "value"), [("consistent", False), ("status", "aborted")])
+def test_a_snapshot_that_is_no_consistent_cut_proves_nothing(column: str, value: Any) -> None:
+    assert judge({"a": "passive"}, **{column: value}).holds is None
