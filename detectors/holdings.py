@@ -22,7 +22,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 
 UNREADABLE = object()
-_CHUNK = 5_000
+_MOST_ROWS, _MOST_BYTES = 5_000, 8_000_000
 
 StatePath = str | Mapping[str, str]
 """One path for all machines, or one for each class that holds anything."""
@@ -73,7 +73,7 @@ def in_machines(snapshot: Snapshot, state: StatePath) -> Holdings:
     driver is a program, not an object of the system, and holds nothing by nature.
     """
     table = snapshot.tables["machines"]
-    driver = is_any_of(table["machine"], DRIVER) & pc.is_null(table["state"]).to_numpy()
+    driver = is_any_of(table["machine"], DRIVER) & _unrecorded(table["state"])
     found = Holdings()
     for class_name, path in state.items() if isinstance(state, Mapping) else [(None, state)]:
         mask = ~driver if class_name is None else ~driver & is_any_of(table["class_name"], class_name)
@@ -98,7 +98,7 @@ def in_messages(snapshot: Snapshot, messages: Mapping[str, str | None]) -> Holdi
 
 def _collect(found: Holdings, table: Any, mask: Booleans, column: str, path: JsonPath) -> None:
     truncated = pc.fill_null(table[f"{column}_truncated"], False).to_numpy() & mask
-    missing = pc.is_null(table[column]).to_numpy() & mask
+    missing = _unrecorded(table[column]) & mask
     found.unknown += [
         (row, f"its {column} was cut off when it was recorded") for row in np.flatnonzero(truncated).tolist()
     ]
@@ -114,13 +114,20 @@ def _collect(found: Holdings, table: Any, mask: Booleans, column: str, path: Jso
             found.values.append(path.find(value))
 
 
+def _unrecorded(column: Any) -> Booleans:
+    """Rows without a value: null, or JSON's null, which a state or a list of arguments never is by itself."""
+    found: Booleans = pc.fill_null(pc.equal(column, pa.scalar("null")), True).to_numpy()
+    return found
+
+
 def _parsed(column: Any, rows: Any) -> Iterator[Any]:
     """The JSON values of those rows of the column, in order."""
-    for start in range(0, len(rows), _CHUNK):
-        chosen = column.take(pa.array(rows[start : start + _CHUNK])).to_pylist()
+    chunk = max(1, min(_MOST_ROWS, _MOST_BYTES * len(column) // (column.nbytes + 1)))
+    for start in range(0, len(rows), chunk):
+        chosen = column.take(pa.array(rows[start : start + chunk])).to_pylist()
         try:
             values = json.loads(f"[{','.join(chosen)}]")
-        except ValueError:
+        except (ValueError, RecursionError):
             values = []
         yield from values if len(values) == len(chosen) else map(_parsed_alone, chosen)
 
@@ -128,7 +135,7 @@ def _parsed(column: Any, rows: Any) -> Iterator[Any]:
 def _parsed_alone(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return UNREADABLE
 
 

@@ -31,6 +31,9 @@ LARGEST_INTEGER = 2**63 - 1
 """Integers up to here stay JSON numbers: beyond 64 bits many readers fail or round."""
 
 MOST_DEPTH = 64
+MOST_CONTAINERS = 1_000_000
+"""Lists and dictionaries in one value, those that are shared counted each time: what bounds the time."""
+
 HASHED_BYTES = 8_000_000
 """A digest of what was cut covers its first so many bytes; after eight digests a value gets no more."""
 
@@ -38,6 +41,7 @@ _HEAD_ITEMS = 1_000
 _HEAD_REPR = 200
 _CHUNK = 10_000
 _FEW = 64
+_MOST_SORTED = 100_000
 _LONG = 1_000
 _LONGEST_KEY = 10_000
 
@@ -50,7 +54,16 @@ class Reducer:
     `bytes_cut`: about how much. `overflowed`: a container had more items than fit, and ends in a `$cut`.
     """
 
-    __slots__ = ("above", "bytes_cut", "handlers", "hash_left", "left", "overflowed", "truncated")
+    __slots__ = (
+        "above",
+        "bytes_cut",
+        "containers_left",
+        "handlers",
+        "hash_left",
+        "left",
+        "overflowed",
+        "truncated",
+    )
 
     def __init__(self, most_bytes: int) -> None:
         self.left = most_bytes
@@ -58,6 +71,7 @@ class Reducer:
         self.overflowed = False
         self.bytes_cut = 0
         self.hash_left = 8 * HASHED_BYTES
+        self.containers_left = MOST_CONTAINERS
         self.above: dict[int, int] = {}
         self.handlers = _EXACT.copy()
 
@@ -77,6 +91,9 @@ class Reducer:
     def inside(self, value: Any, reduce: Callable[[], Any]) -> Any:
         """`reduce()` with `value` as the container around it, unless it is its own ancestor or too deep."""
         self.left -= 2
+        self.containers_left -= 1
+        if self.containers_left < 0:
+            self.left = 0
         identity, depth = id(value), len(self.above)
         if identity in self.above:
             return {"$cycle": depth - self.above[identity]}
@@ -117,7 +134,8 @@ class Reducer:
         keys: list[Any] = []
         values: list[Any] = []
         before = self.left
-        for key, value in itertools.chain.from_iterable(_chunks(pairs)):
+        listed = itertools.chain.from_iterable(_chunks(pairs)) if count > _CHUNK else list(pairs)
+        for key, value in listed:
             if self.left <= 0:
                 break
             keys.append(key)
@@ -332,8 +350,11 @@ def _set(reducer: Reducer, value: Any) -> Any:
 
 
 def _set_items(reducer: Reducer, items: Iterable[Any], count: int) -> list[Any]:
-    """Sorted where the items can be compared, else by their text, so that equal sets look equal."""
-    if 2 * count > reducer.left:
+    """Sorted where the items can be compared, else by their text, so that equal sets look equal.
+
+    Those of more than 100,000 items come as they are.
+    """
+    if count > _MOST_SORTED or 2 * count > reducer.left:
         return reducer.items(items, count)
     listed = list(items)
     kinds = set(map(type, listed))

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError, SettingError, SparkJobError
 from ray_snapshot.spark_jobs import JOBS
 from ray_snapshot.spark_jobs.session import check_installed, first_line, spark_session
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 TOP = 20
 """So many rows of a result are printed."""
+
+BRIEF_ROWS = 300_000
+"""Below so many rows a job takes seconds, and Spark is started for that."""
 
 
 @dataclass(slots=True)
@@ -66,11 +71,17 @@ def execute(job: str, request: Request) -> None:
         request.system, request.run, parse_time(request.since, "--from"), parse_time(request.until, "--to")
     )
     out = prepare_out(request.out or default_out(request.history, job))
-    spark = spark_session(request.master)
+    spark = spark_session(request.master, brief=row_count(history) < BRIEF_ROWS)
     with reported(job):
         frames = module.run(spark, history, out, selection=selection, **options)
         _show(module, frames, request)
     print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))})", file=sys.stderr)
+
+
+def row_count(history: History) -> int:
+    """How many machines and channels all snapshots of a history have."""
+    listed = history.table("snapshots")
+    return sum(pc.sum(listed[name]).as_py() or 0 for name in ("machine_count", "channel_count"))
 
 
 def check_job(job: str) -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import TokenConservation
@@ -131,12 +131,9 @@ def ledger(snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messa
     cut is inconsistent, something was not observed, or there is nothing to compare with.
     """
     settings = F.broadcast(settings)
-    counted = (
-        snapshots.join(settings, "run_id", "inner")
-        .join(_sums(in_machines(machines, settings), "machine"), ["snapshot_id", "detector"], "left_outer")
-        .join(_sums(in_messages(messages, settings), "message"), ["snapshot_id", "detector"], "left_outer")
-    )
-    return judged(with_expected(_totals(counted))).select(
+    amounts = in_machines(machines, settings).unionByName(in_messages(messages, settings))
+    counted = snapshots.join(settings, "run_id", "inner").join(sums(amounts), ["snapshot_id", "detector"], "left_outer")
+    return judged(with_expected(totals(counted))).select(
         *LEDGER,
         "snapshot_id",
         "sequence",
@@ -180,6 +177,7 @@ def _amounts(frame: DataFrame, column: str, *, missing_is_zero: bool) -> DataFra
     return frame.select(
         "snapshot_id",
         "detector",
+        F.lit(column == "state").alias("in_machine"),
         F.when(whole, F.try_variant_get("value", F.lit("$"), "decimal(38,0)")).alias("whole"),
         F.when(number & ~whole, F.try_variant_get("value", F.lit("$"), "double")).alias("part"),
         is_amount.alias("is_amount"),
@@ -187,28 +185,28 @@ def _amounts(frame: DataFrame, column: str, *, missing_is_zero: bool) -> DataFra
     )
 
 
-def _sums(amounts: DataFrame, prefix: str) -> DataFrame:
+def sums(amounts: DataFrame) -> DataFrame:
+    """Per snapshot and ledger: the exact sums of the integers, the sums of the fractions, and what else was seen."""
+    in_machine = F.col("in_machine")
     return amounts.groupBy("snapshot_id", "detector").agg(
-        F.try_sum("whole").alias(f"{prefix}_whole"),
-        F.sum("part").alias(f"{prefix}_part"),
-        F.count_if("is_amount").alias(f"{prefix}_holders"),
-        F.count_if("unreadable").alias(f"{prefix}_unreadable"),
-        F.count(F.lit(1)).alias(f"{prefix}_rows"),
+        F.try_sum(F.when(in_machine, F.col("whole"))).alias("machine_whole"),
+        F.sum(F.when(in_machine, F.col("part"))).alias("machine_part"),
+        F.try_sum(F.when(~in_machine, F.col("whole"))).alias("message_whole"),
+        F.sum(F.when(~in_machine, F.col("part"))).alias("message_part"),
+        F.count_if("unreadable").alias("unreadable"),
+        # Nobody holds anything where the paths lead: they are probably wrong.
+        (F.bool_or("in_machine") & ~F.bool_or("is_amount")).alias("pathless"),
     )
 
 
-def _totals(counted: DataFrame) -> DataFrame:
-    """What was found in all: `found_whole` exactly if nothing but integers was found, `found` in any case."""
-    nought = {"whole": F.lit(0).cast("decimal(38,0)")}
-
-    def of(prefix: str, name: str) -> Column:
-        return F.coalesce(f"{prefix}_{name}", nought.get(name, F.lit(0)))
-
-    def amount(prefix: str) -> Column:
-        return of(prefix, "whole").cast("double") + of(prefix, "part")
-
+def totals(counted: DataFrame) -> DataFrame:
+    """What was found in all: `found_whole` exactly if nothing but integers was found, `total` in any case."""
+    nought = F.lit(0).cast("decimal(38,0)")
+    whole = {place: F.coalesce(f"{place}_whole", nought) for place in ("machine", "message")}
+    both = {place: whole[place].cast("double") + F.coalesce(f"{place}_part", F.lit(0.0)) for place in whole}
     only_whole = F.col("machine_part").isNull() & F.col("message_part").isNull()
-    all_whole = F.try_add(of("machine", "whole"), of("message", "whole")).cast("decimal(38,0)")
+    all_whole = F.try_add(whole["machine"], whole["message"]).cast("decimal(38,0)")
+    uncovered = F.json_array_length(F.get_json_object("coverage", "$.uncovered"))
     return counted.select(
         *LEDGER,
         "snapshot_id",
@@ -217,15 +215,14 @@ def _totals(counted: DataFrame) -> DataFrame:
         "tolerance",
         "total_whole",
         "total_double",
-        amount("machine").alias("in_machines"),
-        amount("message").alias("in_flight"),
+        both["machine"].alias("in_machines"),
+        both["message"].alias("in_flight"),
         F.when(only_whole, all_whole).alias("found_whole"),
-        (amount("machine") + amount("message")).alias("total"),
-        (of("machine", "unreadable") + of("message", "unreadable")).alias("unreadable"),
-        # Nobody holds anything where the paths lead: they are probably wrong.
-        ((of("machine", "holders") + of("message", "holders") == 0) & (of("machine", "rows") > 0)).alias("pathless"),
+        (both["machine"] + both["message"]).alias("total"),
+        F.coalesce("unreadable", F.lit(0)).alias("unreadable"),
+        F.coalesce("pathless", F.lit(False)).alias("pathless"),
         F.col("consistent").alias("sound"),
-        F.coalesce(F.json_array_length(F.get_json_object("coverage", "$.uncovered")) == 0, F.lit(False)).alias("covered"),
+        F.coalesce(uncovered == 0, F.lit(False)).alias("covered"),
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import Deadlock, Termination, from_spec
@@ -234,140 +234,124 @@ def _driver(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def live_verdicts(snapshots: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """What the detectors answered while the system ran: one row a snapshot and detector, the last word on each."""
-    last = (
-        verdicts.where(F.col("evaluator") == "live")
-        .groupBy("snapshot_id", "detector")
-        .agg(F.max_by("holds", "evaluated_at").alias("live_holds"))
-    )
-    return last.join(snapshots.select("snapshot_id", "system", "run_id", "started_at"), "snapshot_id", "inner").select(
-        "snapshot_id", *DETECTOR, F.col("started_at").alias("live_started_at"), "live_holds"
+    """What the detectors answered while the system ran: one row a live verdict on a selected snapshot."""
+    known = snapshots.select("snapshot_id", "system", "run_id", "sequence", "started_at")
+    live = verdicts.where(F.col("evaluator") == "live").select("snapshot_id", "detector", "holds", "evaluated_at")
+    return live.join(known, "snapshot_id", "inner").select(
+        "snapshot_id",
+        *DETECTOR,
+        "sequence",
+        "started_at",
+        F.col("holds").alias("live_holds"),
+        F.col("evaluated_at").alias("live_at"),
     )
 
 
 def summary(verdicts: DataFrame, live: DataFrame) -> DataFrame:
     """One row a detector of a run.
 
-    `went_back`: on how many snapshots a stable predicate was false that had been true on one completed before they
-    started (null for one that is not stable). `disagreements`: how many live verdicts answered otherwise. A detector
-    with `evaluated` 0 was live only: nothing stored tells how to evaluate it again.
+    `first_held_seconds`, `longest_held_seconds`: from the start of the first to the start of the last of successive
+    snapshots on which it held. `went_back`: on how many snapshots a stable predicate was false though it had been true
+    before (null for one that is not stable). `disagreements`: how many live verdicts answered otherwise. A detector with
+    `evaluated` 0 was live only: nothing stored tells how to evaluate it again.
     """
-    numbered = with_generation(verdicts)
-    return (
-        compared(verdicts, live)
-        .join(stretches(numbered), list(DETECTOR), "left_outer")
-        .join(relapses(numbered), list(DETECTOR), "left_outer")
-        .select(
-            *DETECTOR,
-            "stable",
-            "alarm_when",
-            "first_started_at",
-            "evaluated",
-            "held",
-            "not_held",
-            "unknown",
-            "failed",
-            "first_held",
-            "first_held_at",
-            "first_held_seconds",
-            "longest_held_seconds",
-            F.when(F.col("stable"), F.coalesce("went_back", F.lit(0))).alias("went_back"),
-            "went_back_from",
-            "went_back_at",
-            "live",
-            "disagreements",
-            "disagreement_ids",
-        )
+    answers = relapses(stretches(generations(compared(verdicts, live))))
+    again, was_live, held = F.col("again"), F.col("live_at").isNotNull(), F.col("holds")
+    differ = again & was_live & ~held.eqNullSafe(F.col("live_holds"))
+    when_held, when_back = F.when(held, F.col("sequence")), F.when(F.col("went_back"), F.col("sequence"))
+    return answers.groupBy(*DETECTOR).agg(
+        F.bool_or("stable").alias("stable"),
+        F.bool_or("alarm_when").alias("alarm_when"),
+        F.min("started_at").alias("first_started_at"),
+        F.count_if(again).alias("evaluated"),
+        F.count_if(held).alias("held"),
+        F.count_if(~held).alias("not_held"),
+        F.count_if(again & held.isNull()).alias("unknown"),
+        F.count_if("failed").alias("failed"),
+        F.min_by("snapshot_id", when_held).alias("first_held"),
+        F.min_by("started_at", when_held).alias("first_held_at"),
+        F.min_by("stretch_seconds", when_held).alias("first_held_seconds"),
+        F.max(F.when(held, F.col("stretch_seconds"))).alias("longest_held_seconds"),
+        F.when(F.bool_or("stable"), F.count_if("went_back")).alias("went_back"),
+        F.min_by("true_before.snapshot_id", when_back).alias("went_back_from"),
+        F.min_by("snapshot_id", when_back).alias("went_back_at"),
+        F.count_if(was_live).alias("live"),
+        F.count_if(differ).alias("disagreements"),
+        F.slice(F.sort_array(F.collect_list(F.when(differ, F.col("snapshot_id")))), 1, MOST_IDS).alias("disagreement_ids"),
     )
 
 
 def compared(verdicts: DataFrame, live: DataFrame) -> DataFrame:
-    """Per detector of a run: how often each answer was given, and where the live one was another."""
-    both = verdicts.withColumn("again", F.lit(True)).join(
-        live.withColumn("was_live", F.lit(True)), ["snapshot_id", *DETECTOR], "full_outer"
-    )
-    again, was_live = F.col("again").isNotNull(), F.col("was_live").isNotNull()
-    differ = again & was_live & ~F.col("holds").eqNullSafe(F.col("live_holds"))
-    ids = F.sort_array(F.collect_list(F.when(differ, F.col("snapshot_id"))))
-    return both.groupBy(*DETECTOR).agg(
-        F.bool_or("stable").alias("stable"),
-        F.bool_or("alarm_when").alias("alarm_when"),
-        F.min(F.coalesce("started_at", "live_started_at")).alias("first_started_at"),
-        F.count_if(again).alias("evaluated"),
-        F.count_if("holds").alias("held"),
-        F.count_if(~F.col("holds")).alias("not_held"),
-        F.count_if(again & F.col("holds").isNull()).alias("unknown"),
-        F.count_if(F.get_json_object("evidence", "$.error").isNotNull()).alias("failed"),
-        F.count_if(was_live).alias("live"),
-        F.count_if(differ).alias("disagreements"),
-        F.slice(ids, 1, MOST_IDS).alias("disagreement_ids"),
-    )
+    """One row a snapshot and detector: the answer of now, and the last live one.
 
-
-def with_generation(verdicts: DataFrame) -> DataFrame:
-    """Verdicts with `generation`: the snapshots of a run between two restores (or restarts) belong together."""
-    by_time = Window.partitionBy(*DETECTOR).orderBy("sequence")
-    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(F.lag("restored_from").over(by_time))
-    restarted = F.col("incarnation") != F.lag("incarnation").over(by_time)
-    begins = F.when(restored | F.coalesce(restarted, F.lit(False)), 1).otherwise(0)
-    return verdicts.withColumn("begins", begins).withColumn("generation", F.sum("begins").over(by_time))
-
-
-def stretches(verdicts: DataFrame) -> DataFrame:
-    """Per detector of a run: when it first held, how long that lasted, and the longest time it held.
-
-    A time is that from the start of the first to the start of the last of successive snapshots on which it held.
+    From here on all rows of a detector of a run lie in one partition: nothing of the summary moves them again.
     """
+    error = F.get_json_object("evidence", "$.error").isNotNull()
+    now = verdicts.withColumn("again", F.lit(True)).withColumn("failed", error)
+    both = now.select("snapshot_id", *DETECTOR, *_ANSWER).unionByName(live, allowMissingColumns=True)
+    known = (F.any_value(name, F.lit(True)).alias(name) for name in _ANSWER)
+    return (
+        both.repartition(*DETECTOR)
+        .groupBy(*DETECTOR, "snapshot_id")
+        .agg(*known, F.max_by("live_holds", "live_at").alias("live_holds"), F.max("live_at").alias("live_at"))
+    )
+
+
+_ANSWER = (
+    "sequence",
+    "started_at",
+    "completed_at",
+    "restored_from",
+    "incarnation",
+    "driver_status",
+    "driver_sent_count",
+    "stable",
+    "alarm_when",
+    "again",
+    "failed",
+    "holds",
+)
+
+
+def generations(answers: DataFrame) -> DataFrame:
+    """Answers with `generation`: the snapshots of a run between two restores (or restarts) belong together."""
     by_time = Window.partitionBy(*DETECTOR).orderBy("sequence")
-    not_held = F.when(F.coalesce("holds", F.lit(False)), 0).otherwise(1)
-    stretch = (
-        verdicts.withColumn("stretch", F.sum(not_held).over(by_time))
-        .where(F.col("holds"))
-        .groupBy(*DETECTOR, "generation", "stretch")
-        .agg(
-            F.min_by("snapshot_id", "sequence").alias("first_id"),
-            F.min("started_at").alias("began_at"),
-            F.max("started_at").alias("ended_at"),
-        )
-        .withColumn("seconds", seconds_between(F.col("began_at"), F.col("ended_at")))
-    )
-    return stretch.groupBy(*DETECTOR).agg(
-        F.min_by("first_id", "began_at").alias("first_held"),
-        F.min("began_at").alias("first_held_at"),
-        F.min_by("seconds", "began_at").alias("first_held_seconds"),
-        F.max("seconds").alias("longest_held_seconds"),
+    before = F.lag("restored_from").over(by_time)
+    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(before)
+    restarted = F.coalesce(F.col("incarnation") != F.lag("incarnation").over(by_time), F.lit(False))
+    begins = (restored | restarted).cast("int")
+    return answers.withColumn("begins", begins).withColumn("generation", F.sum("begins").over(by_time))
+
+
+def stretches(answers: DataFrame) -> DataFrame:
+    """Answers with `stretch_seconds`: how long the predicate held without a break around this snapshot."""
+    by_time = Window.partitionBy(*DETECTOR, "generation").orderBy("sequence")
+    breaks = (~F.coalesce("holds", F.lit(False))).cast("int")
+    stretch = Window.partitionBy(*DETECTOR, "generation", "stretch")
+    times = F.when(F.col("holds"), F.col("started_at"))
+    return (
+        answers.withColumn("breaks", breaks)
+        .withColumn("stretch", F.sum("breaks").over(by_time))
+        .withColumn("stretch_seconds", seconds_between(F.min(times).over(stretch), F.max(times).over(stretch)))
     )
 
 
-def relapses(verdicts: DataFrame) -> DataFrame:
-    """Per stable detector of a run: how often it was false though true on an earlier snapshot.
+def relapses(answers: DataFrame) -> DataFrame:
+    """Answers with `went_back`: a stable predicate is false though it was true on an earlier snapshot, `true_before`.
 
     Earlier means: completed before the other started, by the coordinator's clock; snapshots may overlap. Only pairs are
     held against each other between which nothing reached into the system from outside: no restore or restart, no
     message sent by the driver, and no passive driver (one in `wait_for`) that woke up.
     """
     same = Window.partitionBy(*DETECTOR, "generation", "driver_sent_count")
-    awake = _is_awake(F.col("driver_status"))
-    held, held_awake = F.col("holds"), F.col("holds") & awake
-    first = {
-        "any": F.min_by(F.when(held, F.struct("completed_at", "snapshot_id")), F.when(held, F.col("completed_at"))),
-        "awake": F.min_by(F.when(held_awake, F.struct("completed_at", "snapshot_id")), F.when(held_awake, F.col("completed_at"))),
-    }
-    return (
-        verdicts.where(F.col("stable"))
-        .withColumn("true_before", F.when(awake, first["awake"].over(same)).otherwise(first["any"].over(same)))
-        .where(~F.col("holds") & (F.col("true_before.completed_at") < F.col("started_at")))
-        .groupBy(*DETECTOR)
-        .agg(
-            F.count(F.lit(1)).alias("went_back"),
-            F.min_by("true_before.snapshot_id", "sequence").alias("went_back_from"),
-            F.min_by("snapshot_id", "sequence").alias("went_back_at"),
-        )
+    awake = F.coalesce(~F.col("driver_status").isin("passive", "stopped"), F.lit(False))
+    snapshot = F.struct("completed_at", "snapshot_id")
+    first = F.min(F.when(F.col("holds"), snapshot)).over(same)
+    first_awake = F.min(F.when(F.col("holds") & awake, snapshot)).over(same)
+    back = F.col("stable") & ~F.col("holds") & (F.col("true_before.completed_at") < F.col("started_at"))
+    return answers.withColumn("true_before", F.when(awake, first_awake).otherwise(first)).withColumn(
+        "went_back", F.coalesce(back, F.lit(False))
     )
-
-
-def _is_awake(status: Column) -> Column:
-    return F.coalesce(~status.isin("passive", "stopped"), F.lit(False))
 
 
 def _spec_of(reference: str) -> dict[str, Any]:

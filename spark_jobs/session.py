@@ -6,11 +6,13 @@ Read `java.py` for where its Java comes from, `tables.py` for how it reads a his
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,37 +43,52 @@ def default_master() -> str:
     return f"local[{min(MOST_LOCAL_CORES, os.cpu_count() or 1)}]"
 
 
-def spark_session(master: str | None = None) -> SparkSession:
+def spark_session(master: str | None = None, *, brief: bool = False) -> SparkSession:
     """The Spark session of this process, started if there is none.
 
+    `brief`: for jobs of seconds, where compiling Spark's code would take longer than running it.
     Under `spark-submit` the master, its Java and its log stay as they were submitted.
     Raises `MissingExtraError`, `JavaMissingError`, `SparkJobError` (Spark does not start).
     """
     check_installed()
+    from pyspark.sql import SparkSession
+
+    # Spark would print each error as JSON beside the one line that we print.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    running = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
+    return _build(_SETTINGS) if running else _launch(master or default_master(), brief)
+
+
+def _launch(master: str, brief: bool) -> SparkSession:
+    local = is_local(master)
+    use_java()
+    folder = Path(tempfile.mkdtemp(prefix="ray-snapshot-spark-"))
+    settings = _SETTINGS | _launch_settings(master, folder, brief)
+    if local:
+        settings |= _local_settings(folder)
+        _use_installed_spark()
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        session = _build(settings)
+    except SparkJobError as error:
+        raise SparkJobError(f"Spark does not start on {master}: {error}; its log is {folder / 'spark.log'}") from error
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return session
+
+
+def _build(settings: Mapping[str, str]) -> SparkSession:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
-    from py4j.protocol import Py4JError
 
     builder = SparkSession.builder.appName("ray-snapshot")
-    for name, value in _SETTINGS.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    folder = None
-    if not submitted and SparkSession.getActiveSession() is None:
-        folder = Path(tempfile.mkdtemp(prefix="ray-snapshot-spark-"))
-        for name, value in _launch_settings(master or default_master(), folder).items():
-            builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        raise SparkJobError(
-            f"Spark does not start on {master or default_master()}: {first_line(error)}"
-            + (f"; its log is {folder / 'spark.log'}" if folder else ""),
-            job=None,
-        ) from error
-    if folder:
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return session
+        raise SparkJobError(first_line(error)) from error
 
 
 def check_installed() -> None:
@@ -97,26 +114,26 @@ _SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
 
+_BRIEF = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-def _launch_settings(master: str, folder: Path) -> dict[str, str]:
-    """What must be known before the Java process starts; also sets the environment that it inherits."""
-    local = is_local(master)
-    use_java()
-    settings = {
+
+def _launch_settings(master: str, folder: Path, brief: bool) -> dict[str, str]:
+    """What must be known before the Java process starts."""
+    java = f"-Dlog4j2.configurationFile={_write_log4j(folder)} {_BRIEF_JAVA if brief else ''}"
+    return {
         "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_write_log4j(folder)}",
+        "spark.driver.extraJavaOptions": java.strip(),
+        **(_BRIEF if brief else {}),
     }
-    if not local:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        return settings
-    _use_installed_spark()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return settings | {
+
+
+def _local_settings(folder: Path) -> dict[str, str]:
+    return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(folder / "scratch"),
@@ -140,9 +157,14 @@ def _write_log4j(folder: Path) -> Path:
 
 
 def _use_installed_spark() -> None:
-    """Run the Spark that pip installed, whatever other one `SPARK_HOME` points at: the two must be of one version."""
+    """Run the Spark that pip installed, with this Python, whatever else the environment points at.
+
+    The Python that drives Spark, its workers and Spark itself must be of one version each.
+    """
     import pyspark
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     home = Path(pyspark.__file__).parent
     if (home / "jars").is_dir():
         os.environ["SPARK_HOME"] = str(home)

@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ray_snapshot.encoding import HEAD_BYTES, MOST_BYTES, to_json
@@ -105,34 +105,32 @@ class Unwilling:
         return 1
 
 
+BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Time is not under test: the machine may be busy."""
+
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63) + 1, 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=5)
-        | st.dictionaries(st.text().filter(lambda key: key != "$type"), inner, max_size=5)
-    ),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
     max_leaves=30,
 )
 SURROGATES = st.text(st.characters(codec=None, categories=["Cs", "Lu", "Cc"]), max_size=5)
+NUMBERS = st.integers() | st.floats() | st.decimals(allow_nan=False)
 HASHABLE = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | SURROGATES
-    | st.binary(max_size=20)
-    | st.decimals()
-    | st.datetimes()
-    | st.uuids(),
+    st.none() | st.booleans() | NUMBERS | SURROGATES | st.binary(max_size=20) | st.datetimes() | st.uuids(),
     lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3),
     max_leaves=5,
 )
 ANYTHING = st.recursive(
-    HASHABLE | st.complex_numbers() | st.timedeltas() | st.sampled_from([Colour.RED, Level.LOW, len, Point, object(), Unwilling()]),
+    HASHABLE
+    | st.complex_numbers()
+    | st.decimals()
+    | st.timedeltas()
+    | st.sampled_from([Colour.RED, Level.LOW, len, Point, object()])
+    | st.builds(Unwilling),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(HASHABLE, inner, max_size=4)
@@ -147,11 +145,13 @@ ANYTHING = st.recursive(
 )  # fmt: skip
 
 
+@BUSY
 @given(PLAIN)
 def test_what_json_can_hold_comes_back_as_it_was(value: Any) -> None:
     assert encoded(value) == value
 
 
+@BUSY
 @given(ANYTHING)
 def test_anything_becomes_strict_json_whose_size_is_told(value: Any) -> None:
     found = to_json(value)
@@ -159,6 +159,7 @@ def test_anything_becomes_strict_json_whose_size_is_told(value: Any) -> None:
     assert found.truncated or found.size == len(found.text.encode())
 
 
+@BUSY
 @given(st.floats() | st.floats(width=32).map(np.float32) | st.integers().map(np.float64))
 def test_every_float_is_a_number_or_says_what_it_is(value: Any) -> None:
     found = encoded([value])[0]
@@ -207,7 +208,10 @@ def test_every_float_is_a_number_or_says_what_it_is(value: Any) -> None:
         (np.array([np.nan]), {"$array": {"dtype": "float64", "shape": [1], "values": [{"$float": "nan"}]}}),
         (np.datetime64("2026-01-02"), {"$datetime64": "2026-01-02"}),
         (pd.Timestamp("2026-01-02"), {"$datetime": "2026-01-02T00:00:00"}),
-        (pd.DataFrame({"a": [1, 2]}), {"$type": "pandas.core.frame.DataFrame", "shape": [2, 1], "columns": ["a"]}),
+        (
+            pd.DataFrame({"a": [1]}),
+            {"$type": "pandas.core.frame.DataFrame", "shape": [1, 1], "columns": ["a"]},
+        ),
         (pa.table({"a": [1, 2]}), {"$type": "pyarrow.lib.Table", "shape": [2, 1], "columns": ["a"]}),
         ({1: "a", 2: "b"}, {"1": "a", "2": "b"}),
         ({1: "a", "1": "b"}, {"$dict": [[1, "a"], ["1", "b"]]}),
@@ -288,7 +292,7 @@ def test_a_huge_blob_is_cut_alone_and_never_becomes_text(peak_bytes: Any) -> Non
         list(range(5_000_000)),
         [float(number) / 3 for number in range(1_000_000)],
         {number: str(number) for number in range(1_000_000)},
-        set(map(str, range(2_000_000))),
+        set(map(str, range(1_500_000))),
         ["x" * 1_000] * 20_000,
     ],
     ids=[

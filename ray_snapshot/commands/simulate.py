@@ -101,7 +101,7 @@ def listing(play: Play) -> list[str]:
     width = max([5, *(len(row.text) for row in play.rows)])
     widths = [max(6, len(name)) for name in shown]
     head = _columns(shown, widths)
-    lines = [f"{'tick':>4}  {'event':<{width}}  {head}".rstrip()]
+    lines = [f"{play.unit:>4}  {'event':<{width}}  {head}".rstrip()]
     for row in play.rows:
         lines.append(f"{row.tick:>4}  {row.text:<{width}}  {_columns(row.tokens, widths)}".rstrip())
     return lines

@@ -276,26 +276,32 @@ class HostCore:
 
     def send(self, machine: Machine, target: str, kind: str, method: str, args: Any, now: float) -> OutChannel:
         """Number, colour and dispatch one message: one step. Raises `MachineStoppedError`, and then nothing was sent."""
-        channel = machine.outputs.get((target, kind))
-        if channel is None:
-            channel = self.channel(machine, target, kind)
-        elif self.stopped and target in self.stopped:
-            raise MachineStoppedError(f"{machine.name} sent {method} to {target}, which has stopped", machine=target)
+        channel = machine.outputs.get((target, kind)) or self.channel(machine, target, kind)
+        self.send_on(channel, method, args, now)
+        return channel
+
+    def send_on(self, channel: OutChannel, method: str, args: Any, now: float) -> None:
+        """`send` on a channel that is known; the one step that every message takes."""
+        if self.stopped and channel.target in self.stopped:
+            raise MachineStoppedError(
+                f"{channel.owner.name} sent {method} to {channel.target}, which has stopped", machine=channel.target
+            )
+        machine = channel.owner
         colour = self.protocol.colour
         if machine.copied != colour:
             self._copy_if_due(machine)
         channel.sent = number = channel.sent + 1
         machine.sent += 1
-        message = (channel.index, number, method, args, now, colour)
-        if channel.link is not None:
-            channel.link.messages.append(message)
+        link = channel.link
+        if link is not None:
+            link.messages.append((channel.index, number, method, args, now, colour))
         elif channel.mailbox is not None:
-            self._put(channel.mailbox, channel.mailbox.owner.machine, message)
+            mailbox = channel.mailbox
+            self._put(mailbox, mailbox.owner.machine, (0, number, method, args, now, colour))
         else:
-            channel.held.append(message)
+            channel.held.append((0, number, method, args, now, colour))
         if number - channel.acknowledged > self.bound and channel not in machine.over:
             machine.over.append(channel)
-        return channel
 
     def channel(self, machine: Machine, target: str, kind: str) -> OutChannel:
         """The channel from `machine` to `target`, opened if there is none yet; raises `MachineStoppedError`."""

@@ -82,11 +82,12 @@ class Inbox:
 
     def put(self, mailbox: Mailbox, message: Message) -> None:
         """A message has arrived; raises `ProtocolError` if it is not the next one of its channel."""
-        if mailbox.kind == MAIL and message[1] != mailbox.arrived + 1:
+        mailbox.arrived = number = mailbox.arrived + 1
+        if message[1] != number and mailbox.kind == MAIL:
+            mailbox.arrived -= 1
             raise ProtocolError(
-                f"message {message[1]} from {mailbox.source} arrived where {mailbox.arrived + 1} was due", source=mailbox.source
+                f"message {message[1]} from {mailbox.source} arrived where {number} was due", source=mailbox.source
             )
-        mailbox.arrived += 1
         if not mailbox.queue:
             self.ready.append(mailbox)
         mailbox.queue.append(message)

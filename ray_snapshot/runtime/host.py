@@ -118,7 +118,7 @@ class HostPost(Post):
         self.calls: dict[Any, tuple[str, str]] = {}
         self.replies: dict[str, asyncio.Future[Any]] = {}
         self.action: tuple[Machine, Mailbox, Message] | None = None
-        """The action that the holder of the floor is in; a plain tuple, because there is one for every message."""
+        """The action that the holder of the floor is in, or has just left; a plain tuple, because there is one for every message."""
         self.action_began = 0.0
         self.suspended: dict[str, Performance] = {}
         self.held_since: dict[str, float] = {}
@@ -183,6 +183,7 @@ class HostPost(Post):
                 if work is not None:
                     return work
             if not core.uncopied:
+                self.action = HERE.machine = None
                 self.flush()
                 floor.idle()
         return None
@@ -214,8 +215,6 @@ class HostPost(Post):
                 self._answer(call_id, None, error)
             else:
                 self._failed(machine, name, mailbox.source, payload, error)
-        self.action = None
-        HERE.machine = None
         return machine
 
     def _no_such_method(self, machine: Machine, name: str, source: str) -> UnknownMethodError:

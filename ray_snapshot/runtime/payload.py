@@ -16,7 +16,8 @@ from ray import cloudpickle
 from ray_snapshot.errors import UnpicklableMessageError
 from ray_snapshot.runtime.handles import MachineHandle
 
-_ATOMS = frozenset({int, float, str, bool, bytes, complex, type(None), MachineHandle})
+ATOMS = frozenset({int, float, str, bool, bytes, complex, type(None), MachineHandle})
+"""Types whose values never change."""
 
 
 class Pickled(bytes):
@@ -54,12 +55,8 @@ def isolate(machine: str, target: str, method: str, args: tuple[Any, ...], kwarg
 
     Raises `UnpicklableMessageError` naming sender, target and method; then nothing was sent.
     """
-    if not kwargs:
-        for item in args:
-            if type(item) not in _ATOMS:
-                break
-        else:
-            return args
+    if not kwargs and all(type(item) in ATOMS for item in args):
+        return args
     try:
         return Pickled(dumps((args, kwargs)))
     except Exception as error:

@@ -25,7 +25,7 @@ from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.mailbox import CALL, MAIL
 from ray_snapshot.runtime.handles import MachineHandle
-from ray_snapshot.runtime.payload import isolate
+from ray_snapshot.runtime.payload import ATOMS, isolate
 
 WINDOW = 2
 """Batches of one link that may be on their way; the rest gathers meanwhile."""
@@ -43,6 +43,7 @@ class Post:
         self.loop: asyncio.AbstractEventLoop
         self.core: HostCore
         self.failure: RaySnapshotError | None = None
+        self.is_closing = False
         self.handles: dict[str, Any] = {}
         """Ray actor handles of the other hosts."""
         self.fetching: dict[str, list[Batch]] = {}
@@ -64,13 +65,20 @@ class Post:
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """See `MethodSender.send`."""
         machine = self.acting()
-        name = handle._name
-        payload = isolate(machine.name, name, method, args, kwargs)
+        channel = machine.outputs.get((handle._name, MAIL))
+        for item in args:
+            if type(item) not in ATOMS:
+                payload = isolate(machine.name, handle._name, method, args, kwargs)
+                break
+        else:
+            payload = isolate(machine.name, handle._name, method, args, kwargs) if kwargs else args
         with self.lock:
-            self.check()
-            if (name, MAIL) not in machine.outputs:
+            if self.failure is not None or self.is_closing:
+                self.check()
+            if channel is None:
                 self._learn(handle)
-            channel = self.core.send(machine, name, MAIL, method, payload, time.time())
+                channel = self.core.channel(machine, handle._name, MAIL)
+            self.core.send_on(channel, method, payload, time.time())
             link = channel.link
             if link is not None:
                 if link.in_flight < WINDOW:

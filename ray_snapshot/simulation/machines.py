@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Input:
     """One accepted message; `kind` is `mail`, `call`, `timer` or `reply`."""
 
@@ -22,7 +22,7 @@ class Input:
     args: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Send:
     """A one-way message."""
 
@@ -31,7 +31,7 @@ class Send:
     args: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Later:
     """A timer: a message that goes its way at some later moment."""
 
@@ -40,7 +40,7 @@ class Later:
     args: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Create:
     """A new machine on `host`, which is born too if it does not exist."""
 
@@ -50,7 +50,7 @@ class Create:
     state: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """A call whose reply the machine waits for, inside its action; always the last output of a reaction."""
 
@@ -59,7 +59,7 @@ class Call:
     args: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reply:
     """The answer to the call that was accepted."""
 
@@ -78,12 +78,12 @@ class Behaviour(Protocol):
         """Methods that one action takes together, each from another channel."""
 
     def react(
-        self, name: str, state: Any, inputs: tuple[Input, ...], choice: int
+        self, name: str, state: Any, inputs: tuple[Input, ...], choice: int, /
     ) -> tuple[Any, tuple[Output, ...]]:
         """The new state, and what is sent, in this order; without side effects."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Script:
     """A machine that follows a script: its state is the events so far, `sends[event]` says what each of them sends.
 
@@ -96,7 +96,7 @@ class Script:
     joins: tuple[tuple[str, ...], ...] = ()
 
     def react(
-        self, name: str, state: Any, inputs: tuple[Input, ...], choice: int
+        self, _name: str, state: Any, inputs: tuple[Input, ...], choice: int, /
     ) -> tuple[Any, tuple[Output, ...]]:
         """Append the event; send what the script says."""
         event = inputs[0].method if inputs else self.unasked[choice - 1]
@@ -105,7 +105,7 @@ class Script:
         return (*state, event), (*replies, *outputs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Purse:
     """The state of a `Wanderer`."""
 
@@ -114,7 +114,7 @@ class Purse:
     waits_for: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wanderer:
     """A machine that passes tokens about: in messages, timers, calls and to children; all of it as `choice` has it.
 
@@ -134,7 +134,7 @@ class Wanderer:
         return (("left", "right"),) if "join" in self.habits else ()
 
     def react(
-        self, name: str, state: Any, inputs: tuple[Input, ...], choice: int
+        self, name: str, state: Any, inputs: tuple[Input, ...], choice: int, /
     ) -> tuple[Any, tuple[Output, ...]]:
         """Take the tokens that came, then send some on."""
         tokens = state.tokens + sum(one.args for one in inputs)

@@ -45,6 +45,8 @@ class Play:
 
     system: TokenSystem
     script: Script
+    unit: str = "tick"
+    """What `now` counts."""
     now: int = 0
     rows: list[Row] = field(default_factory=list)
 
@@ -123,8 +125,8 @@ class _Delays:
 
 def play_schedule(topology: Topology, script: Script) -> Play:
     """A schedule, to the letter; behind its last line nothing more is delivered."""
-    play = Play(TokenSystem(topology), script)
-    for operation in script.operations:
+    play = Play(TokenSystem(topology), script, unit="step")
+    for play.now, operation in enumerate(script.operations, 1):
         match operation:
             case SendTokens():
                 play.send(operation)
@@ -163,7 +165,7 @@ def play_every_order(topology: Topology, script: Script, most: int = MOST_STATES
     `ScriptError` if in some order a send never has its tokens.
     """
     found = Exhausted()
-    operations = [operation for operation in script.operations if not isinstance(operation, Tick)]
+    operations: list[Operation] = [operation for operation in script.operations if not isinstance(operation, Tick)]
     stack = [(0, TokenSystem(topology))]
     seen: set[Hashable] = {(0, stack[0][1].fingerprint())}
     while stack:

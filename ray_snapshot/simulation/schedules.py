@@ -170,10 +170,9 @@ class Explored:
     """Distinct completed snapshots, each checked by the oracle."""
 
 
-def copied(world: World) -> World:
-    """An independent copy."""
-    found: World = pickle.loads(pickle.dumps(world, pickle.HIGHEST_PROTOCOL))
-    return found
+EAGER = ("flush", "report", "late")
+"""Steps that `explore` takes as soon as it can, and reports and closings with them: they bring parts to the central
+point or batches onto the network, where the order matters; when they themselves happen does not."""
 
 
 def explore(
@@ -181,6 +180,7 @@ def explore(
     fingerprint: Callable[[World], Hashable],
     extra: Callable[[World], list[Step]] = lambda _: [],
     *,
+    eager: tuple[str, ...] = EAGER,
     most: int = 100_000,
 ) -> Explored:
     """Every order of the enabled steps, and of those that `extra` offers; every end is checked by the oracle.
@@ -188,7 +188,7 @@ def explore(
     Raises `OracleError` on the first order that is wrong, or when there are more than `most` states.
     """
     found = Explored()
-    seen: set[Hashable] = {fingerprint(world)}
+    seen: set[int] = {hash(fingerprint(world))}
     snapshots: set[Hashable] = set()
     stack = [world]
     while stack:
@@ -196,24 +196,37 @@ def explore(
         found.states += 1
         if found.states > most:
             raise OracleError(f"more than {most} states: make the system smaller")
-        before = len(stack)
-        for after in _after(world, extra):
-            mark = fingerprint(after)
+        steps = [*world.enabled(), *extra(world)]
+        for after in _after(world, steps, eager):
+            mark = hash(fingerprint(after))
             if mark not in seen:
                 seen.add(mark)
                 stack.append(after)
-        if len(stack) == before and not world.enabled():
+        if not steps:
             found.ends += 1
             _check_end(world, snapshots)
     found.snapshots = len(snapshots)
     return found
 
 
-def _after(world: World, extra: Callable[[World], list[Step]]) -> Iterator[World]:
-    for step in [*world.enabled(), *extra(world)]:
-        after = copied(world)
+def _after(world: World, steps: list[Step], eager: tuple[str, ...]) -> Iterator[World]:
+    saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
+    for step in steps:
+        after: World = pickle.loads(saved)
         after.perform(step, 1)
+        if eager:
+            _settle(after, eager)
         yield after
+
+
+def _settle(world: World, eager: tuple[str, ...]) -> None:
+    """Take the eager steps, and carry reports and closings at once."""
+    while True:
+        steps = [step for name in world.hosts for step in world.enabled_on(name) if step[0] in eager]
+        steps += [("control", index) for index, one in enumerate(world.control) if one[0] in ("part", "close")]
+        if not steps:
+            return
+        world.perform(steps[0])
 
 
 def _check_end(world: World, snapshots: set[Hashable]) -> None:

@@ -11,8 +11,8 @@ from waiting_game import Game, cores, deadlocked, edges, random_game, who_moves
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock
 
-BLOCKS, BLOCK = 12, 200
-SEEDS = 300
+BLOCKS, BLOCK = 10, 200
+SEEDS = 150
 
 
 def names(records: list[dict[str, object]]) -> set[str]:

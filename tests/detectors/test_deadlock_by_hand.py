@@ -361,7 +361,7 @@ def test_a_chain_of_twenty_thousand_is_decided_and_its_evidence_is_bounded(last:
 
 
 def test_many_freed_at_a_time_are_freed_as_one_by_one() -> None:
-    """5,000 wait for one that can move, and each of 5,000 others for two of these: levels, not single steps."""
+    """5,000 wait for one that can move, and each of 5,000 others for two of these."""
     size = 5_000
     first = np.array([f"a{number}" for number in range(size)])
     second = np.array([f"b{number}" for number in range(size)])

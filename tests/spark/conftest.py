@@ -24,7 +24,7 @@ BANK = TokenConservation(total=300, state="$.balance", messages={"deposit": "$[0
 def spark() -> Iterator[Any]:
     from ray_snapshot.spark_jobs.session import spark_session
 
-    session = spark_session("local[2]")
+    session = spark_session("local[2]", brief=True)
     yield session
     session.stop()
 

@@ -1,0 +1,64 @@
+"""Run the benchmarks by name (default: all) and print a line each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+
+from benchmarks import sending, snapshots
+
+NAMES = {
+    "send-between-hosts": sending,
+    "send-within-host": sending,
+    "lone-send-latency": sending,
+    "throughput-with-snapshots": snapshots,
+    "snapshot-10000": snapshots,
+    "snapshot-scaling": snapshots,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 if every figure meets its goal, 1 if one does not."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    options = parser.parse_args(argv)
+    unknown = set(options.names) - set(NAMES)
+    if unknown:
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
+    return _run(set(options.names or NAMES), options.json)
+
+
+def _run(names: set[str], as_json: bool) -> int:
+    import ray
+
+    from ray_snapshot.runtime.cluster import connect
+
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+    connect(temp_dir=folder)
+    missed = 0
+    try:
+        for module in dict.fromkeys(NAMES[name] for name in NAMES if name in names):
+            for result in module.run(names):
+                missed += not result.is_met
+                _print(result.row(), as_json)
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if missed else 0
+
+
+def _print(row: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(row), flush=True)
+        return
+    arms = ", ".join(f"{name} {value:,}" for name, value in row["arms"].items())
+    verdict = "met" if row["met"] else "NOT MET"
+    print(f"{row['name']:<26} {row['ratio']:>8} ({row['low']} to {row['high']})  {row['goal']:<8} {verdict:<8} {arms}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""What a snapshot costs: the system's throughput while they are taken, and the time of one by the number of machines."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import ray_snapshot as rs
+from benchmarks.measure import Result, alternate
+from ray_snapshot.schema import MACHINES
+
+EVERY_S = 0.25
+WINDOW_S = 4.0
+
+
+class Runner(rs.SnapshotMixin):
+    """Passes what it gets on to the next machine, for ever."""
+
+    def __init__(self, position: int, count: int) -> None:
+        self.next = self.machine(f"Runner-{(position + 1) % count}")
+        self.far = self.machine(f"Runner-{(position + count // 2) % count}")
+        self.passed = 0
+
+    def pass_on(self, turns: int) -> None:
+        self.passed += 1
+        (self.far if turns % 4 == 0 else self.next).pass_on.send(turns + 1)
+
+
+class Idle(rs.SnapshotMixin):
+    """A machine with a small state."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.balance = 100.5
+        self.name = f"account number {number}"
+        self.recent = [number, number + 1, number + 2]
+
+
+def run(names: set[str]) -> Iterator[Result]:
+    """Yield the figures `throughput-with-snapshots`, `snapshot-10000`, `snapshot-scaling`."""
+    if "throughput-with-snapshots" in names:
+        yield _throughput()
+    if names & {"snapshot-10000", "snapshot-scaling"}:
+        yield from _sizes(names)
+
+
+def _throughput() -> Result:
+    with tempfile.TemporaryDirectory() as folder, rs.System("benchmark-throughput", history=folder) as system:
+        machines = system.spawn_many(Runner, args=[(n, 1_000) for n in range(1_000)], per_host=500)
+        system.start()
+        for machine in machines[::4]:
+            machine.pass_on.send(1)
+        return alternate(
+            "throughput-with-snapshots",
+            ">= 0.95",
+            ("messages_per_s_with", lambda: _rate(system, EVERY_S)),
+            ("messages_per_s_without", lambda: _rate(system, WINDOW_S)),
+            pairs=6,
+        )
+
+
+def _rate(system: rs.System, every: float) -> float:
+    """Messages accepted a second over a window, with a snapshot every `every` seconds of it (and one at either end)."""
+    first = system.snapshot()
+    began = time.monotonic()
+    due = began + every
+    while due < began + WINDOW_S:
+        time.sleep(max(0.0, due - time.monotonic()))
+        system.snapshot()
+        due += every
+    time.sleep(max(0.0, began + WINDOW_S - time.monotonic()))
+    last = system.snapshot()
+    accepted = [pc.sum(found.tables["machines"]["accepted_count"]).as_py() for found in (first, last)]
+    return (accepted[1] - accepted[0]) / (last.started_at - first.started_at).total_seconds()
+
+
+def _sizes(names: set[str]) -> Iterator[Result]:
+    states = [dict(vars(_bare(number))) for number in range(10_000)]
+    with _idle(10_000, "benchmark-large") as large:
+        if "snapshot-10000" in names:
+            plain = ("json_and_arrow_ms", lambda: _timed(lambda: _json_and_arrow(states)))
+            yield alternate("snapshot-10000", "<= 3", ("snapshot_ms", lambda: _timed(large.snapshot)), plain)
+        if "snapshot-scaling" in names:
+            with _idle(1_000, "benchmark-small") as small:
+                per_machine = ("us_per_machine_at_10000", lambda: _timed(large.snapshot) / 10)
+                yield alternate(
+                    "snapshot-scaling", "<= 1.1", per_machine, ("us_per_machine_at_1000", lambda: _timed(small.snapshot))
+                )
+
+
+def _bare(number: int) -> Idle:
+    return Idle(number)
+
+
+@contextmanager
+def _idle(count: int, name: str) -> Iterator[rs.System]:
+    with rs.System(name, detectors=[]) as system:
+        system.spawn_many(Idle, args=[(number,) for number in range(count)], per_host=count // 2)
+        system.start()
+        while system.snapshot().machine_count < count:
+            time.sleep(0.1)
+        yield system
+
+
+def _json_and_arrow(states: list[dict[str, object]]) -> pa.Table:
+    """The machines' table of the same states, built in one process."""
+    count = len(states)
+    texts = [json.dumps(state) for state in states]
+    columns = {
+        "machine": [f"Idle-{number}" for number in range(count)],
+        "state": texts,
+        "state_bytes": [len(text) for text in texts],
+        "status": ["passive"] * count,
+        "accepted_count": [0] * count,
+        "sent_count": [0] * count,
+    }
+    return pa.table(
+        [
+            pa.array(columns[item.name], item.type) if item.name in columns else pa.nulls(count, item.type)
+            for item in MACHINES
+        ],
+        schema=MACHINES,
+    )
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return 1e3 * (time.perf_counter() - began)

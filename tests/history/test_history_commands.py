@@ -1,0 +1,232 @@
+"""The command line over a history: exit codes, JSON lines, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from histories import full_snapshot, snapshot, verdict
+
+from ray_snapshot import cli
+from ray_snapshot.history import History, HistoryWriter
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> str:
+    with HistoryWriter(tmp_path / "history") as writer:
+        for number in range(3):
+            writer.add(snapshot(number, run_id="run-a"))
+        writer.add(snapshot(0, system="ring", run_id="run-b"))
+        writer.add(full_snapshot())
+        writer.add_verdicts(
+            [verdict(f"bank-{number:05d}", holds=number == 2, alarm=number == 2) for number in range(3)]
+        )
+        writer.add_verdicts([verdict("bank-00002", "termination", holds=None, alarm=False)])
+        writer.add_verdicts([verdict("ring-00000", sentence="[red]\x1b[31mred\nline")])
+    return str(tmp_path / "history")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command line in this process: (exit code, lines of stdout, lines of stderr)."""
+
+    def execute(*arguments: str) -> tuple[int, list[str], list[str]]:
+        code = cli.main(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out.splitlines(), captured.err.splitlines()
+
+    return execute
+
+
+@pytest.fixture
+def rows(run: Any) -> Any:
+    """The rows that a command prints with --json, parsed strictly."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    def execute(*arguments: str) -> list[dict[str, Any]]:
+        code, out, err = run(*arguments, "--json")
+        assert (code, err) == (0, [])
+        return [json.loads(line, parse_constant=refuse) for line in out]
+
+    return execute
+
+
+def test_list_prints_a_row_a_snapshot_earliest_first(run: Any, rows: Any, history: str) -> None:
+    ids = ["full-1", "bank-00000", "ring-00000", "bank-00001", "bank-00002"]
+    assert [row["snapshot_id"] for row in rows("list", history)] == ids
+    code, out, _ = run("list", history)
+    assert code == 0
+    assert [line.split()[0] for line in out] == ["snapshot", *ids]
+    assert rows("list", history, "--system", "ring")[0]["started_at"] == "2026-03-01T23:59:59.500000+00:00"
+    assert [row["snapshot_id"] for row in rows("list", history, "--run", "run-b")] == ["ring-00000"]
+    assert [row["snapshot_id"] for row in rows("list", history, "--limit", "2")] == ids[-2:]
+    assert (
+        run("list", history, "--limit", "2")[1][-1] == "(3 earlier snapshots not shown; --limit 0 shows all)"
+    )
+    assert run("list", history, "--system", "none")[1][-1] == "no snapshots"
+
+
+def test_verdicts_can_be_filtered(rows: Any, history: str) -> None:
+    assert len(rows("verdicts", history)) == 5
+    assert [row["detector"] for row in rows("verdicts", history, "--detector", "termination")] == [
+        "termination"
+    ]
+    assert len(rows("verdicts", history, "--system", "bank")) == 4
+    assert len(rows("verdicts", history, "--run", "run-b")) == 1
+    assert len(rows("verdicts", history, "--snapshot", "latest", "--system", "bank")) == 2
+    found = rows("verdicts", history, "--alarms", "--system", "bank")
+    assert [(row["snapshot_id"], row["holds"], row["evidence"]) for row in found] == [
+        ("bank-00002", True, {"members": [{"machine": "a"}]})
+    ]
+
+
+def test_text_from_outside_can_neither_colour_nor_break_a_line(run: Any, history: str) -> None:
+    code, out, _ = run("verdicts", history, "--system", "ring")
+    assert code == 0
+    assert len(out) == 2
+    assert out[1].endswith("yes (alarm)  [red]?[31mred line")
+
+
+def test_show_prints_one_snapshot_bounded(run: Any, rows: Any, history: str) -> None:
+    code, out, _ = run("show", history, "bank-00002", "--limit", "2")
+    text = "\n".join(out)
+    assert code == 0
+    for part in (
+        "snapshot_id            bank-00002",
+        "machines (3)",
+        "messages (3)",
+        "verdicts (2)",
+        "... and 1 more",
+    ):
+        assert part in text, text
+    code, out, _ = run("show", history, "full")
+    text = "\n".join(out)
+    for part in ("1 of a, b", "app.py:12", "waits (1)", "calls (1)", '{"uncovered": ["tasks"]}'):
+        assert part in text, text
+    (row,) = rows("show", history, "-1", "--system", "bank")
+    assert row["snapshot_id"] == "bank-00002"
+    assert [machine["state"] for machine in row["machines"]] == [{"balance": 2}] * 3
+    assert [len(row[name]) for name in ("channels", "messages", "waits", "calls", "verdicts")] == [
+        3,
+        3,
+        0,
+        0,
+        2,
+    ]
+    assert rows("show", history)[0]["snapshot_id"] == "bank-00002"
+
+
+def test_verify_exits_1_and_names_each_snapshot_that_did_not_pass(run: Any, rows: Any, history: str) -> None:
+    assert run("verify", history) == (0, ["5 snapshots verified, all passed"], [])
+    assert all(row["passed"] for row in rows("verify", history))
+    DeltaTable(str(Path(history) / "channels")).update({"sent_count": "9"}, "snapshot_id = 'bank-00001'")
+    code, out, _ = run("verify", history)
+    assert code == 1
+    assert out[0].startswith("bank-00001: channel m")
+    assert out[-1] == "5 snapshots verified, 1 did not pass"
+    assert run("verify", history, "--system", "ring")[0] == 0
+    code, out, _ = run("verify", history, "--json")
+    assert code == 1
+    assert [json.loads(line)["snapshot_id"] for line in out if not json.loads(line)["passed"]] == [
+        "bank-00001"
+    ]
+
+
+def test_compact_and_vacuum_say_what_they_did(run: Any, rows: Any, history: str) -> None:
+    with HistoryWriter(history) as writer:
+        writer.add(snapshot(3))
+    assert {row["table"]: row["files_removed"] for row in rows("compact", history)}["machines"] == 2
+    assert sum(row["files_deleted"] for row in rows("vacuum", history)) == 0, "a week is kept by default"
+    assert rows("vacuum", history, "--keep-hours", "0", "--dry-run")[1]["files_deleted"] == 2
+    code, out, _ = run("vacuum", history, "--keep-hours", "0")
+    assert code == 0
+    assert out[2].split() == ["machines", "2"]
+    assert run("verify", history)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list"], "Missing argument 'HISTORY'"),
+        (["lits", "x"], "No such command 'lits'"),
+        (["list", "nowhere"], "no history at "),
+        (["list", "HISTORY", "--colour"], "No such option"),
+        (["list", "HISTORY", "--limit", "many"], "'--limit'"),
+        (["vacuum", "HISTORY", "--keep-hours", "-1"], "'--keep-hours'"),
+        (["show", "HISTORY", "nothing"], "no snapshot 'nothing' in the history"),
+        (["show", "HISTORY", "bank"], "'bank' begins 3 snapshots"),
+        (["verdicts", "HISTORY", "--snapshot", "nothing"], "no snapshot 'nothing'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    run: Any, history: str, arguments: list[str], message: str
+) -> None:
+    code, out, err = run(*(history if word == "HISTORY" else word for word in arguments))
+    assert (code, out, len(err)) == (2, [], 1)
+    assert err[0].startswith("ray-snapshot: error: ")
+    assert message in err[0]
+
+
+def test_a_damaged_history_is_one_line_and_exit_code_2(run: Any, history: str) -> None:
+    (Path(history) / "snapshots" / "_delta_log" / f"{0:020d}.json").write_text("{\n")
+    code, out, err = run("list", history)
+    assert (code, out, len(err)) == (2, [], 1)
+    assert "table snapshots" in err[0]
+
+
+def execute(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ray_snapshot.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+
+
+def test_the_installed_command_answers_with_its_exit_code(history: str) -> None:
+    assert execute("verify", history).returncode == 0
+    failed = execute("show", history, "nothing")
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert (
+        execute("list", history, "--json", env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}).returncode
+        == 0
+    )
+    helped = execute()
+    assert (helped.returncode, execute("--help").stdout) == (0, helped.stdout)
+    assert "verdicts" in helped.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from ray_snapshot import cli; cli.main(['--help']);"
+        "print([name for name in ('ray', 'pyspark', 'deltalake', 'pyarrow', 'numpy', 'rich', 'scipy') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_has_seen_enough_ends_the_output_quietly(history: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "ray_snapshot.cli", "list", history, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_control_c_ends_with_130_and_no_traceback(
+    run: Any, history: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(History, "verify", interrupted)
+    assert run("verify", history) == (130, [], [])

@@ -1,0 +1,265 @@
+"""What goes into a history comes out of it, and nothing else."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import threading
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from histories import START, full_snapshot, snapshot, verdict, write
+
+import ray_snapshot as rs
+from ray_snapshot.errors import HistoryNotFoundError, SettingError
+from ray_snapshot.history import History, HistoryWriter
+from ray_snapshot.history.tables import stored_schema
+from ray_snapshot.schema import TABLES
+from ray_snapshot.snapshot import Snapshot
+
+
+def assert_same(found: Snapshot, expected: Snapshot) -> None:
+    for name, table in expected.tables.items():
+        keys = [
+            (column, "ascending")
+            for column in ("machine", "source", "target")
+            if column in table.column_names
+        ]
+        table = table.sort_by(keys) if keys else table
+        assert found.tables[name].equals(table), (
+            f"{name}: {found.tables[name].to_pylist()} {table.to_pylist()}"
+        )
+
+
+def test_every_column_of_every_table_comes_back(tmp_path: Path) -> None:
+    expected = full_snapshot()
+    write(tmp_path, expected)
+    assert_same(rs.History(tmp_path).load("full-1"), expected)
+
+
+def test_every_field_of_a_verdict_comes_back_with_the_run_of_its_snapshot(tmp_path: Path) -> None:
+    given = verdict("full-1", evaluator="spark", duration_ms=2.5)
+    with HistoryWriter(tmp_path) as writer:
+        writer.add(full_snapshot())
+        writer.add_verdicts([given])
+    (row,) = History(tmp_path).verdicts()
+    assert {name: row[name] for name in TABLES["verdicts"].names} == {**given.model_dump(), "run_id": "run-1"}
+    assert row.system == "a.b-c_9"
+    assert row.date == date(2026, 3, 1)
+    assert row.evidence == {"members": [{"machine": "a"}]}
+
+
+def test_rows_are_dictionaries_with_attributes_beside_their_arrow_table(tmp_path: Path) -> None:
+    write(tmp_path, snapshot(1), snapshot(2))
+    rows = History(tmp_path).snapshots()
+    assert (
+        [row["snapshot_id"] for row in rows]
+        == [row.snapshot_id for row in rows]
+        == ["bank-00001", "bank-00002"]
+    )
+    assert rows.table["snapshot_id"].to_pylist() == ["bank-00001", "bank-00002"]
+    assert rows[0].coverage == {"uncovered": []}
+    with pytest.raises(AttributeError, match="balance"):
+        _ = rows[0].balance
+
+
+def test_many_snapshots_go_into_one_commit_and_come_out_one_by_one(tmp_path: Path) -> None:
+    given = [snapshot(number, machines=number % 4) for number in range(50)]
+    with HistoryWriter(tmp_path) as writer:
+        for item in reversed(given):
+            writer.add(item)
+    history = History(tmp_path)
+    assert history.version("machines") == 1
+    assert [row.snapshot_id for row in history.snapshots()] == [item.snapshot_id for item in given]
+    wanted = [item.snapshot_id for item in given][::-7]
+    for found, expected in zip(history.load_many(wanted), given[::-7], strict=True):
+        assert_same(found, expected)
+
+
+def test_the_date_of_every_row_is_the_utc_day_its_snapshot_started(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer:
+        writer.add(snapshot(0))
+        writer.add(snapshot(1))  # a second later: the next day
+        writer.add_verdicts([verdict("bank-00000"), verdict("bank-00001")])
+    history = History(tmp_path)
+    for name in ("snapshots", "machines", "channels", "messages", "verdicts"):
+        rows = history.table(name).select(["snapshot_id", "system", "date"]).to_pylist()
+        days = {row["snapshot_id"]: row["date"] for row in rows}
+        assert days == {"bank-00000": date(2026, 3, 1), "bank-00001": date(2026, 3, 2)}
+        assert {row["system"] for row in rows} == {"bank"}
+    assert START.date() == date(2026, 3, 1)
+
+
+@pytest.mark.parametrize("system", ["bank", "a.b-c_9", "..", "-", "_x", "nan", "null", "true", "e5"])
+def test_a_partition_keeps_the_name_of_its_system_whatever_it_looks_like(tmp_path: Path, system: str) -> None:
+    write(tmp_path, snapshot(1, system=system), snapshot(1, system="other"))
+    history = History(tmp_path)
+    assert [row.system for row in history.snapshots(system)] == [system]
+    assert history.load(f"{system}-00001").system == system
+    assert {row.system for row in history.machines(f"{system}-00001")} == {system}
+
+
+@pytest.mark.parametrize("folder", ["a b", "é", "x#y", "x?y", "100%", "日本"])
+def test_a_history_may_lie_in_a_folder_of_any_name(tmp_path: Path, folder: str) -> None:
+    write(tmp_path / folder / "history", snapshot(1))
+    history = History(tmp_path / folder / "history")
+    assert history.load("bank-00001").machine_count == 3
+    assert all(Path(file).is_file() for name in TABLES for file in history.files(name))
+    history.compact()
+    history.vacuum(0)
+    assert [problems for _, problems in history.verify()] == [[]]
+
+
+def test_every_table_exists_from_the_first_moment(tmp_path: Path) -> None:
+    HistoryWriter(tmp_path)
+    history = History(tmp_path)
+    for name, schema in TABLES.items():
+        found = history.table(name)
+        assert found.num_rows == 0
+        assert [found.schema.field(field.name) for field in schema] == list(schema)
+        assert DeltaTable(str(tmp_path / name)).metadata().partition_columns == ["system", "date"]
+    assert history.snapshots() == []
+    assert list(history.verify()) == []
+    with pytest.raises(HistoryNotFoundError, match="none yet"):
+        history.resolve("latest")
+
+
+def test_the_files_are_those_of_the_log_and_a_plain_reader_counts_each_row_once(tmp_path: Path) -> None:
+    write(tmp_path, *(snapshot(number) for number in range(4)))
+    history = History(tmp_path)
+    history.compact()
+    folder = tmp_path / "machines"
+    on_disk = {str(file) for file in folder.rglob("*.parquet")}
+    files = history.files("machines")
+    assert set(files) < on_disk, "the files that compaction replaced stay until vacuum, and are not listed"
+    partitions = ds.partitioning(pa.schema([("system", pa.string()), ("date", pa.date32())]), flavor="hive")
+    plain = ds.dataset(files, partitioning=partitions, partition_base_dir=str(folder)).to_table()
+    assert plain.num_rows == history.table("machines").num_rows == 12
+    assert set(plain["system"].to_pylist()) == {"bank"}
+
+
+def test_reading_one_snapshot_opens_only_the_files_that_may_hold_it(tmp_path: Path) -> None:
+    write(tmp_path, *(snapshot(number) for number in range(5)))
+    history = History(tmp_path)
+    for file in history.files("machines"):
+        ids = set(ds.dataset(file).to_table(columns=["snapshot_id"])["snapshot_id"].to_pylist())
+        if ids != {"bank-00003"}:
+            Path(file).unlink()  # would be missed if it were opened
+    assert history.load("bank-00003").machine_count == 3
+
+
+def test_files_are_sorted_zstd_with_statistics_where_they_help(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    with HistoryWriter(tmp_path) as writer:
+        for number in (2, 0, 1):
+            writer.add(snapshot(number + 1, machines=12))
+    (file,) = History(tmp_path).files("machines")
+    parquet = pq.ParquetFile(file)
+    rows = parquet.read(columns=["snapshot_id", "machine"]).to_pylist()
+    assert rows == sorted(rows, key=lambda row: (row["snapshot_id"], row["machine"]))
+    group = parquet.metadata.row_group(0)
+    columns = {group.column(index).path_in_schema: group.column(index) for index in range(group.num_columns)}
+    assert {column.compression for column in columns.values()} == {"ZSTD"}
+    assert columns["machine"].is_stats_set
+    assert columns["machine"].has_column_index
+    assert not columns["state"].is_stats_set
+
+
+def test_of_several_verdicts_of_one_key_the_latest_counts(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer:
+        writer.add(snapshot(1))
+        writer.add_verdicts([verdict("bank-00001", holds=False), verdict("bank-00001", holds=None)])
+        writer.flush()
+        writer.add_verdicts([verdict("bank-00001", evaluator="spark"), verdict("bank-00001", "termination")])
+    with HistoryWriter(tmp_path) as writer:  # a later writer, which does not have the snapshot in memory
+        writer.add_verdicts([verdict("bank-00001", holds=True)])
+    history = History(tmp_path)
+    found = [(row.detector, row.evaluator, row.holds) for row in history.verdicts()]
+    assert found == [("deadlock", "live", True), ("deadlock", "spark", True), ("termination", "live", True)]
+    assert [row.detector for row in history.verdicts("termination")] == ["termination"]
+    assert len(history.verdicts(evaluator="spark")) == 1
+    assert history.verdicts(snapshot_id="bank-00001") == history.verdicts()
+
+
+def test_a_verdict_on_an_unknown_snapshot_is_refused_at_once(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer, pytest.raises(HistoryNotFoundError, match="nowhere-1"):
+        writer.add_verdicts([verdict("nowhere-1")])
+
+
+def test_an_id_that_is_taken_is_refused_in_memory_and_on_disk(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer:
+        writer.add(snapshot(1))
+        with pytest.raises(SettingError, match="bank-00001"):
+            writer.add(snapshot(1))
+    with HistoryWriter(tmp_path) as writer, pytest.raises(SettingError, match="bank-00001"):
+        writer.add(snapshot(1))
+    assert [problems for _, problems in History(tmp_path).verify()] == [[]]
+
+
+def test_a_writer_for_one_system_refuses_others(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path, system="bank") as writer, pytest.raises(SettingError, match="'ring'"):
+        writer.add(snapshot(1, system="ring"))
+
+
+def test_an_aborted_snapshot_is_kept_with_its_reason(tmp_path: Path) -> None:
+    aborted = snapshot(1, status="aborted", abort_reason="timeout", abort_machine="m1", machine_count=9)
+    write(tmp_path, aborted)
+    history = History(tmp_path)
+    assert history.load("bank-00001").abort_machine == "m1"
+    assert [problems for _, problems in history.verify()] == [[]]
+
+
+@pytest.mark.parametrize("text", ["latest", "-1", "bank-00002"])
+def test_a_snapshot_is_found_by_id_and_by_age(tmp_path: Path, text: str) -> None:
+    write(tmp_path, snapshot(0), snapshot(1), snapshot(2), snapshot(1, system="ring"))
+    history = History(tmp_path)
+    assert history.resolve(text, system="bank") == "bank-00002"
+    assert history.resolve("ri") == "ring-00001"
+    assert history.resolve("-3", system="bank") == "bank-00000"
+    for wrong in ("bank-", "-9", "nothing", ""):
+        with pytest.raises(HistoryNotFoundError, match=wrong):
+            history.resolve(wrong, system="bank")
+
+
+def test_a_history_can_be_pickled_for_tasks_elsewhere(tmp_path: Path) -> None:
+    write(tmp_path, snapshot(1))
+    assert pickle.loads(pickle.dumps(History(tmp_path))).load("bank-00001").machine_count == 3
+
+
+def test_threads_may_share_a_writer(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer:
+
+        def work(system: str) -> None:
+            for number in range(5):
+                writer.add(snapshot(number, system=system))
+                writer.flush()
+                writer.add_verdicts([verdict(f"{system}-{number:05d}")])
+
+        threads = [threading.Thread(target=work, args=(f"s{index}",)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    history = History(tmp_path)
+    assert {problem for _, problems in history.verify() for problem in problems} == set()
+    assert len(history.snapshots()) == len(history.verdicts()) == 20
+
+
+def test_a_table_that_lacks_a_newer_column_is_read_and_widened(tmp_path: Path) -> None:
+    write(tmp_path, snapshot(1))
+    old = stored_schema("verdicts")
+    old = old.remove(old.get_field_index("alarm"))
+    description = DeltaTable(str(tmp_path / "verdicts")).metadata().description
+    shutil.rmtree(tmp_path / "verdicts")
+    DeltaTable.create(
+        str(tmp_path / "verdicts"), old, partition_by=["system", "date"], description=description
+    )
+    assert History(tmp_path).verdicts() == []
+    with HistoryWriter(tmp_path) as writer:
+        writer.add_verdicts([verdict("bank-00001")])
+    assert [row.alarm for row in History(tmp_path).verdicts()] == [True]

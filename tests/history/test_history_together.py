@@ -1,0 +1,110 @@
+"""Several writers, compactions, vacuums and readers at once, each ending right."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from histories import snapshot, verdict, write
+
+from ray_snapshot.history import History, HistoryWriter, tables
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def _write_many(path: str, system: str, count: int, ready: Any) -> None:
+    ready.wait()
+    with HistoryWriter(path) as writer:
+        for number in range(count):
+            writer.add(snapshot(number, system=system))
+            writer.add_verdicts([verdict(f"{system}-{number:05d}")])
+            writer.flush()
+
+
+def _compact_many(path: str, count: int, ready: Any) -> None:
+    ready.wait()
+    for _ in range(count):
+        History(path).compact()
+        History(path).vacuum(0)
+
+
+def test_two_processes_write_the_same_new_history_while_a_third_compacts_it(tmp_path: Path) -> None:
+    write(tmp_path / "old", snapshot(0))
+    for path, others in ((tmp_path / "new", []), (tmp_path / "old", [(_compact_many, 4)])):
+        ready = SPAWN.Barrier(2 + len(others))
+        processes = [
+            SPAWN.Process(target=_write_many, args=(str(path), name, 6, ready)) for name in ("one", "two")
+        ]
+        processes += [SPAWN.Process(target=work, args=(str(path), count, ready)) for work, count in others]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(120)
+        assert [process.exitcode for process in processes] == [0] * len(processes)
+        history = History(path)
+        assert len(history.snapshots("one")) == len(history.snapshots("two")) == 6
+        assert {problem for _, problems in history.verify() for problem in problems} == set()
+        assert len(history.verdicts()) == 12
+
+
+def test_a_reader_that_began_before_a_compaction_and_a_vacuum_ends_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, *(snapshot(number) for number in range(4)))
+    history = History(tmp_path)
+    scan, disturbed = tables.scan, []
+
+    def disturb(name: str, files: Any, **filters: Any) -> Any:
+        """Between choosing the files and reading them, somebody rewrites the table and removes the files."""
+        if name == "machines" and not disturbed:
+            disturbed.append(name)
+            History(tmp_path).compact()
+            History(tmp_path).vacuum(0)
+        return scan(name, files, **filters)
+
+    monkeypatch.setattr(tables, "scan", disturb)
+    assert history.load("bank-00002").machine_count == 3
+    assert disturbed == ["machines"]
+    assert len(history.machines()) == 12
+
+
+def test_a_version_opened_before_a_compaction_stays_readable_until_vacuum(tmp_path: Path) -> None:
+    write(tmp_path, *(snapshot(number) for number in range(3)))
+    before = tables.open_table(tmp_path, "machines")
+    History(tmp_path).compact()
+    files = tables.data_files(tmp_path, "machines", before)
+    assert tables.scan("machines", files).num_rows == 9
+    assert sum(map(len, History(tmp_path).vacuum(168).values())) == 0, "they have only just left the table"
+    dry = History(tmp_path).vacuum(0, dry_run=True)
+    assert len(dry["machines"]) == 3
+    assert tables.scan("machines", files).num_rows == 9
+    assert {name: len(files) for name, files in History(tmp_path).vacuum(0).items()} == {
+        name: len(files) for name, files in dry.items()
+    }
+    assert not any(file.path.exists() for file in files)
+    assert History(tmp_path).load("bank-00001").machine_count == 3
+
+
+def test_compaction_leaves_one_file_a_day_and_every_row_in_its_place(tmp_path: Path) -> None:
+    write(tmp_path, *(snapshot(number, machines=12) for number in range(6)))
+    history = History(tmp_path)
+    before = {row.snapshot_id: history.load(row.snapshot_id) for row in history.snapshots()}
+    assert len(history.files("machines")) == 6
+    assert history.compact()["machines"] == {"files_added": 1, "files_removed": 5}
+    assert len(history.files("machines")) == 2, "one of 1 March, one of 2 March"
+    for snapshot_id, expected in before.items():
+        found = history.load(snapshot_id)
+        assert all(found.tables[name].equals(expected.tables[name]) for name in expected.tables)
+
+
+def test_a_writer_goes_on_across_a_compaction_and_a_vacuum(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer:
+        for number in range(6):
+            writer.add(snapshot(number))
+            writer.flush()
+            if number % 2:
+                History(tmp_path).compact()
+                History(tmp_path).vacuum(0)
+    assert [problems for _, problems in History(tmp_path).verify()] == [[]] * 6

@@ -1,0 +1,148 @@
+"""The job `conservation` on the known history, and side by side with the detector that asks the same question."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BANK, live, rows, snapshot, write
+
+from ray_snapshot.detectors import TokenConservation
+from ray_snapshot.errors import SettingError
+from ray_snapshot.snapshot import Snapshot
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def frames(spark: Any, history: Any) -> dict[str, Any]:
+    from ray_snapshot.spark_jobs import conservation
+
+    found: dict[str, Any] = conservation.run(spark, history)
+    return found
+
+
+def test_the_ledger_counts_money_in_machines_and_in_flight(frames: dict[str, Any]) -> None:
+    ledger = rows(frames["ledger"], "snapshot_id")
+    assert len(ledger) == 7  # the aborted snapshot is none of them
+    at_1, at_6 = ledger["bank-1-0001"], ledger["bank-1-0006"]
+    assert (at_1["in_machines"], at_1["in_flight"], at_1["total"], at_1["difference"], at_1["holds"]) == (293, 7, 300, 0, True)
+    assert (at_6["in_machines"], at_6["in_flight"], at_6["total"], at_6["difference"], at_6["holds"]) == (290, 0, 290, -10, False)
+
+
+def test_the_break_is_named_with_the_last_snapshot_that_was_right(frames: dict[str, Any]) -> None:
+    (row,) = rows(frames["breaks"], "run_id").values()
+    assert (row["snapshots"], row["held"], row["broken"], row["unknown"]) == (7, 4, 3, 0)
+    assert (row["first_broken"], row["last_right"], row["difference"]) == ("bank-1-0005", "bank-1-0004", -10)
+
+
+def test_a_ledger_of_ones_own_needs_no_stored_detector(spark: Any, history: Any) -> None:
+    from ray_snapshot.spark_jobs import conservation
+    from ray_snapshot.spark_jobs.tables import Selection
+
+    given = conservation.options(state="$.balance", total=293.0)
+    ledger = rows(conservation.run(spark, history, selection=Selection(system="bank"), **given)["ledger"], "snapshot_id")
+    # Without the deposits in flight, the machines hold 293 exactly where one is on its way.
+    assert [key for key, row in ledger.items() if row["holds"]] == ["bank-1-0001"]
+
+
+def test_options_that_make_no_ledger_are_refused_before_spark_starts() -> None:
+    from ray_snapshot.spark_jobs import conservation
+
+    with pytest.raises(SettingError, match="METHOD=PATH"):
+        conservation.options(messages=["deposit"])
+    with pytest.raises(SettingError, match="JSON path"):
+        conservation.options(state="balance")
+
+
+# Side by side with the detector
+
+SEED = 20260301
+VALUES = [0, 1, 7, -3, 2**53 + 1, 10**25, 0.5, 0.1, 1.0, 1e3, True, False, None, "5", [], {}]
+PLAIN = [1, 2, 3]
+DETECTORS = [
+    BANK,
+    TokenConservation(total=3, state="$.balance", messages={"deposit": "$[0]"}),
+    TokenConservation(total=None, state="$.balance", messages={"deposit": "$[0]"}),
+    TokenConservation(total=0.3, state="$.balance", tolerance=0.11),
+    TokenConservation(total=0, state="$.pots['big one'][1]"),
+    TokenConservation(total=2**53 + 1, state={"Account": "$.balance", "Other": "$.pots['big one'][0]"}),
+    TokenConservation(state={"Account": "$.balance"}, messages={"deposit": "$[0]", "give": "$[0].amount"}),
+]
+
+
+def _some_machine(chance: random.Random, name: str, values: list[Any]) -> dict[str, Any]:
+    state: Any = {"balance": chance.choice(values), "pots": {"big one": [chance.choice(values), 0]}}
+    if chance.random() < 0.1:
+        del state["balance"]
+    return {"machine": name, "class_name": chance.choice(["Account", "Other", "Third"]), "state": state}
+
+
+def _some_message(chance: random.Random, values: list[Any]) -> dict[str, Any]:
+    method = chance.choice(["deposit", "deposit", "give", "nothing"])
+    args = {"give": [{"amount": chance.choice(values)}], "nothing": []}.get(method, [chance.choice(values)])
+    return {"source": "m0", "target": "m1", "method": method, "args": args}
+
+
+def _some_run(chance: random.Random, run: str) -> list[Snapshot]:
+    """Six snapshots: plain small numbers in most, everything a state can hold in some, and what makes a cut unusable."""
+    taken = []
+    for n in range(6):
+        values = VALUES if chance.random() < 0.4 else PLAIN
+        machines = [_some_machine(chance, f"m{i}", values) for i in range(chance.randint(0, 3))]
+        machines += [{"machine": "driver", "state": None}] * chance.randint(0, 1)
+        messages = [_some_message(chance, values) for _ in range(chance.randint(0, 2))]
+        more: dict[str, Any] = {}
+        if chance.random() < 0.1:
+            more["consistent"] = False
+        if chance.random() < 0.1:
+            more["coverage"] = chance.choice([{"uncovered": ["a thread"]}, {}, {"uncovered": [{"kind": "task"}]}])
+        taken.append(snapshot(run, n, machines=machines, messages=messages, **more))
+    return taken
+
+
+def _by_hand() -> list[Snapshot]:
+    """States that were cut off, not recorded, or are no JSON at all."""
+    import pyarrow as pa
+
+    taken = [snapshot("cut-1", n, machines=[{"machine": "m", "state": {"balance": 300}}]) for n in range(5)]
+    for n, (column, value) in enumerate([("state_truncated", True), ("state", None), ("state", '{"balance":'), ("state", "7")]):
+        table = taken[n].tables["machines"]
+        place = table.schema.get_field_index(column)
+        taken[n].tables["machines"] = table.set_column(place, column, pa.array([value], table.schema.field(column).type))
+    return taken
+
+
+@pytest.mark.parametrize("seed", [SEED])
+def test_the_job_and_the_detector_keep_the_same_ledger(spark: Any, tmp_path: Path, seed: int) -> None:
+    from ray_snapshot.spark_jobs import conservation
+
+    chance = random.Random(seed)
+    taken, verdicts = _by_hand(), live(_by_hand(), BANK)
+    for n in range(70):
+        run = _some_run(chance, f"some-{n}")
+        taken += run
+        verdicts += live(run, DETECTORS[n % len(DETECTORS)])
+    ledger = rows(conservation.run(spark, write(tmp_path / "some", taken, verdicts))["ledger"], "snapshot_id")
+    assert len(ledger) == len(verdicts) == len(taken)
+    answers = [verdict.holds for verdict in verdicts]
+    assert min(answers.count(answer) for answer in (True, False, None)) > 30, "the runs should give every answer"
+    for verdict in verdicts:
+        _assert_same(verdict.holds, verdict.evidence, ledger[verdict.snapshot_id], f"{verdict.sentence} (seed {seed})")
+
+
+def _assert_same(holds: bool | None, evidence: Mapping[str, Any], row: Mapping[str, Any], sentence: str) -> None:
+    assert row["holds"] is holds, f"{sentence} {row}"
+    if holds is None:
+        return
+    for figure, column in (
+        ("in_machines", "in_machines"),
+        ("in_flight", "in_flight"),
+        ("found", "total"),
+        ("expected", "expected"),
+        ("difference", "difference"),
+    ):
+        assert row[column] == pytest.approx(evidence[figure], rel=1e-12, abs=1e-9), f"{column}: {sentence} {row}"
