@@ -54,16 +54,12 @@ def from_spec(spec: Mapping[str, Any]) -> Detector:
     try:
         return _KINDS[_kind(kind)](**settings)
     except TypeError as error:
-        raise DetectorError(
-            f"detector spec {dict(spec)} is not understood: {error}", detector=str(kind)
-        ) from error
+        raise DetectorError(f"detector spec {dict(spec)} is not understood: {error}", detector=str(kind)) from error
 
 
 def _kind(name: object) -> str:
     kind = _ALSO.get(name, name) if isinstance(name, str) else None
     if kind not in _KINDS:
         known = ", ".join([*_KINDS, *_ALSO])
-        raise DetectorError(
-            f"no detector {name!r}; there are {known}, and your own as module:name", detector=str(name)
-        )
+        raise DetectorError(f"no detector {name!r}; there are {known}, and your own as module:name", detector=str(name))
     return kind

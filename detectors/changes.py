@@ -46,8 +46,7 @@ def changes(before: Ledger, now: Ledger) -> dict[str, Any]:
 def changes_text(changed: dict[str, Any]) -> str:
     """The counts, and the first few by name."""
     parts = [
-        f"{item['machine']} ({_shown(item['before'])} -> {_shown(item['after'])})"
-        for item in changed["machines"][:3]
+        f"{item['machine']} ({_shown(item['before'])} -> {_shown(item['after'])})" for item in changed["machines"][:3]
     ]
     parts += [f"channel {item['source']} -> {item['target']}" for item in changed["channels"][:3]]
     counts = f"{changed['machine_count']:,} machines and {changed['channel_count']:,} channels changed"
@@ -64,11 +63,7 @@ def _by_machine(ledger: Ledger) -> dict[str, Amount]:
 
 
 def _machine_changes(before: dict[str, Amount], now: dict[str, Amount]) -> list[dict[str, Any]]:
-    found = [
-        (name, before.get(name), now.get(name))
-        for name in {**now, **before}
-        if now.get(name) != before.get(name)
-    ]
+    found = [(name, before.get(name), now.get(name)) for name in {**now, **before} if now.get(name) != before.get(name)]
     found.sort(key=lambda item: (-abs(Fraction(item[2] or 0) - Fraction(item[1] or 0)), item[0]))
     return [{"machine": name, "before": _plain(old), "after": _plain(new)} for name, old, new in found]
 
@@ -80,8 +75,7 @@ def _plain(value: Amount | None) -> float | None:
 def _by_channel(ledger: Ledger) -> dict[_Key, _Traffic]:
     tables = ledger.snapshot.tables
     columns = (
-        tables["channels"][name].to_pylist()
-        for name in ("source", "target", "kind", "sent_count", "accepted_count")
+        tables["channels"][name].to_pylist() for name in ("source", "target", "kind", "sent_count", "accepted_count")
     )
     found: dict[_Key, _Traffic] = {
         (source, target, kind): _Traffic(sent or 0, accepted or 0)

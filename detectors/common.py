@@ -71,17 +71,13 @@ def positions(values: Any, names: Any) -> Integers:
     """Where in `names` each of `values` stands; -1 for those (and nulls) that are not there."""
     if len(values) == 0 or len(names) == 0:
         return np.full(len(values), -1, np.int64)
-    found = (
-        pc.fill_null(pc.index_in(values, value_set=names), -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
+    found = pc.fill_null(pc.index_in(values, value_set=names), -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return np.where(pc.is_null(values).to_numpy(zero_copy_only=False), -1, found)
 
 
 def is_any_of(column: Any, *values: str) -> Booleans:
     """Which rows of a column of strings have one of `values`."""
-    found: Booleans = pc.is_in(texts(column), value_set=pa.array(values, pa.string())).to_numpy(
-        zero_copy_only=False
-    )
+    found: Booleans = pc.is_in(texts(column), value_set=pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
     return found
 
 

@@ -61,9 +61,7 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> dict[int, list[tuple[int
         on.setdefault(alternative, []).append(name)
     found: dict[int, list[tuple[int, list[str]]]] = {}
     for alternative in np.flatnonzero(mine).tolist():
-        found.setdefault(int(graph.owner[alternative]), []).append(
-            (int(graph.k[alternative]), on[alternative])
-        )
+        found.setdefault(int(graph.owner[alternative]), []).append((int(graph.k[alternative]), on[alternative]))
     return found
 
 
@@ -125,9 +123,7 @@ def _why_never(waits: WaitGraph, record: dict[str, Any] | None) -> str:
     for flags, reason in ((waits.stopped, "stopped"), (waits.passive, "passive, and nobody is left to wake")):
         who = [name for name, row in zip(on, rows.tolist(), strict=True) if flags[row]]
         if who:
-            return (
-                f" ({_is(who)} {reason}{(' it' if len(who) == 1 else ' them') if 'wake' in reason else ''})"
-            )
+            return f" ({_is(who)} {reason}{(' it' if len(who) == 1 else ' them') if 'wake' in reason else ''})"
     return ", and so many can never come"
 
 

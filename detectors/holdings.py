@@ -102,9 +102,7 @@ def _collect(found: Holdings, table: Any, mask: Booleans, column: str, path: Jso
     found.unknown += [
         (row, f"its {column} was cut off when it was recorded") for row in np.flatnonzero(truncated).tolist()
     ]
-    found.unknown += [
-        (row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()
-    ]
+    found.unknown += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
     rows = np.flatnonzero(mask & ~truncated & ~missing)
     for row, value in zip(rows.tolist(), _parsed(table[column], rows), strict=True):
         if value is UNREADABLE:

@@ -65,8 +65,6 @@ def compile_path(text: object) -> JsonPath:
                 f"JSON path {text!r} cannot be read from {text[place:]!r} on:"
                 " only .field, ['field'] and [index] are understood"
             )
-        steps.append(
-            int(step["index"]) if step["index"] else step["field"] or step["single"] or step["double"]
-        )
+        steps.append(int(step["index"]) if step["index"] else step["field"] or step["single"] or step["double"])
         place = step.end()
     return JsonPath(text, tuple(steps))

@@ -40,9 +40,7 @@ class Amounts:
     def total(self) -> Fraction:
         """The exact sum."""
         whole = sum(amount for amount in self.amounts if type(amount) is int)
-        return Fraction(whole) + sum(
-            (Fraction(part) for part in self.amounts if type(part) is not int), Fraction()
-        )
+        return Fraction(whole) + sum((Fraction(part) for part in self.amounts if type(part) is not int), Fraction())
 
     @property
     def rounded(self) -> bool:

@@ -119,9 +119,7 @@ def knots(node_count: int, source: Integers, target: Integers) -> Knots:
     """
     from scipy.sparse.csgraph import connected_components
 
-    count, label = connected_components(
-        _matrix(node_count, source, target), directed=True, connection="strong"
-    )
+    count, label = connected_components(_matrix(node_count, source, target), directed=True, connection="strong")
     core = np.ones(count, np.bool_)
     core[label[source[label[source] != label[target]]]] = False
     return Knots(label.astype(np.int64), core)

@@ -121,9 +121,5 @@ def _why_not(evidence: dict[str, Any]) -> str:
         reasons.append(f"{plural(evidence['in_flight'], 'message')} in flight ({where})")
     if evidence["blocked"]:
         reasons.append(f"{listed(evidence['first_blocked'], evidence['blocked'])} blocked")
-    head = (
-        "Not terminated"
-        if evidence["active"] or evidence["in_flight"]
-        else "Not terminated (stuck, not done)"
-    )
+    head = "Not terminated" if evidence["active"] or evidence["in_flight"] else "Not terminated (stuck, not done)"
     return f"{head}: {'; '.join(reasons)}."

@@ -97,9 +97,7 @@ def _holders(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> dict
     columns = ["source", "target", "kind", "method", "number"]
     return {
         "count": len(keeping) + len(carrying),
-        "machines": [
-            name for (name,) in labels(snapshot.tables["machines"], keeping[:MOST_LISTED], "machine")
-        ],
+        "machines": [name for (name,) in labels(snapshot.tables["machines"], keeping[:MOST_LISTED], "machine")],
         "messages": snapshot.tables["messages"].select(columns).take(carrying[:MOST_LISTED]).to_pylist()
         if carrying
         else [],
@@ -107,9 +105,7 @@ def _holders(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> dict
 
 
 def _holding(found: Holdings) -> list[int]:
-    return sorted(
-        row for row, value in zip(found.rows, found.values, strict=True) if value is not MISSING and value
-    )
+    return sorted(row for row, value in zip(found.rows, found.values, strict=True) if value is not MISSING and value)
 
 
 def _who(evidence: dict[str, Any]) -> str:

@@ -113,9 +113,7 @@ def _rows(snapshot: Snapshot, names: Any, blocked: Booleans) -> _Rows:
     short = _short_rows(snapshot.tables["machines"], names, brief, pairs)
     short_group = short.group + (int(long.group.max()) + 1 if len(long.group) else 0)
     columns = {
-        name: np.concatenate([getattr(long, name), getattr(short, name)])
-        for name in _Rows.__slots__
-        if name != "group"
+        name: np.concatenate([getattr(long, name), getattr(short, name)]) for name in _Rows.__slots__ if name != "group"
     }
     return _Rows(group=np.concatenate([long.group, short_group]), **columns)
 
@@ -157,9 +155,7 @@ def _short_rows(machines: Any, names: Any, brief: Booleans, pairs: Integers) -> 
 
 
 def _graph(node_count: int, rows: _Rows) -> Graph:
-    _, first, alternative, size = np.unique(
-        rows.group, return_index=True, return_inverse=True, return_counts=True
-    )
+    _, first, alternative, size = np.unique(rows.group, return_index=True, return_inverse=True, return_counts=True)
     return Graph(
         node_count,
         rows.machine[first],

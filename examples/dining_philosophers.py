@@ -158,9 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="Philosophers dine until they block each other, or politely to the end."
     )
-    parser.add_argument(
-        "--polite", action="store_true", help="the last philosopher takes its forks in the other order"
-    )
+    parser.add_argument("--polite", action="store_true", help="the last philosopher takes its forks in the other order")
     parser.add_argument("--history", metavar="DIR", help="keep every snapshot there")
     parser.add_argument("--every", type=float, default=0.2, metavar="S", help="seconds between snapshots")
     parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")

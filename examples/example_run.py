@@ -96,9 +96,7 @@ def events(snapshot: rs.Snapshot) -> dict[str, list[str]]:
 def channels(snapshot: rs.Snapshot) -> dict[str, list[Any]]:
     """The messages of the channels between the processes; C21 leads from P2 to P1."""
     return {
-        f"C{source[1]}{target[1]}": [
-            message.args for message in snapshot.channels[source, target, "mail"].messages
-        ]
+        f"C{source[1]}{target[1]}": [message.args for message in snapshot.channels[source, target, "mail"].messages]
         for source in NAMES
         for target in NAMES
         if source != target
@@ -155,9 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps(facts))
         return 0
     for name, recorded in facts["cut"].items():
-        print(
-            f"{name} recorded {', '.join(recorded)}; at the end it had done {', '.join(facts['end'][name])}."
-        )
+        print(f"{name} recorded {', '.join(recorded)}; at the end it had done {', '.join(facts['end'][name])}.")
     for channel, messages in facts["channels"].items():
         print(f"{channel}: {', '.join(str(args[0]) for args in messages) or 'empty'}")
     return 0

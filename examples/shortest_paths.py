@@ -63,10 +63,7 @@ def load_graph(path: Path = DATA) -> Graph:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = [line.rstrip("\n").split("\t") for line in lines if not line.startswith("#")]
     weights = {name: max(1, -(-int(kib) // 1024)) for name, kib, _ in rows}
-    return {
-        _machine(name): {_machine(other): weights[other] for other in named.split()}
-        for name, _, named in rows
-    }
+    return {_machine(name): {_machine(other): weights[other] for other in named.split()} for name, _, named in rows}
 
 
 def _machine(package: str) -> str:
@@ -79,11 +76,7 @@ def reference_distances(graph: Graph, source: str) -> dict[str, int]:
     from scipy.sparse.csgraph import dijkstra
 
     index = {name: place for place, name in enumerate(graph)}
-    edges = [
-        (index[name], index[other], weight)
-        for name, others in graph.items()
-        for other, weight in others.items()
-    ]
+    edges = [(index[name], index[other], weight) for name, others in graph.items() for other, weight in others.items()]
     rows, columns, weights = zip(*edges, strict=True)
     matrix = csr_array((weights, (rows, columns)), shape=(len(graph), len(graph)), dtype=float)
     found = dijkstra(matrix, indices=index[source])
@@ -93,22 +86,18 @@ def reference_distances(graph: Graph, source: str) -> dict[str, int]:
 def play(
     *,
     history: str | None = None,
-    every: float = 0.5,
+    every: float = 1.0,
     on_verdict: Callable[[rs.Verdict], None] | None = None,
     graph: Graph | None = None,
     source: str = SOURCE,
 ) -> dict[str, Any]:
     """Run the diffusing computation until a snapshot proves it done; returns distances and predecessors."""
     graph = graph or load_graph()
-    with rs.System(
-        "shortest_paths", history=history, every=every, detectors=[detectors.Termination()]
-    ) as system:
+    with rs.System("shortest_paths", history=history, every=every, detectors=[detectors.Termination()]) as system:
         if on_verdict:
             system.subscribe(on_verdict)
         machines = {name: system.machine(name) for name in graph}
-        arguments = [
-            ([(machines[other], weight) for other, weight in others.items()],) for others in graph.values()
-        ]
+        arguments = [([(machines[other], weight) for other, weight in others.items()],) for others in graph.values()]
         system.spawn_many(Vertex, args=arguments, names=list(graph), per_host=(len(graph) + 1) // 2)
         system.start()
         machines[source].hear.send(0, None)
@@ -122,12 +111,8 @@ def play(
         "edges": sum(map(len, graph.values())),
         "terminated": done.holds,
         "messages": sum(table["accepted_count"].to_pylist()),
-        "distances": {
-            name: state["distance"] for name, state in states.items() if state["distance"] is not None
-        },
-        "previous": {
-            name: state["previous"] for name, state in states.items() if state["previous"] is not None
-        },
+        "distances": {name: state["distance"] for name, state in states.items() if state["distance"] is not None},
+        "previous": {name: state["previous"] for name, state in states.items() if state["previous"] is not None},
     }
 
 
@@ -144,11 +129,9 @@ def say(verdict: rs.Verdict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description="Shortest paths by messages alone, on Debian's dependency graph."
-    )
+    parser = argparse.ArgumentParser(description="Shortest paths by messages alone, on Debian's dependency graph.")
     parser.add_argument("--history", metavar="DIR", help="keep every snapshot there")
-    parser.add_argument("--every", type=float, default=0.5, metavar="S", help="seconds between snapshots")
+    parser.add_argument("--every", type=float, default=1.0, metavar="S", help="seconds between snapshots")
     parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
     options = parser.parse_args(argv)
     facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
@@ -157,11 +140,11 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps(facts))
         return 0 if facts["equal_to_scipy"] else 1
     farthest = max(facts["distances"], key=facts["distances"].__getitem__)
+    path = path_to(farthest, facts["previous"])
     print(f"{facts['vertices']} machines, {facts['edges']} edges, {facts['messages']} messages accepted.")
     print(f"Termination proven: {facts['terminated']}.")
-    print(
-        f"Farthest, at {facts['distances'][farthest]} MiB: {' > '.join(path_to(farthest, facts['previous']))}"
-    )
+    print(f"Farthest: {farthest}, {facts['distances'][farthest]} MiB away in {len(path) - 1} steps.")
+    print(f"Its way begins {' > '.join(path[:6])}.")
     print(f"All {len(facts['distances'])} distances equal SciPy's: {facts['equal_to_scipy']}.")
     return 0 if facts["equal_to_scipy"] else 1
 

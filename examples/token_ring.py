@@ -42,9 +42,7 @@ class Member(rs.SnapshotMixin):
 
 def place_of_right(snapshot: rs.Snapshot) -> str:
     """Where the snapshot found the right: a member, or the channel that it travels on."""
-    held = [
-        name for name, machine in snapshot.machines.items() if machine.state and machine.state.get("right")
-    ]
+    held = [name for name, machine in snapshot.machines.items() if machine.state and machine.state.get("right")]
     sent = [f"{m.source} -> {m.target}" for m in snapshot.messages if m.method == "enter"]
     return " and ".join(held + sent)
 
@@ -59,17 +57,13 @@ def play(
 ) -> dict[str, Any]:
     """Let the right go round `laps` times; returns where each snapshot that the driver took found it."""
     unique = detectors.UniqueToken(state="$.right", messages={"enter": "$[0]"})
-    with rs.System(
-        "token_ring", history=history, every=every, detectors=[unique, detectors.Termination()]
-    ) as system:
+    with rs.System("token_ring", history=history, every=every, detectors=[unique, detectors.Termination()]) as system:
         if on_verdict:
             system.subscribe(on_verdict)
         names = [f"member-{number}" for number in range(members)]
         half = (members + 1) // 2
         # Neighbours live on different hosts: every hand-over crosses from one process to another.
-        ring = [
-            name for name in chain.from_iterable(zip(names[:half], [*names[half:], ""], strict=False)) if name
-        ]
+        ring = [name for name in chain.from_iterable(zip(names[:half], [*names[half:], ""], strict=False)) if name]
         following = {name: system.machine(ring[place - len(ring) + 1]) for place, name in enumerate(ring)}
         system.spawn_many(Member, args=[(following[name],) for name in names], names=names, per_host=half)
         system.start()
@@ -102,9 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     for place in facts["places"]:
         print(f"The right was found at {place}.")
-    print(
-        f"Members entered {facts['entered']} times, one at a time; the ring has ended: {facts['terminated']}."
-    )
+    print(f"Members entered {facts['entered']} times, one at a time; the ring has ended: {facts['terminated']}.")
     return 0
 
 

@@ -141,9 +141,7 @@ def _answer(verdicts: list[rs.Verdict], detector: str, snapshot_id: str) -> bool
 
 
 def _sum(snapshot: rs.Snapshot, field: str) -> int:
-    return sum(
-        machine.state[field] for machine in snapshot.machines.values() if machine.class_name == "Worker"
-    )
+    return sum(machine.state[field] for machine in snapshot.machines.values() if machine.class_name == "Worker")
 
 
 def say(verdict: rs.Verdict) -> None:
@@ -163,9 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"Everyone had said idle, with {facts['tasks_in_flight']} tasks in flight.")
     print(f"Terminated, by the same snapshot: {facts['termination_then']}.")
     print(f"By then {facts['searched_then']} of {facts['searched']} numbers were searched.")
-    print(
-        f"At the proven end the pool has found {facts['primes']} primes; terminated: {facts['terminated']}."
-    )
+    print(f"At the proven end the pool has found {facts['primes']} primes; terminated: {facts['terminated']}.")
     return 0
 
 

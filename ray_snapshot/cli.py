@@ -22,6 +22,7 @@ from ray_snapshot.errors import RaySnapshotError
 _COMMANDS = ("demo", "system", "history", "analyze", "simulate")
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
+CUT_OFF = 1
 FAULT = 2
 INTERRUPTED = 130
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return CUT_OFF
     return code if isinstance(code, int) else 0
 
 

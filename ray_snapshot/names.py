@@ -20,6 +20,13 @@ def check_machine_name(name: object) -> str:
     return name
 
 
+def check_target_name(name: object) -> str:
+    """Return `name` if messages may go to a machine of that name; raises `NameNotAllowedError`."""
+    if name == DRIVER:
+        raise NameNotAllowedError(f"{DRIVER!r} is the driver program: it sends, but nothing can be sent to it", name=name)
+    return check_machine_name(name)
+
+
 def check_system_name(name: object) -> str:
     """Return `name` if a system may bear it; raises `NameNotAllowedError`."""
     if not isinstance(name, str) or not _SYSTEM.fullmatch(name):

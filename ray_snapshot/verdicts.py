@@ -79,16 +79,19 @@ class FunctionDetector:
 
 
 def detector(
-    *, stable: bool = True, alarm_when: bool | None = None, name: str | None = None
-) -> Callable[[Callable[..., Any]], FunctionDetector]:
-    """Make a detector of a function of one snapshot."""
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    stable: bool = True,
+    alarm_when: bool | None = None,
+    name: str | None = None,
+) -> Any:
+    """Make a `FunctionDetector` of a function of one snapshot; usable bare, or with settings."""
 
-    def decorate(function: Callable[..., Any]) -> FunctionDetector:
-        return FunctionDetector(function, name=name or function.__name__, stable=stable, alarm_when=alarm_when)
+    def decorate(decorated: Callable[..., Any]) -> FunctionDetector:
+        return FunctionDetector(decorated, name=name or decorated.__name__, stable=stable, alarm_when=alarm_when)
 
-    if callable(stable):  # used bare: @rs.detector
-        return detector()(stable)  # type: ignore[return-value]
-    return decorate
+    return decorate if function is None else decorate(function)
 
 
 def as_verdict(name: str, answer: Any) -> Verdict:
@@ -141,9 +144,12 @@ def load_detector(reference: str) -> Detector:
         return detectors.by_name(reference)
     try:
         found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise DetectorError(f"detector {reference!r} cannot be loaded: {error}", detector=reference) from error
-    found = check_detector(found() if inspect.isclass(found) else found)
+        found = check_detector(found() if inspect.isclass(found) else found)
+    except DetectorError:
+        raise
+    except Exception as error:  # whatever the user's module does when it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise DetectorError(f"detector {reference!r} cannot be loaded: {reason}", detector=reference) from error
     found.spec = {"type": "callable", "name": reference}  # type: ignore[attr-defined]
     return found
 

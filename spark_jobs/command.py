@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError, SettingError, SparkJobError
 from ray_snapshot.spark_jobs import JOBS
-from ray_snapshot.spark_jobs.session import check_installed, first_line, spark_session
+from ray_snapshot.spark_jobs.session import check_installed, first_line, is_local, spark_session
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -65,6 +64,8 @@ def execute(job: str, request: Request) -> None:
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
     from ray_snapshot.spark_jobs.tables import Selection, parse_time
 
+    if request.master:
+        is_local(request.master)
     history = _open(request.history)
     options = _options(job, module, request)
     selection = Selection(
@@ -75,7 +76,8 @@ def execute(job: str, request: Request) -> None:
     with reported(job):
         frames = module.run(spark, history, out, selection=selection, **options)
         _show(module, frames, request)
-    print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))})", file=sys.stderr)
+    if not request.json:  # spark-submit joins the two streams, and a program expects nothing but JSON
+        print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))})", file=sys.stderr)
 
 
 def row_count(history: History) -> int:
@@ -141,10 +143,10 @@ def reported(job: str) -> Iterator[None]:
 
 
 def _show(module: ModuleType, frames: dict[str, Any], request: Request) -> None:
-    from ray_snapshot.spark_jobs.output import print_json, print_view
+    from ray_snapshot.spark_jobs.output import print_json_lines, print_view
 
     if request.json:
-        print_json(module.VIEWS[0], frames[module.VIEWS[0].name])
+        print_json_lines(module.VIEWS[0], frames[module.VIEWS[0].name])
         return
     for view in module.VIEWS:
         print_view(view, frames[view.name], request.top)
@@ -155,7 +157,7 @@ def main(job: str, argv: Sequence[str] | None = None) -> int:
     try:
         execute(job, Request(**vars(_parser(job).parse_args(argv))))
     except RaySnapshotError as error:
-        print(f"ray-snapshot: {error}", file=sys.stderr)
+        print(f"ray-snapshot: error: {error}", file=sys.stderr)
         return 2
     return 0
 
@@ -172,15 +174,9 @@ def _parser(job: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--top", type=int, default=TOP, help="rows to print")
     takes = inspect.signature(import_module(f"ray_snapshot.spark_jobs.{job}").run).parameters
-    for name, option in _OPTIONS.items():
-        if name in takes:
-            many = {"action": "append", "default": []} if name in ("detectors", "messages") else {}
-            parser.add_argument(option, dest=name, type=float if name == "total" else str, **many)
+    for name in (name for name in _OPTIONS if name in takes):
+        if name in ("detectors", "messages"):
+            parser.add_argument(_OPTIONS[name], dest=name, action="append", default=[])
+        else:
+            parser.add_argument(_OPTIONS[name], dest=name, type=float if name == "total" else str)
     return parser
-
-
-def add_working_folder() -> None:
-    """Let `--detector module:name` find a module of the current folder, as `python -m` would."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)

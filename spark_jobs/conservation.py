@@ -3,7 +3,8 @@
 The same question as the detector `TokenConservation` answers, with its settings (as stored with the live verdicts, or as
 given by `--state`, `--message` and `--total`), in Spark's own expressions: states and arguments are parsed as VARIANT, and
 the paths are columns. What a number is, what counts as nothing and when the answer is unknown follow
-`ray_snapshot.detectors.conservation`; a test holds the two together.
+`ray_snapshot.detectors.conservation`, and a test holds the two together; but what Spark cannot add exactly (a recorded
+fraction, more digits than `EXACT` has) is unreadable here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import TokenConservation
@@ -49,14 +50,28 @@ VIEWS = (
     View(
         "breaks",
         "Where it broke",
-        (*LEDGER, "snapshots", "held", "broken", "unknown", "first_broken", "first_broken_at", "difference", "last_right"),
+        (
+            *LEDGER,
+            "snapshots",
+            "held",
+            "broken",
+            "unknown",
+            "first_broken",
+            "first_broken_at",
+            "difference",
+            "last_right",
+        ),
         order=LEDGER,
     ),
 )
 
-_NUMBER = "^(BIGINT|BOOLEAN|DOUBLE|FLOAT|DECIMAL.*)$"
+EXACT = "decimal(38,12)"
+"""Integers and recorded decimals are added exactly, up to 10**26 and to twelve places."""
+
 _WHOLE = "^(BIGINT|BOOLEAN|DECIMAL[(][0-9]+,0[)])$"
-"""How Spark names the types of JSON numbers; true and false count 1 and 0."""
+_NUMBER = "^(BIGINT|BOOLEAN|DOUBLE|FLOAT|DECIMAL.*)$"
+_TAGGED = "^OBJECT<`?[$](int|decimal)`?: STRING>$"
+"""How Spark names the types of JSON numbers, and of the recorded form of Python's exact ones."""
 
 
 def run(
@@ -78,7 +93,9 @@ def run(
         specs = stored_specs(tables.complete, read_table(spark, history, "verdicts"))
     else:
         detector = TokenConservation(total, state or "$.tokens", messages or {})
-        specs = tables.complete.select("run_id", F.lit(detector.name).alias("detector"), F.lit(json.dumps(detector.spec)).alias("spec"))
+        specs = tables.complete.select(
+            "run_id", F.lit(detector.name).alias("detector"), F.lit(json.dumps(detector.spec)).alias("spec")
+        )
     settings = read_specs(specs.distinct())
     ledgers = ledger(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
     (ledgers,) = results({"ledger": ledgers}, out).values()
@@ -118,8 +135,10 @@ def read_specs(specs: DataFrame) -> DataFrame:
         F.when(~by_class, F.col("given.state")).alias("state_path"),
         F.when(by_class, F.from_json("given.state", "map<string,string>")).alias("state_paths"),
         F.col("given.messages").alias("message_paths"),
-        F.when(total.rlike("^-?[0-9]+$"), total.try_cast("decimal(38,0)")).alias("total_whole"),
-        total.try_cast("double").alias("total_double"),
+        total.try_cast("double").alias("total_given"),
+        F.when(
+            total.try_cast("double") == total.try_cast("double").try_cast("decimal(38,0)"), total.try_cast(EXACT)
+        ).alias("total_exact"),
         F.coalesce("given.tolerance", F.lit(1e-9)).alias("tolerance"),
     )
 
@@ -151,8 +170,8 @@ def ledger(snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messa
 def in_machines(machines: DataFrame, settings: DataFrame) -> DataFrame:
     """The amount in each machine that a ledger counts; a state without one holds 0, and so does a driver without state."""
     path = F.coalesce("state_path", F.try_element_at("state_paths", F.col("class_name")))
-    stateless_driver = (F.col("machine") == DRIVER) & F.col("state").isNull()
-    frame = machines.where(~stateless_driver).join(settings, "run_id", "inner").withColumn("path", path)
+    driver = (F.col("machine") == DRIVER) & _recorded("state").isNull()
+    frame = machines.where(~driver).join(settings, "run_id", "inner").withColumn("path", path)
     return _amounts(frame.where(F.col("path").isNotNull()), "state", missing_is_zero=True)
 
 
@@ -163,94 +182,116 @@ def in_messages(messages: DataFrame, settings: DataFrame) -> DataFrame:
     return _amounts(frame.where(F.col("path").isNotNull()), "args", missing_is_zero=False)
 
 
+def _recorded(column: str) -> Column:
+    """The text of a JSON column where it was recorded whole: JSON's null is no state and no list of arguments."""
+    whole = ~F.coalesce(f"{column}_truncated", F.lit(False)) & (F.col(column) != "null")
+    return F.when(whole, F.col(column))
+
+
 def _amounts(frame: DataFrame, column: str, *, missing_is_zero: bool) -> DataFrame:
-    """`whole` or `part` of each row: an exact integer, or a fraction; `unreadable` where there is no number."""
-    whole_text = F.when(~F.coalesce(f"{column}_truncated", F.lit(False)), F.col(column))
+    """`exact` or `rounded` of each row: an amount as decimal or float; `unreadable` where a number is due but is none."""
     frame = (
-        frame.withColumn("parsed", F.try_parse_json(whole_text))
+        frame.withColumn("parsed", F.try_parse_json(_recorded(column)))
         .withColumn("value", F.try_variant_get("parsed", F.col("path"), "variant"))
         .withColumn("kind", F.schema_of_variant("value"))
     )
-    number, whole = F.col("kind").rlike(_NUMBER), F.col("kind").rlike(_WHOLE)
-    nothing = F.col("parsed").isNotNull() & (F.col("value").isNull() | (F.col("kind") == "VOID"))
-    is_amount = F.coalesce(number, F.lit(False))
+    whole, number = F.col("kind").rlike(_WHOLE), F.col("kind").rlike(_NUMBER)
+    exact = F.when(whole, _as(EXACT)).when(F.col("kind").rlike(_TAGGED), _untagged())
+    rounded = F.when(number & ~whole, _as("double"))
+    nothing = (
+        F.col("parsed").isNotNull() & (F.col("value").isNull() | (F.col("kind") == "VOID")) & F.lit(missing_is_zero)
+    )
     return frame.select(
         "snapshot_id",
         "detector",
         F.lit(column == "state").alias("in_machine"),
-        F.when(whole, F.try_variant_get("value", F.lit("$"), "decimal(38,0)")).alias("whole"),
-        F.when(number & ~whole, F.try_variant_get("value", F.lit("$"), "double")).alias("part"),
-        is_amount.alias("is_amount"),
-        (~(is_amount | (nothing & F.lit(missing_is_zero)))).alias("unreadable"),
+        exact.alias("exact"),
+        rounded.alias("rounded"),
+        (exact.isNull() & rounded.isNull() & ~nothing).alias("unreadable"),
     )
 
 
+def _as(kind: str) -> Column:
+    return F.try_variant_get("value", F.lit("$"), kind)
+
+
+def _untagged() -> Column:
+    """The number in `{"$int": "..."}` or `{"$decimal": "..."}`; null if it has more places than `EXACT`."""
+    text = F.coalesce(*(F.try_variant_get("value", F.lit(f"$['{tag}']"), "string") for tag in ("$int", "$decimal")))
+    found, finer = text.try_cast(EXACT), text.try_cast("decimal(38,18)")
+    return F.when(finer.isNull() | (finer == found), found)
+
+
 def sums(amounts: DataFrame) -> DataFrame:
-    """Per snapshot and ledger: the exact sums of the integers, the sums of the fractions, and what else was seen."""
-    in_machine = F.col("in_machine")
+    """Per snapshot and ledger: the sums by place and kind of number, and how many amounts could not be read or added."""
+    machine, exact = F.col("in_machine"), F.col("exact")
+    has_amount = F.bool_or(exact.isNotNull() | F.col("rounded").isNotNull())
+    overflow = F.bool_or(exact.isNotNull()) & F.try_sum(exact).isNull()
     return amounts.groupBy("snapshot_id", "detector").agg(
-        F.try_sum(F.when(in_machine, F.col("whole"))).alias("machine_whole"),
-        F.sum(F.when(in_machine, F.col("part"))).alias("machine_part"),
-        F.try_sum(F.when(~in_machine, F.col("whole"))).alias("message_whole"),
-        F.sum(F.when(~in_machine, F.col("part"))).alias("message_part"),
-        F.count_if("unreadable").alias("unreadable"),
+        F.try_sum(F.when(machine, exact)).alias("machine_exact"),
+        F.sum(F.when(machine, F.col("rounded"))).alias("machine_rounded"),
+        F.try_sum(F.when(~machine, exact)).alias("message_exact"),
+        F.sum(F.when(~machine, F.col("rounded"))).alias("message_rounded"),
+        (F.count_if("unreadable") + overflow.cast("int")).alias("unreadable"),
         # Nobody holds anything where the paths lead: they are probably wrong.
-        (F.bool_or("in_machine") & ~F.bool_or("is_amount")).alias("pathless"),
+        (F.bool_or(machine) & ~has_amount).alias("pathless"),
     )
 
 
 def totals(counted: DataFrame) -> DataFrame:
-    """What was found in all: `found_whole` exactly if nothing but integers was found, `total` in any case."""
-    nought = F.lit(0).cast("decimal(38,0)")
-    whole = {place: F.coalesce(f"{place}_whole", nought) for place in ("machine", "message")}
-    both = {place: whole[place].cast("double") + F.coalesce(f"{place}_part", F.lit(0.0)) for place in whole}
-    only_whole = F.col("machine_part").isNull() & F.col("message_part").isNull()
-    all_whole = F.try_add(whole["machine"], whole["message"]).cast("decimal(38,0)")
-    uncovered = F.json_array_length(F.get_json_object("coverage", "$.uncovered"))
+    """What was found in all: `exact` if no float was among it, `total` in any case; and whether the cut can be judged."""
+    nought = F.lit(0).cast(EXACT)
+    exact = {place: F.coalesce(f"{place}_exact", nought) for place in ("machine", "message")}
+    both = {place: exact[place].cast("double") + F.coalesce(f"{place}_rounded", F.lit(0.0)) for place in exact}
+    is_exact = F.col("machine_rounded").isNull() & F.col("message_rounded").isNull()
+    unreadable = F.coalesce("unreadable", F.lit(0))
+    covered = F.coalesce(F.json_array_length(F.get_json_object("coverage", "$.uncovered")) == 0, F.lit(False))
     return counted.select(
         *LEDGER,
         "snapshot_id",
         "sequence",
         "started_at",
         "tolerance",
-        "total_whole",
-        "total_double",
+        "total_given",
+        "total_exact",
         both["machine"].alias("in_machines"),
         both["message"].alias("in_flight"),
-        F.when(only_whole, all_whole).alias("found_whole"),
+        F.when(is_exact, F.try_add(exact["machine"], exact["message"]).cast(EXACT)).alias("exact"),
         (both["machine"] + both["message"]).alias("total"),
-        F.coalesce("unreadable", F.lit(0)).alias("unreadable"),
+        unreadable.alias("unreadable"),
         F.coalesce("pathless", F.lit(False)).alias("pathless"),
-        F.col("consistent").alias("sound"),
-        F.coalesce(uncovered == 0, F.lit(False)).alias("covered"),
+        (F.col("consistent") & covered & (unreadable == 0)).alias("usable"),
     )
 
 
 def with_expected(found: DataFrame) -> DataFrame:
-    """What each snapshot is compared with: the total given, else what the last snapshot had whose answer was not False.
+    """What each snapshot is compared with: the total given, else what the first of its stretch had.
 
-    That one is the first of a stretch: a stretch begins with a run, behind a snapshot that could not be read, and with
-    one that did not observe everything.
+    A stretch begins with a run, and behind each snapshot that could not be judged: nothing carries over from that.
     """
     by_time = Window.partitionBy(*LEDGER).orderBy("sequence")
-    usable = F.col("sound") & (F.col("unreadable") == 0)
-    begins = ~F.coalesce(F.lag(usable).over(by_time), F.lit(False)) | ~F.col("covered")
-    numbered = found.withColumn("begins", begins).withColumn("stretch", F.sum(F.col("begins").cast("int")).over(by_time))
-    first = Window.partitionBy(*LEDGER, "stretch").orderBy("sequence")
-    given = F.col("total_double").isNotNull()
-    return numbered.withColumn(
-        "expected_whole", F.when(given, F.col("total_whole")).when(~F.col("begins"), F.first("found_whole").over(first))
-    ).withColumn("expected", F.when(given, F.col("total_double")).when(~F.col("begins"), F.first("total").over(first)))
+    begins = ~F.coalesce(F.lag("usable").over(by_time), F.lit(False))
+    numbered = found.withColumn("begins", begins).withColumn(
+        "stretch", F.sum(F.col("begins").cast("int")).over(by_time)
+    )
+    stretch = Window.partitionBy(*LEDGER, "stretch").orderBy("sequence")
+    given = F.col("total_given").isNotNull()
+
+    def expected(total: str, own: str) -> Column:
+        return F.when(given, F.col(total)).when(~F.col("begins"), F.first(own).over(stretch))
+
+    return numbered.withColumn("expected_exact", expected("total_exact", "exact")).withColumn(
+        "expected", expected("total_given", "total")
+    )
 
 
 def judged(expected: DataFrame) -> DataFrame:
-    """`difference` and `holds`: exact among integers, within the tolerance otherwise."""
-    exact = F.col("found_whole") - F.col("expected_whole")
+    """`difference` and `holds`: exact where no float is involved, within the tolerance otherwise."""
+    exact = F.col("exact") - F.col("expected_exact")
     difference = F.coalesce(exact.cast("double"), F.col("total") - F.col("expected"))
     allowed = F.col("tolerance") * F.greatest(F.lit(1.0), F.abs("expected"))
     same = F.when(exact.isNotNull(), exact == 0).otherwise(F.abs(difference) <= allowed)
-    known = F.col("sound") & F.col("covered") & (F.col("unreadable") == 0) & F.col("expected").isNotNull()
-    known &= ~(F.col("pathless") & (F.col("expected") == 0))
+    known = F.col("usable") & F.col("expected").isNotNull() & ~(F.col("pathless") & (F.col("expected") == 0))
     return expected.withColumn("difference", difference).withColumn("holds", F.when(known, same))
 
 

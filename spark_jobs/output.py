@@ -6,17 +6,16 @@ Imports no other part of `spark_jobs`.
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-LONGEST_CELL = 48
+from ray_snapshot.views.tables import Column, print_json, print_table
+
 _JSON_BATCH_ROWS = 10_000
 
 
@@ -48,21 +47,20 @@ def _kept(name: str, frame: DataFrame, out: str | None) -> DataFrame:
 def print_view(view: View, frame: DataFrame, top: int) -> None:
     """Print the first `top` rows of a result: a table on a terminal, plain lines elsewhere."""
     table = _sorted(view, frame).select(*view.columns).limit(top + 1).toArrow()
-    rows = [[_cell(value) for value in row.values()] for row in table.slice(0, top).to_pylist()]
-    names = [name.replace("_", " ") for name in view.columns]
-    note = f"the first {top}; --top shows more" if table.num_rows > top else ""
-    if not rows:
+    if not table.num_rows:
         print(f"{view.title}: {view.none}")
-    elif sys.stdout.isatty():
-        _print_rich(view.title, names, rows, note)
-    else:
-        _print_plain(view.title, names, rows, note)
+        return
+    rows = [{name: _readable(value) for name, value in row.items()} for row in table.slice(0, top).to_pylist()]
+    columns = [Column(name.replace("_", " "), name, right=_is_number(table[name].type)) for name in view.columns]
+    more = f" (the first {top}; --top shows more)" if table.num_rows > top else ""
+    print_table(rows, columns, title=view.title + more)
 
 
-def print_json(view: View, frame: DataFrame) -> None:
+def print_json_lines(view: View, frame: DataFrame) -> None:
     """Print every row of a result, with all of its columns, as one JSON object a line."""
-    for row in _rows(_sorted(view, frame)):
-        print(json.dumps({name: _plain(value) for name, value in row.items()}, ensure_ascii=False))
+    for batch in _sorted(view, frame).toArrow().to_batches(max_chunksize=_JSON_BATCH_ROWS):
+        for row in batch.to_pylist():
+            print_json(row)
 
 
 def _sorted(view: View, frame: DataFrame) -> DataFrame:
@@ -70,50 +68,14 @@ def _sorted(view: View, frame: DataFrame) -> DataFrame:
     return frame.orderBy(*columns)
 
 
-def _rows(frame: DataFrame) -> Iterator[dict[str, Any]]:
-    """The rows of a frame in its order, as Python values, times in UTC."""
-    for batch in frame.toArrow().to_batches(max_chunksize=_JSON_BATCH_ROWS):
-        yield from batch.to_pylist()
+def _readable(value: Any) -> Any:
+    """Numbers with thousands apart and without digits that mean nothing; all else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if isinstance(value, int) or value.is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.3f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return value if value is None or isinstance(value, bool | int | float | str | list) else str(value)
-
-
-def _cell(value: Any) -> str:
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case datetime():
-            return f"{value:%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d}"
-        case float():
-            return f"{value:,.3f}".rstrip("0").rstrip(".")
-        case list():
-            text = ", ".join(map(str, value))
-        case _:
-            text = f"{value:,}" if isinstance(value, int) else str(value)
-    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
-
-
-def _print_rich(title: str, names: list[str], rows: list[list[str]], note: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
-    for name in names:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
-
-
-def _print_plain(title: str, names: list[str], rows: list[list[str]], note: str) -> None:
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    print(f"{title}{f' ({note})' if note else ''}")
-    for row in [names, *rows]:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

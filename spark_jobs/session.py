@@ -104,7 +104,8 @@ def first_line(error: BaseException) -> str:
     """The line of a Spark error that says what happened: a task's own exception if one is in it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
-    return (raised or lines or [type(error).__name__])[0][:500]
+    named = [line.partition("[")[2].replace("] ", ": ", 1) for line in lines if re.search(r"\[[A-Z_.]+\] ", line)]
+    return (raised or named or lines or [type(error).__name__])[0][:500]
 
 
 _SETTINGS = {

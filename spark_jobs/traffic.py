@@ -28,7 +28,18 @@ VIEWS = (
     View(
         "channels",
         "Busiest channels",
-        ("system", "run_id", *CHANNEL, "sent", "accepted", "sent_per_s", "peak_per_s", "most_in_flight", "backlog_growth", "head_snapshots"),
+        (
+            "system",
+            "run_id",
+            *CHANNEL,
+            "sent",
+            "accepted",
+            "sent_per_s",
+            "peak_per_s",
+            "most_in_flight",
+            "backlog_growth",
+            "head_snapshots",
+        ),
         order=("-sent", "system", "run_id", *CHANNEL),
     ),
     View(
@@ -43,7 +54,7 @@ VIEWS = (
 def run(
     spark: SparkSession, history: History, out: str | None = None, *, selection: Selection | None = None
 ) -> dict[str, DataFrame]:
-    """`channels` (one row a channel), `stuck` (one row a head that stood still), `intervals` (one row a channel and interval)."""
+    """`channels` (a row a channel), `stuck` (a row a head that stood still), `intervals` (a row a channel and interval)."""
     tables = Tables(spark, history, selection or Selection())
     traffic = intervals(tables.complete, tables.rows("channels"), heads(tables.rows("messages")))
     (traffic,) = results({"intervals": traffic}, out).values()
@@ -53,8 +64,12 @@ def run(
 def generations(snapshots: DataFrame) -> DataFrame:
     """Snapshots with `generation`, which a restore begins, and with the one before: `previous_id`, `seconds` since it."""
     by_run = Window.partitionBy("system", "run_id").orderBy("sequence")
-    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(F.lag("restored_from").over(by_run))
-    numbered = snapshots.withColumn("restored", restored.cast("int")).withColumn("generation", F.sum("restored").over(by_run))
+    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(
+        F.lag("restored_from").over(by_run)
+    )
+    numbered = snapshots.withColumn("restored", restored.cast("int")).withColumn(
+        "generation", F.sum("restored").over(by_run)
+    )
     within = Window.partitionBy("system", "run_id", "generation").orderBy("sequence")
     began = F.lag("started_at").over(within)
     return numbered.select(
@@ -120,7 +135,9 @@ def intervals(snapshots: DataFrame, channels: DataFrame, heads: DataFrame) -> Da
         "head_number",
         "head_method",
         F.when(has_head, F.row_number().over(streak)).otherwise(0).cast("long").alias("head_snapshots"),
-        F.when(has_head, seconds_between(F.first("started_at").over(streak), F.col("started_at"))).alias("head_seconds"),
+        F.when(has_head, seconds_between(F.first("started_at").over(streak), F.col("started_at"))).alias(
+            "head_seconds"
+        ),
         "streak",
         "target_accepted_count",
     )

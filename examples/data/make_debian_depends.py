@@ -39,9 +39,7 @@ def main() -> int:
 def _only(pattern: str) -> Path:
     found = [path for path in LISTS.glob(pattern) if path.is_file()]
     if len(found) != 1:
-        sys.exit(
-            f"{len(found)} files match {LISTS}/{pattern}, not one: run apt-get update on Debian 12, amd64"
-        )
+        sys.exit(f"{len(found)} files match {LISTS}/{pattern}, not one: run apt-get update on Debian 12, amd64")
     return found[0]
 
 
@@ -54,9 +52,7 @@ def _read(path: Path) -> str:
 def _packages(index: str) -> dict[str, Package]:
     entries = [_fields(paragraph) for paragraph in index.split("\n\n") if paragraph.strip()]
     known = {entry["Package"] for entry in entries}
-    return {
-        entry["Package"]: (int(entry.get("Installed-Size", 0)), _named(entry, known)) for entry in entries
-    }
+    return {entry["Package"]: (int(entry.get("Installed-Size", 0)), _named(entry, known)) for entry in entries}
 
 
 def _fields(paragraph: str) -> dict[str, str]:

@@ -25,13 +25,19 @@ def analyze(
     master: Annotated[str | None, typer.Option(help="The Spark master; default: this machine.")] = None,
     system: Annotated[str | None, typer.Option(help="Only snapshots of this system.")] = None,
     run: Annotated[str | None, typer.Option(help="Only snapshots of this run.")] = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Only snapshots started at or after (ISO, UTC).")] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only snapshots started before (ISO, UTC).")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Only snapshots started at or after (ISO, UTC).")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Only snapshots started before (ISO, UTC).")
+    ] = None,
     out: Annotated[str | None, typer.Option(help="Where the Parquet results go; default: HISTORY/results/JOB.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     top: Annotated[int, typer.Option(min=1, help="How many rows to print.")] = 20,
     detector: Annotated[list[str] | None, typer.Option(help="detections: one more detector, module:name.")] = None,
-    state: Annotated[str | None, typer.Option(help="conservation: JSON path into the states, such as $.balance.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="conservation: JSON path into the states, such as $.balance.")
+    ] = None,
     message: Annotated[
         list[str] | None, typer.Option(help="conservation: METHOD=PATH into the arguments, such as 'deposit=$[0]'.")
     ] = None,

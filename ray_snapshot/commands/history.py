@@ -29,7 +29,7 @@ _ROWS = 50
 def register(app: typer.Typer) -> None:
     """Add the commands on histories to the command line."""
     app.command("list")(list_snapshots)
-    app.command("show")(show)
+    app.command("show", context_settings={"ignore_unknown_options": True})(show)  # -1 is no option
     app.command("verdicts")(verdicts)
     app.command("verify")(verify)
     app.command("compact")(compact)

@@ -6,7 +6,6 @@ names the history and the table. Nothing here knows what a snapshot means: see `
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -291,8 +290,16 @@ def scan(
         filesystem=LocalFileSystem(),
         partitions=[(ds.field("system") == file.system) & (ds.field("date") == file.date) for file in files],
     )
-    wanted = None if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
-    return dataset.to_table(columns=list(columns or schema.names), filter=wanted)
+    names = list(columns or schema.names)
+    if snapshot_ids is None:
+        return dataset.to_table(columns=names)
+    wanted = ds.field("snapshot_id").isin(list(snapshot_ids))
+    try:
+        return dataset.to_table(columns=names, filter=wanted)
+    except (
+        pa.ArrowNotImplementedError
+    ):  # rewritten by another writer, with text types that cannot be compared
+        return dataset.to_table().filter(wanted).select(names)
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -325,8 +332,3 @@ def missing_history(path: Path) -> HistoryNotFoundError | None:
     else:
         return None
     return HistoryNotFoundError(f"no history at {path}: {reason}", path=path)
-
-
-def folder_size(path: Path) -> int:
-    """Bytes of all files below `path`."""
-    return sum(os.path.getsize(file) for file in path.rglob("*") if file.is_file())

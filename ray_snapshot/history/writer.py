@@ -203,8 +203,8 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
 
 
 def _batches(rows: list[pa.Table]) -> Iterable[pa.Table]:
-    """The rows of many snapshots in one commit."""
-    whole = pa.concat_tables(rows) if rows else None
+    """The rows of many snapshots in one commit; one chunk, as `deltalake` shuffles several."""
+    whole = pa.concat_tables(rows).combine_chunks() if rows else None
     return [whole] if whole is not None and whole.num_rows else []
 
 
@@ -220,6 +220,4 @@ def _rows_of(path: Path, name: str, snapshot_id: str) -> pa.Table:
     table = tables.open_table(path, name)
     with tables.faults(path, name, "read", HistoryWriteError):
         files = tables.data_files(path, name, table, snapshot_ids=[snapshot_id])
-        return tables.scan(
-            name, files, snapshot_ids=[snapshot_id], columns=["snapshot_id", *tables.PARTITIONS]
-        )
+        return tables.scan(name, files, snapshot_ids=[snapshot_id], columns=list(_Place._fields))

@@ -7,31 +7,44 @@ on each and writes snapshots and verdicts in batches. Verdicts are kept for whoe
 from __future__ import annotations
 
 import asyncio
+import json
 import queue
 import threading
 import time
+from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import ray
+from ray import cloudpickle
 
-from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.runtime.post import first_line
+from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import DetectorError, RaySnapshotError
+from ray_snapshot.runtime.classes import extend_import_path
+from ray_snapshot.runtime.faults import first_line, text_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 
 FLUSH_S = 2.0
 """How long snapshots and verdicts are gathered before they are committed together."""
 
-POLL_S = 10.0
+MOST_KEPT = 1_000
+"""So many verdicts are kept for who asks late; a subscriber gets all, however far behind it is."""
 
 
 class Analyst:
     """See the module."""
 
-    def __init__(self, system: str, detectors: list[Detector], history: str | None) -> None:
+    def __init__(self, system: str, history: str | None, paths: tuple[str, ...]) -> None:
+        extend_import_path(paths)
         self.system = system
-        self.detectors = list(detectors)
-        self.verdicts: list[tuple[int, Verdict]] = []
+        self.detectors: list[Detector] = []
+        self.history = history
+        self.verdicts: deque[tuple[int, Verdict]] = deque()
+        self.forgotten = 0
+        """How many verdicts there were before those in `verdicts`."""
+        self.handed_out: int | None = None
+        """How many the subscribers have; None if there are no subscribers."""
         self.evaluated = 0
         """Snapshots evaluated so far."""
         self.received = 0
@@ -39,32 +52,19 @@ class Analyst:
         """Per detector that compares: the last snapshot on which it raised no alarm."""
         self.trouble: RaySnapshotError | None = None
         """Why the history is not written any more."""
-        self.inbox: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Snapshot] = queue.SimpleQueue()
         self.lock = threading.Lock()
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
-        self.writer = self._open(history)
-        self.thread = threading.Thread(target=self._work, name="analyst", daemon=True)
-        self.thread.start()
-
-    def _open(self, history: str | None) -> Any:
-        if history is None:
-            return None
-        from ray_snapshot.history import HistoryWriter
-
-        return HistoryWriter(history, system=self.system)
+        self.writer: Any = None
 
     # ---- the thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         flushed = time.monotonic()
         while True:
-            try:
-                snapshot = self.inbox.get(timeout=FLUSH_S)
-            except queue.Empty:
-                snapshot = None
-            if snapshot is not None:
-                self._take(snapshot)
+            with suppress(queue.Empty):
+                self._take(self.inbox.get(timeout=FLUSH_S))
             if self.writer is not None and time.monotonic() - flushed > FLUSH_S:
                 self._commit()
                 flushed = time.monotonic()
@@ -76,15 +76,24 @@ class Analyst:
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: (self.writer.add(snapshot), self.writer.add_verdicts(found)))
         with self.lock:
-            self.verdicts += [(snapshot.sequence, verdict) for verdict in found]
+            self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
+            self._forget()
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
 
     def _evaluate(self, item: Detector, snapshot: Snapshot) -> Verdict:
-        verdict = evaluate(item, snapshot, earlier=self.earlier.get(item.name))
+        try:
+            verdict = _portable(evaluate(item, snapshot, earlier=self.earlier.get(item.name)))
+        except BaseException as error:  # sys.exit() in a detector is a detector's fault as well
+            verdict = _failed(item, snapshot, error)
         if not verdict.alarm and verdict.holds is not None:
             self.earlier[item.name] = snapshot
         return verdict
+
+    def _forget(self) -> None:
+        while len(self.verdicts) > MOST_KEPT and (self.handed_out is None or self.forgotten < self.handed_out):
+            self.verdicts.popleft()
+            self.forgotten += 1
 
     def _commit(self) -> None:
         if self.trouble is None:
@@ -99,7 +108,7 @@ class Analyst:
             self.trouble = RaySnapshotError(f"the history cannot be written: {type(error).__name__}: {first_line(error)}")
 
     def _tell(self) -> None:
-        asyncio.ensure_future(self._notify())
+        asyncio.ensure_future(self._notify())  # noqa: RUF006 - it ends within this turn of the loop
 
     async def _notify(self) -> None:
         async with self.changed:
@@ -107,32 +116,57 @@ class Analyst:
 
     # ---- calls ----------------------------------------------------------------------------------------------------
 
+    async def open(self, detectors: bytes) -> None:
+        """Open the history and begin to work; raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`."""
+        self.detectors += _loaded(detectors)
+        if self.history is not None:
+            from ray_snapshot.history import HistoryWriter
+
+            self.writer = HistoryWriter(self.history, system=self.system)
+        threading.Thread(target=self._work, name="analyst", daemon=True).start()
+
     async def add(self, snapshot: Snapshot) -> None:
         """A snapshot has been completed or aborted."""
         self.received += 1
         self.inbox.put(snapshot)
 
-    async def watch(self, item: Detector) -> None:
-        """Evaluate one more detector from now on, unless one of its name is evaluated already."""
+    async def watch(self, detector: bytes) -> None:
+        """Evaluate one more detector from now on; raises `DetectorError`."""
+        item = _loaded(detector)
         with self.lock:
-            if item.name not in {known.name for known in self.detectors}:
-                self.detectors.append(item)
+            self.detectors.append(item)
 
-    async def verdicts_after(self, seen: int) -> list[tuple[int, Verdict]]:
-        """(snapshot number, verdict) of all verdicts behind the first `seen`; waits a while for some."""
-        deadline = time.monotonic() + POLL_S
-        while len(self.verdicts) <= seen and (left := deadline - time.monotonic()) > 0:
+    async def subscribe(self) -> int:
+        """From now on every verdict is kept until it has been handed out; returns how many there have been."""
+        with self.lock:
+            self.handed_out = self.forgotten + len(self.verdicts)
+            return self.handed_out
+
+    async def verdicts_after(
+        self, seen: int, seconds: float, *, subscriber: bool = False
+    ) -> tuple[int, list[tuple[int, Verdict]]]:
+        """(how many there are now, (snapshot number, verdict) of those behind the first `seen`); waits up to `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self._count() <= seen and (left := deadline - time.monotonic()) > 0:
             async with self.changed:
                 try:
                     await asyncio.wait_for(self.changed.wait(), left)
                 except TimeoutError:
                     break
         with self.lock:
-            return self.verdicts[seen:]
+            if subscriber:
+                self.handed_out = seen
+                self._forget()
+            first = max(0, seen - self.forgotten)
+            return self.forgotten + len(self.verdicts), [item for at, item in enumerate(self.verdicts) if at >= first]
 
     async def count(self) -> int:
-        """How many verdicts there are."""
-        return len(self.verdicts)
+        """How many verdicts there have been."""
+        return self._count()
+
+    def _count(self) -> int:
+        with self.lock:
+            return self.forgotten + len(self.verdicts)
 
     async def drain(self, timeout: float) -> RaySnapshotError | None:
         """Wait until all that was received is evaluated, and commit it; returns what went wrong with the history."""
@@ -143,8 +177,41 @@ class Analyst:
             await asyncio.get_running_loop().run_in_executor(None, self._commit)
         return self.trouble
 
-    async def ready(self) -> None:
-        """Answers once the history is open."""
+    async def watched(self) -> None:
+        """Never answers: who waits for it hears at once that this process is gone."""
+        await asyncio.get_running_loop().create_future()
+
+
+def _loaded(pickled: bytes) -> Any:
+    try:
+        return cloudpickle.loads(pickled)
+    except Exception as error:
+        raise DetectorError(
+            f"a detector cannot be loaded where detectors are evaluated ({type(error).__name__}: {first_line(error)}):"
+            " its module must be importable there",
+            detector=None,
+        ) from None
+
+
+def _portable(verdict: Verdict) -> Verdict:
+    """The verdict as it can travel: evidence that cannot be pickled becomes what a history would hold of it."""
+    try:
+        cloudpickle.dumps(verdict)
+    except Exception:  # whatever a detector put into it
+        return verdict.model_copy(update={"evidence": json.loads(to_json(verdict.evidence).text)})
+    return verdict
+
+
+def _failed(item: Detector, snapshot: Snapshot, error: BaseException) -> Verdict:
+    text = f"{type(error).__name__}: {text_of(error)}"
+    return Verdict(
+        detector=item.name,
+        evidence={"error": text},
+        sentence=f"Detector {item.name} failed: {text}.",
+        snapshot_id=snapshot.snapshot_id,
+        run_id=snapshot.run_id,
+        detector_spec=getattr(item, "spec", None),
+    )
 
 
 AnalystActor = ray.remote(Analyst)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
+import sys
 from typing import Any
 
 from ray import cloudpickle
@@ -34,6 +36,19 @@ def packed(kind: Any) -> tuple[str, bytes]:
             ) from error
         _CHECKED[kind] = hashlib.sha256(blob).hexdigest(), blob
     return _CHECKED[kind]
+
+
+def import_path() -> tuple[str, ...]:
+    """Where this process finds modules."""
+    return tuple(dict.fromkeys(os.path.abspath(entry) for entry in sys.path))
+
+
+def extend_import_path(entries: tuple[str, ...]) -> None:
+    """Find modules where the driver does, too: classes come by the name of their module, if they have one.
+
+    Ray tells workers of the script's folder and the current one only; a test runner, for one, imports from others.
+    """
+    sys.path.extend(entry for entry in entries if entry not in sys.path and os.path.exists(entry))
 
 
 class ClassStore:

@@ -8,10 +8,10 @@ import ray
 
 from ray.exceptions import GetTimeoutError, RayError
 
-from ray_snapshot.errors import ClusterError, SnapshotTimeoutError, SystemNotRunningError
+from ray_snapshot.errors import ClusterError, HostDiedError, SnapshotTimeoutError, SystemNotRunningError
 from ray_snapshot.names import check_system_name
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.post import as_error, first_line
+from ray_snapshot.runtime.faults import as_error, first_line
 from ray_snapshot.runtime.service import NAMESPACE, PREFIX
 
 _LONGEST_SOCKET_PATH = 107
@@ -80,4 +80,7 @@ def ask(refs: Any, what: str, timeout: float = 60.0) -> Any:
     except GetTimeoutError:
         raise SnapshotTimeoutError(f"waited {timeout:g} s for {what}", waited_for=what, seconds=timeout) from None
     except RayError as error:
-        raise as_error(error) from None
+        found = as_error(error)
+        if isinstance(found, HostDiedError) and found.host is None:
+            found = HostDiedError(f"waited for {what}, but the process asked is gone: {first_line(error)}", host=None, machines=[])
+        raise found from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.names import check_machine_name
+from ray_snapshot.names import check_target_name
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Context:
         return handle_of(self.post.run_id, self.record.name, self.post.host)
 
     def machine(self, name: str) -> MachineHandle:
-        return handle_of(self.post.run_id, check_machine_name(name))
+        return handle_of(self.post.run_id, check_target_name(name))
 
     def spawn(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
         return self.post.spawn_here(self.record, kind, args, kwargs, name)
@@ -36,7 +36,7 @@ class Context:
         self.post.stop_machine(self.record)
 
     def request_snapshot(self) -> None:
-        self.post.service.snapshot.remote([], None, False)
+        self.post.service.begin_snapshot.remote()
 
 
 def attach(body: Any, context: Context) -> None:

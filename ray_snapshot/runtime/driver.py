@@ -3,6 +3,9 @@
 A thread of its own runs an event loop: it awaits deliveries, asks the coordinator for commands (a long poll) and records.
 The driver's sends are its actions, so it is at a boundary whenever the lock is free. Its program state is its own: a
 snapshot holds its channels, its status and what it waits for, but no state.
+
+The program may have several threads. It is active as long as one that has sent something does not rest: in `wait_for`
+(then it is passive), or in `ray.get` or at a full mailbox (then it is blocked).
 """
 
 from __future__ import annotations
@@ -10,19 +13,42 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from ray.exceptions import RayActorError
 
-from ray_snapshot.errors import MailboxFullError, SystemNotRunningError
+from ray_snapshot.errors import HostDiedError, MailboxFullError, RaySnapshotError, SystemNotRunningError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import POSTS
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.report import BodyCopy, host_payload, late_payload
+
+CREDIT_S = 0.5
+"""How often a driver that is held at a full mailbox looks whether something has stopped the system."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A thread of the driver is held at full mailboxes."""
+
+    targets: tuple[str, ...]
+    since: float
+
+    @property
+    def short_form(self) -> tuple[str, int, tuple[str, ...]]:
+        return "all", len(self.targets), self.targets
+
+    def rows(self, alternative: int) -> list[dict[str, Any]]:
+        common = {"alternative": alternative, "k": len(self.targets), "satisfied": False, "waiting_since": int(self.since * 1e6)}
+        return [{"on_machine": name, **common} for name in self.targets]
 
 
 class DriverPost(Post):
@@ -33,18 +59,18 @@ class DriverPost(Post):
         self.send_timeout = send_timeout
         self.core = HostCore(DRIVER, copy_body=self.copy_body, bound=mailbox_bound)
         self.me = self.core.born(DRIVER, self)
-        self.status = "active"
-        self.waiting: waits.TrackedWait | None = None
-        self.held_since: float | None = None
-        self.calls: dict[Any, tuple[str, str]] = {}
+        self.senders = {threading.get_ident()}
+        """Threads that act for the driver: the one that opened the system, and whoever has sent something."""
+        self.resting: dict[int, waits.TrackedWait | Held | None] = {}
+        """Threads that wait; None: in `wait_for`."""
+        self._told: set[str] = set()
+        """Errors that the program has been told of: what it has caught is not raised again at the end."""
         self.credit = threading.Condition(self.lock)
         self.polling: set[str] = set()
-        self.user_thread = threading.get_ident()
-        self.is_closing = False
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._run, name="ray-snapshot-driver", daemon=True)
-        self.thread.start()
         POSTS[run_id] = self
+        self.thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -53,37 +79,41 @@ class DriverPost(Post):
         self.loop.close()
 
     def acting(self) -> Machine:
+        thread = threading.get_ident()
+        if thread not in self.senders:
+            self.senders.add(thread)
         return self.me
 
     def check(self) -> None:
         super().check()
         if self.is_closing:
-            raise SystemNotRunningError("the system was closed: send inside its `with` block")
+            raise SystemNotRunningError("the system was closed: send inside its `with` block", system=None)
 
-    def is_user_thread(self) -> bool:
-        """Whether this is the thread that opened the system: whose waits are the driver's."""
-        return threading.get_ident() == self.user_thread
+    def tell(self, error: RaySnapshotError) -> None:
+        self._told.add(_key(error))
+
+    def was_told(self, error: RaySnapshotError) -> bool:
+        """Whether the program has met this error."""
+        return _key(error) in self._told
 
     # ---- commands -------------------------------------------------------------------------------------------------
 
     async def _obey_commands(self) -> None:
-        seen = 0
-        while not self.is_closing:
+        obeyed = 0
+        while True:
             try:
-                commands = await self.service.commands.remote(seen)
-            except RayActorError:
-                if self.is_closing:
-                    return
-                raise
-            seen += len(commands)
+                commands = await self.service.commands.remote(obeyed)
+            except RayActorError as error:
+                raise HostDiedError(f"the system's service is gone: {first_line(error)}", host="service", machines=[]) from None
             with self.lock:
                 for command in commands:
                     self._obey(command)
                 self._record()
+            obeyed += len(commands)
 
     def _obey(self, command: tuple[Any, ...]) -> None:
         match command:
-            case ("request", number, _):
+            case ("request" | "overdue", number):
                 self.core.request(number)
             case ("close", number):
                 self.core.close(number)
@@ -92,8 +122,7 @@ class DriverPost(Post):
             case ("stopped", names):
                 self.core.stopped.update(names)
             case ("failed", error):
-                self.failure = self.failure or error
-                self.credit.notify_all()
+                self.stop_with(error)
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
@@ -108,88 +137,90 @@ class DriverPost(Post):
             self.core.copy_next()
             self.flush()
             for number in numbers:
-                payload = host_payload(DRIVER, self.core.open[number], now, 1, len(self.core.outputs))
-                self.service.report.remote(payload)
+                if number in self.core.open:
+                    payload = host_payload(DRIVER, self.core.open[number], now, 1, len(self.core.outputs))
+                    self.service.report.remote(payload)
         for number, recording in self.core.open.items():
             if recording.late:
                 late, recording.late = recording.late, []
                 self.service.report.remote(late_payload(DRIVER, number, late, []))
 
-    def copy_body(self, machine: Machine) -> BodyCopy:
+    def copy_body(self, machine: Machine) -> BodyCopy:  # noqa: ARG002 - there is only one
         """The driver has no state of its own in a snapshot."""
-        found = BodyCopy("driver", self.status, None)
-        if self.held_since is not None:
-            found.status = "blocked"
-            names = tuple(channel.target for channel in machine.over)
-            found.short_wait = ("all", len(names), names)
-            since = int(self.held_since * 1e6)
-            found.waits = [
-                {"alternative": 0, "k": len(names), "on_machine": name, "satisfied": False, "waiting_since": since}
-                for name in names
-            ]
-        elif self.waiting is not None:
-            found.status = "blocked"
-            wait = self.waiting
-            names = tuple(dict.fromkeys(name for name, _ in wait.on))
-            found.short_wait = ("all" if wait.k >= len(wait.on) else "any" if wait.k == 1 else "k_of_n", wait.k, names)
-            since = int(wait.since * 1e6)
-            found.waits = [
-                {"alternative": 0, "k": wait.k, "on_machine": name, "on_call_id": call_id, "waiting_since": since}
-                for name, call_id in wait.on
-            ]
-            found.calls = [{"method": "(the driver's script)", "holds_slot": True, "call_site": wait.call_site}]
+        found = BodyCopy("driver", "active", None)
+        alive = {thread.ident for thread in threading.enumerate()}
+        acting = [thread for thread in self.senders if thread in alive]
+        if not all(thread in self.resting for thread in acting):
+            return found
+        blocking = [rest for rest in map(self.resting.get, acting) if rest is not None]
+        found.status = "blocked" if blocking else "passive"
+        for alternative, rest in enumerate(blocking):
+            found.waits += rest.rows(alternative)
+            site = getattr(rest, "call_site", None)
+            found.calls.append({"method": "(the driver's program)", "holds_slot": True, "call_site": site})
+        if len(blocking) == 1:
+            found.short_wait = blocking[0].short_form
         return found
 
     # ---- waits ----------------------------------------------------------------------------------------------------
 
-    def called(self, ref: Any, target: str, call_id: str) -> None:
-        self.calls[ref] = (target, call_id)
-
-    def begin_wait(self, wait: waits.TrackedWait) -> bool:
-        """The driver begins to wait; with a timeout, or for something foreign, it stays active."""
-        if wait.timeout is not None or wait.has_foreign:
-            return False
+    def begin_wait(self, wait: waits.TrackedWait) -> int | None:
+        """This thread begins to wait; with a timeout, or for something foreign, it stays active."""
+        if wait.may_act:
+            return None
+        thread = threading.get_ident()
         with self.lock:
-            self.waiting = wait
-            HERE.is_waiting = True
-        return True
+            self.resting[thread] = wait
+        HERE.is_waiting = True
+        return thread
 
-    def end_wait(self, token: bool) -> None:
+    def end_wait(self, thread: int | None) -> None:
         """The wait is over."""
-        if token:
+        if thread is not None:
+            HERE.is_waiting = False
             with self.lock:
-                self.waiting = None
-                HERE.is_waiting = False
+                self.resting.pop(thread, None)
 
-    def set_status(self, status: str) -> None:
-        """`passive` inside `wait_for`, else `active`."""
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """Inside `wait_for`: this thread sends nothing until something holds."""
+        thread = threading.get_ident()
         with self.lock:
-            self.status = status
+            self.resting[thread] = None
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.resting.pop(thread, None)
 
     # ---- full mailboxes -------------------------------------------------------------------------------------------
 
     def hold_back(self, machine: Machine) -> None:
         """Wait until every channel is under its bound again; raises `MailboxFullError` past the bound in time."""
         deadline = time.monotonic() + self.send_timeout
+        thread, since = threading.get_ident(), time.time()
         with self.lock:
-            self.held_since = time.time()
             try:
                 while machine.over and (left := deadline - time.monotonic()) > 0:
                     self.check()
+                    self.resting[thread] = Held(tuple(channel.target for channel in machine.over), since)
                     self._poll_credit(machine)
-                    self.credit.wait(min(left, 0.5))
+                    self.credit.wait(min(left, CREDIT_S))
                 if machine.over:
-                    target = machine.over[0].target
-                    machine.over.clear()
-                    raise MailboxFullError(
-                        f"the driver was held at the full mailbox of {target} for {self.send_timeout:g} s: its message is"
-                        " sent, but not accepted; send less, or raise mailbox_bound or send_timeout",
-                        machine=DRIVER,
-                        target=target,
-                        seconds=self.send_timeout,
-                    )
+                    raise self._held_too_long(machine)
             finally:
-                self.held_since = None
+                self.resting.pop(thread, None)
+
+    def _held_too_long(self, machine: Machine) -> MailboxFullError:
+        target = machine.over[0].target
+        machine.over.clear()
+        return MailboxFullError(
+            f"the driver was held at the full mailbox of {target} for {self.send_timeout:g} s: its message is sent, but not"
+            " accepted; send less, or raise mailbox_bound or send_timeout",
+            machine=DRIVER,
+            target=target,
+            seconds=self.send_timeout,
+        )
 
     def _poll_credit(self, machine: Machine) -> None:
         for channel in machine.over:
@@ -200,12 +231,15 @@ class DriverPost(Post):
 
     async def _ask_credit(self, host: str) -> None:
         try:
-            for index, accepted in await self.handles[host].credit.remote(DRIVER):
-                with self.lock:
-                    self.core.acknowledge(host, index, accepted)
-                    self.credit.notify_all()
+            accepted = await self.handles[host].credit.remote(DRIVER)
+        except RayActorError:
+            return  # who watches the host says so
         finally:
             self.polling.discard(host)
+        with self.lock:
+            for index, count in accepted:
+                self.core.acknowledge(host, index, count)
+            self.credit.notify_all()
 
     def wake(self) -> None:
         with self.lock:
@@ -219,11 +253,21 @@ class DriverPost(Post):
 
     def close(self) -> None:
         """Leave the run."""
-        self.is_closing = True
+        with self.lock:
+            self.is_closing = True
+            self.credit.notify_all()
         POSTS.pop(self.run_id, None)
-        self.loop.call_soon_threadsafe(self._stop)
+        self.run(self._leave())
         self.thread.join(timeout=5)
 
-    def _stop(self) -> None:
-        self.close_pump(self.tasks)
+    async def _leave(self) -> None:
+        awaited = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in awaited:
+            task.cancel()
+        await asyncio.gather(*awaited, return_exceptions=True)
         self.loop.call_soon(self.loop.stop)
+
+
+def _key(error: RaySnapshotError) -> str:
+    """The same for the same cause: that a process is gone is noticed in several places, and said in several ways."""
+    return type(error).__name__ if isinstance(error, HostDiedError) else str(error)

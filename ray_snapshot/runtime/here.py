@@ -24,14 +24,14 @@ class Here(threading.local):
 
 HERE = Here()
 
-_OURS = ("ray_snapshot.runtime", "ray_snapshot.protocol", "ray.", "concurrent.", "threading", "asyncio")
+_INNER = ("ray_snapshot.runtime.", "ray_snapshot.protocol.", "ray.", "concurrent.", "threading.", "asyncio.")
 
 
 def call_site(frame: FrameType | None) -> str | None:
-    """"file:line" of the innermost frame that is neither ours nor Ray's."""
+    """"file:line" of the innermost frame that is neither ours nor Ray's nor a library's that only waits."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if not module.startswith(_OURS) and module != "ray":
+        if not f"{module}.".startswith(_INNER):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None

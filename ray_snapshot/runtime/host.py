@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import pickle
 import sys
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,28 +27,39 @@ import ray
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.errors import (
     MachineFailedError,
+    MachineStoppedError,
     MailboxFullError,
     NotAMachineError,
     RaySnapshotError,
+    SettingError,
     UnknownMethodError,
+    UnpicklableMessageError,
 )
 from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.host import Creation, HostCore, Machine, Recording
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.classes import ClassStore, packed
+from ray_snapshot.runtime.classes import ClassStore, extend_import_path, packed
 from ray_snapshot.runtime.context import Context, attach
+from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.floor import Floor
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.here import HERE, call_site_of
-from ray_snapshot.runtime.payload import isolate, opened
+from ray_snapshot.runtime.payload import isolate, opened, recorded_args
 from ray_snapshot.runtime.post import Post
-from ray_snapshot.runtime.reply import Reply, marked
+from ray_snapshot.runtime.reply import RaisedError, Reply
 from ray_snapshot.runtime.report import BodyCopy, host_payload, late_payload
+from ray_snapshot.waits import Wait
 
 COPY_SLICE_S = 0.001
 """How long machines are copied in one go between two actions."""
+
+MOST_REPLIES = 10_000
+"""Results that may be waited for in one host at the same time; the others wait in front of it."""
+
+READY_S = 0.005
+"""How often a host that is starting looks whether its machines are there."""
 
 GUARD_S = 0.02
 """How often the guard looks, while a snapshot is open."""
@@ -70,6 +83,7 @@ class HostConfig:
     mailbox_bound: int
     send_timeout: float
     spawn_timeout: float
+    import_path: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -92,10 +106,6 @@ class Performance:
     def source(self) -> str:
         return self.action[1].source
 
-    @property
-    def call_id(self) -> str | None:
-        return self.action[2][3][0] if self.action[1].kind == CALL else None
-
 
 class HostPost(Post):
     """A host's part in the run."""
@@ -115,8 +125,10 @@ class HostPost(Post):
         self.floor = Floor(self.lock)
         self.classes = ClassStore()
         self.shipped: set[tuple[str, str]] = set()
-        self.calls: dict[Any, tuple[str, str]] = {}
-        self.replies: dict[str, asyncio.Future[Any]] = {}
+        self.replies: dict[str, tuple[str, Future[Any]]] = {}
+        """By call id: the machine that was called, and where the result goes; gone once the result has been fetched."""
+        self.answering: dict[str, tuple[str, ...]] = {}
+        """By machine: the calls that its current action answers."""
         self.action: tuple[Machine, Mailbox, Message] | None = None
         """The action that the holder of the floor is in, or has just left; a plain tuple, because there is one for every message."""
         self.action_began = 0.0
@@ -125,13 +137,12 @@ class HostPost(Post):
         self.forced: Machine | None = None
         self.recorded_at: dict[int, float] = {n: time.time() for n in config.open_at_birth}
         self.reported: set[int] = set()
-        self.deadlines: dict[int, float] = {}
+        self.overdue: set[int] = set()
+        """Snapshots that this host must record now, in the middle of an action if need be."""
         self.markers: dict[int, int] = {}
         self.copier = ThreadPoolExecutor(1, thread_name_prefix="report")
         self.is_guarding = False
-        self.is_closing = False
-        self.is_stopped = threading.Event()
-        self.driver_credit = asyncio.Event()
+        self.construct_count = 0
 
     def start(self) -> None:
         """Begin to act."""
@@ -181,6 +192,9 @@ class HostPost(Post):
             if self.failure is None:
                 work = core.next_birth() or core.next_action()
                 if work is not None:
+                    # Under the lock that accepted it: who records without a boundary must find the action here.
+                    self.action = None if isinstance(work, Creation) else (work[0], *work[1][0])
+                    self.action_began = time.time()
                     return work
             if not core.uncopied:
                 self.action = HERE.machine = None
@@ -190,16 +204,16 @@ class HostPost(Post):
 
     def _perform(self, machine: Machine, taken: list[tuple[Mailbox, Message]]) -> Machine:
         mailbox, message = taken[0]
-        self.action = (machine, mailbox, message)
-        self.action_began = time.time()
         HERE.machine = machine
-        call_id = None
+        calls: tuple[str, ...] = ()
         name, payload = message[2], message[3]
         try:
-            if mailbox.kind != MAIL:
-                call_id, payload = _unwrapped(mailbox.kind, payload)
             if len(taken) > 1:
-                name, payload = self._joined(machine, taken)
+                calls, name, payload = self._joined(machine, taken)
+            elif mailbox.kind != MAIL:
+                calls, payload = _unwrapped(mailbox.kind, payload)
+            if calls:
+                self.answering[machine.name] = calls
             method = getattr(machine.body, name, None)
             if method is None:
                 raise self._no_such_method(machine, name, mailbox.source)
@@ -208,11 +222,11 @@ class HostPost(Post):
             else:
                 args, kwargs = opened(payload)
                 result = method(*args, **kwargs)
-            if call_id is not None:
-                self._answer(call_id, result, None)
-        except Exception as error:
-            if call_id is not None:
-                self._answer(call_id, None, error)
+            if calls:
+                self._answer(machine, name, calls, result, None)
+        except BaseException as error:  # sys.exit() too: an action that does not end leaves a machine half changed
+            if calls and isinstance(error, Exception):
+                self._answer(machine, name, calls, None, error)
             else:
                 self._failed(machine, name, mailbox.source, payload, error)
         return machine
@@ -224,13 +238,18 @@ class HostPost(Post):
             method=name,
         )
 
-    def _joined(self, machine: Machine, taken: list[tuple[Mailbox, Message]]) -> tuple[str, tuple[Any, ...]]:
+    def _joined(
+        self, machine: Machine, taken: list[tuple[Mailbox, Message]]
+    ) -> tuple[tuple[str, ...], str, tuple[Any, ...]]:
         ports = tuple(message[2] for _, message in taken)
-        values = []
+        values: list[Any] = []
+        calls: tuple[str, ...] = ()
         for mailbox, message in taken:
-            args, kwargs = opened(_unwrapped(mailbox.kind, message[3])[1])
+            answered, payload = _unwrapped(mailbox.kind, message[3])
+            args, kwargs = opened(payload)
             values.append(args[0] if len(args) == 1 and not kwargs else args)
-        return self.classes.joins[type(machine.body)][ports], tuple(values)
+            calls += answered
+        return calls, self.classes.joins[type(machine.body)][ports], tuple(values)
 
     def _construct(self, creation: Creation) -> Machine:
         key, blob, payload = creation.payload
@@ -239,7 +258,7 @@ class HostPost(Post):
                 self.classes.add(key, blob)
             kind = self.classes.get(key)
             body: Any = cast(Any, kind).__new__(kind)
-        except Exception as error:
+        except BaseException as error:
             self._failed(self.core.machine(creation.child), "__new__", creation.creator, payload, error)
             return self.core.machine(creation.child)
         with self.lock:
@@ -247,30 +266,39 @@ class HostPost(Post):
             machine.is_suspended = True  # not to act before its constructor is done
             self.core.born(creation.child, body, tuple(self.classes.joins[kind]))
             attach(body, Context(self, machine))
+            mailbox = Mailbox(creation.creator, MAIL, machine.inbox)
+            self.action = (machine, mailbox, (0, 0, "__init__", payload, 0.0, creation.colour))
         HERE.machine = machine
-        self.action = (machine, Mailbox(creation.creator, MAIL, machine.inbox), (0, 0, "__init__", payload, 0.0, creation.colour))
-        self.action_began = time.time()
         try:
             args, kwargs = opened(payload)
             body.__init__(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:
             self._failed(machine, "__init__", creation.creator, payload, error)
         self.action = None
         HERE.machine = None
         with self.lock:
+            self.construct_count += 1
             self.core.resume(machine)
         return machine
 
-    def _failed(self, machine: Machine, method: str, source: str, payload: Any, error: Exception) -> None:
+    def constructed(self) -> int:
+        """How many machines have been constructed here, those included that wait in their constructor."""
+        with self.lock:
+            return self.construct_count + sum(item.method == "__init__" for item in self.suspended.values())
+
+    def _failed(self, machine: Machine, method: str, source: str, payload: Any, error: BaseException) -> None:
         """An action raised: the system stops, and says where."""
-        if isinstance(error, RaySnapshotError) and method != "__init__" and isinstance(error, UnknownMethodError):
+        if isinstance(error, UnknownMethodError) and error.machine == machine.name:
             self.fail(error)
             return
+        if isinstance(error, TypeError) and _is_data(machine.body, method):
+            self.fail(self._no_such_method(machine, method, source))
+            return
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        message = to_json(list(opened(payload)[0])).text[:500]
+        message = to_json(recorded_args(payload)[0]).text[:500]
         self.fail(
             MachineFailedError(
-                f"{machine.name}.{method} raised {type(error).__name__}: {error} (message from {source}, args {message})",
+                f"{machine.name}.{method} raised {type(error).__name__}: {text_of(error)} (message from {source}, args {message})",
                 machine=machine.name,
                 method=method,
                 message=message,
@@ -315,29 +343,60 @@ class HostPost(Post):
 
     # ---- calls and waits ------------------------------------------------------------------------------------------
 
-    def called(self, ref: Any, target: str, call_id: str) -> None:
-        self.calls[ref] = (target, call_id)
-
     @property
     def performing(self) -> Performance | None:
         """The action that the holder of the floor is in."""
         action = self.action
         return None if action is None else Performance(action, self.action_began)
 
-    def _answer(self, call_id: str, result: Any, error: Exception | None) -> None:
-        colour = self.core.colour
-        outcome = Reply(self.run_id, colour, result) if error is None else marked(error, self.run_id, colour)
-        self.loop.call_soon_threadsafe(self._set_reply, call_id, outcome)
+    def _answer(self, machine: Machine, method: str, calls: tuple[str, ...], result: Any, error: Exception | None) -> None:
+        """A called method is over: its callers are told, with the colour that this host has now."""
+        outcome = self._outcome(machine, method, result, error)
+        with self.lock:
+            outcome.colour = self.core.colour
+            self.answering.pop(machine.name, None)
+            for call_id in calls:
+                _settle(self._reply(call_id, machine.name), outcome)
 
-    def reply_of(self, call_id: str) -> asyncio.Future[Any]:
-        """The future that the call's result goes into; whoever comes first makes it."""
-        found = self.replies.get(call_id)
-        if found is None:
-            found = self.replies[call_id] = self.loop.create_future()
-        return found
+    def _outcome(self, machine: Machine, method: str, result: Any, error: Exception | None) -> Reply | RaisedError:
+        if error is None:
+            try:
+                return Reply(self.run_id, None, result)
+            except Exception as fault:
+                error = UnpicklableMessageError(
+                    f"{machine.name}.{method} returned what cannot be pickled ({type(fault).__name__}: {text_of(fault)});"
+                    " return plain values, or what pickle can rebuild",
+                    machine=machine.name,
+                    method=method,
+                )
+        return RaisedError(self.run_id, None, error)
 
-    def _set_reply(self, call_id: str, outcome: Any) -> None:
-        self.reply_of(call_id).set_result(outcome)
+    def _reply(self, call_id: str, machine: str) -> Future[Any]:
+        """Where the result of a call goes; whoever comes first makes it. Under the lock."""
+        return self.replies.setdefault(call_id, (machine, Future()))[1]
+
+    def reply_to(self, call_id: str, machine: str) -> Future[Any]:
+        """What will hold the result of a call; an error at once if nobody will give one."""
+        with self.lock:
+            found = self._reply(call_id, machine)
+            if self.failure is not None:
+                _settle(found, self.failure)
+            elif machine in self.core.machines and self.core.machines[machine].is_stopped:
+                self._refuse_calls(machine)
+            return found
+
+    def _refuse_calls(self, name: str) -> None:
+        """A machine has stopped: nobody answers what it has not accepted."""
+        accepted = self.answering.get(name, ())
+        for call_id, (machine, reply) in self.replies.items():
+            if machine == name and call_id not in accepted:
+                _settle(reply, MachineStoppedError(f"{name} has stopped; it did not accept the call", machine=name))
+
+    def stop_with(self, error: RaySnapshotError) -> None:
+        with self.lock:
+            super().stop_with(error)
+            for _, reply in self.replies.values():
+                _settle(reply, error)
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
@@ -390,9 +449,10 @@ class HostPost(Post):
     ) -> MachineHandle:
         """Create a machine on this host, on behalf of one of its machines."""
         key, blob = packed(kind)
+        kind = getattr(kind, "machine_class", kind)
         payload = isolate(creator.name, kind.__name__, "__init__", args, kwargs)
         names = None if name is None else [check_machine_name(name)]
-        (child,) = waits.raw_get(self.service.claim.remote(kind.__name__, 1, names, [self.host]))
+        (child,) = waits.answer_of(self.service.claim.remote(kind.__name__, 1, names, [self.host]))
         with self.lock:
             self.core.create(creator.name, child, self.host, (key, blob, payload), time.time())
         return handle_of(self.run_id, child, self.host)
@@ -401,6 +461,7 @@ class HostPost(Post):
         """The machine stops behind the current action."""
         with self.lock:
             self.core.stop(machine)
+            self._refuse_calls(machine.name)
         self.service.stopped.remote([machine.name])
 
     # ---- recording ------------------------------------------------------------------------------------------------
@@ -410,8 +471,9 @@ class HostPost(Post):
         numbers = self.core.boundary()
         now = time.time()
         for number in numbers:
-            self.recorded_at[number] = now
-            self.markers[number] = len(self.core.outputs)
+            if number in self.core.open:
+                self.recorded_at[number] = now
+                self.markers[number] = len(self.core.outputs)
         self.flush()
         self._guard_soon()
         if not self.core.uncopied:
@@ -467,12 +529,18 @@ class HostPost(Post):
 
     def copy_body(self, machine: Machine) -> BodyCopy:
         """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""
-        body = machine.body
-        class_name = type(body).__name__
+        acting, HERE.machine = HERE.machine, None  # hooks look; they must not send
+        try:
+            return self._copied(machine)
+        finally:
+            HERE.machine = acting
+
+    def _copied(self, machine: Machine) -> BodyCopy:
+        class_name = type(machine.body).__name__
         if machine is self.forced and self.performing is not None:
             site = call_site_of(self._action_thread())
-            call = self._call_row(self.performing, site)
-            return BodyCopy(class_name, "active", None, calls=[call], obstacle=f"inside {self.performing.method} at {site}")
+            calls = self._call_rows(self.performing, site)
+            return BodyCopy(class_name, "active", None, calls=calls, obstacle=f"inside {self.performing.method} at {site}")
         performance = self.suspended.get(machine.name)
         found = BodyCopy(class_name, "passive", None)
         if performance is not None and performance.wait is not None:
@@ -481,22 +549,8 @@ class HostPost(Post):
             found.status = "stopped"
         elif machine.is_held:
             self._describe_held(found, machine)
-        self._copy_state(found, body)
+        _ask_hooks(found, machine.body)
         return found
-
-    def _copy_state(self, found: BodyCopy, body: Any) -> None:
-        try:
-            found.state = to_json(body.snapshot_state())
-            if found.status == "passive":
-                wait = body.waiting_for()
-                if wait is not None:
-                    _describe(found, wait)
-                elif body.is_active():
-                    found.status = "active"
-        except Exception as error:  # the user's hook; the snapshot goes on and says so
-            found.obstacle = f"a hook raised {type(error).__name__}: {error}"
-            text = to_json({"$error": found.obstacle}).text
-            found.state = found.state or Encoded(text, True, len(text))
 
     def _describe_held(self, found: BodyCopy, machine: Machine) -> None:
         since = int(self.held_since.get(machine.name, time.time()) * 1e6)
@@ -510,37 +564,33 @@ class HostPost(Post):
         found.calls = [{"method": "(held at a full mailbox)", "holds_slot": True, "started_at": since}]
 
     def _describe_wait(self, found: BodyCopy, performance: Performance, wait: waits.TrackedWait) -> None:
-        found.calls = [self._call_row(performance, wait.call_site)]
-        if wait.timeout is not None or wait.has_foreign:
+        found.calls = self._call_rows(performance, wait.call_site)
+        if wait.may_act:
             found.status = "active"
             return
         found.status = "blocked"
-        names = tuple(dict.fromkeys(name for name, _ in wait.on))
-        mode = "all" if wait.k >= len(wait.on) else "any" if wait.k == 1 else "k_of_n"
-        found.short_wait = (mode, wait.k, names)
-        since = int(wait.since * 1e6)
-        found.waits = [
-            {"alternative": 0, "k": wait.k, "on_machine": name, "on_call_id": call_id, "waiting_since": since}
-            for name, call_id in wait.on
-        ]
+        found.short_wait = wait.short_form
+        found.waits = wait.rows()
 
-    def _call_row(self, performance: Performance, site: str | None) -> dict[str, Any]:
-        return {
-            "call_id": performance.call_id,
+    def _call_rows(self, performance: Performance, site: str | None) -> list[dict[str, Any]]:
+        """The action that a machine is in: one row, or one for each call that it answers."""
+        common = {
             "caller": performance.source,
             "method": performance.method,
             "holds_slot": True,
             "call_site": site,
+            "started_at": int(performance.began * 1e6),
         }
+        return [{"call_id": call_id, **common} for call_id in self.answering.get(performance.machine.name) or (None,)]
 
     def _action_thread(self) -> int:
         return self.floor.holder or 0
 
     # ---- the guard ------------------------------------------------------------------------------------------------
 
-    def expect(self, number: int, timeout: float) -> None:
-        """A snapshot is asked for: it must be recorded here within half its timeout."""
-        self.deadlines[number] = time.time() + timeout / 2
+    def hurry(self, number: int) -> None:
+        """Half of a snapshot's time is over: record it now."""
+        self.overdue.add(number)
         self._guard_soon()
 
     def _guard_soon(self) -> None:
@@ -550,28 +600,26 @@ class HostPost(Post):
 
     async def _guard(self) -> None:
         """While a snapshot is open here: help where an action is long."""
-        try:
-            while not self.is_closing:
-                await asyncio.sleep(GUARD_S)
-                with self.lock:
-                    if not self.core.must_record and not self.core.uncopied:
-                        return
-                    if self.core.must_record and self._is_overdue():
-                        self._record_without_boundary()
-                    if self.core.uncopied and self.performing is not None:
-                        self._copy_slice()
-        finally:
-            self.is_guarding = False
+        while not self.is_closing:
+            await asyncio.sleep(GUARD_S)
+            with self.lock:
+                if not self.core.must_record and not self.core.uncopied:
+                    self.is_guarding = False
+                    return
+                if self.core.must_record and self._is_overdue():
+                    self._record_without_boundary()
+                if self.core.uncopied and self.performing is not None:
+                    self._copy_slice()
 
     def _is_overdue(self) -> bool:
-        due = [when for number, when in self.deadlines.items() if self.core.protocol.is_white(self.core.colour, number)]
-        return bool(due) and time.time() > min(due)
+        return any(self.core.protocol.is_white(self.core.colour, number) for number in self.overdue)
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""
-        for table in (self.recorded_at, self.deadlines, self.markers):
-            table.pop(number, None)
+        self.recorded_at.pop(number, None)
+        self.markers.pop(number, None)
         self.reported.discard(number)
+        self.overdue.discard(number)
 
     def close(self) -> None:
         """Stop acting."""
@@ -579,18 +627,54 @@ class HostPost(Post):
             self.is_closing = True
             self.floor.close()
         POSTS.pop(self.run_id, None)
-        self.close_pump(self.tasks)
+        for task in list(self.tasks):
+            task.cancel()
 
 
-def _unwrapped(kind: str, payload: Any) -> tuple[str | None, Any]:
-    """(call id, arguments) of what a message of this kind carries."""
+def _unwrapped(kind: str, payload: Any) -> tuple[tuple[str, ...], Any]:
+    """(ids of the calls that it is, arguments) of what a message of this kind carries."""
     if kind == CALL:
         call_id, payload = payload
-        return call_id, payload
-    return None, payload[1] if kind == TIMER else payload
+        return (call_id,), payload
+    return (), payload[1] if kind == TIMER else payload
+
+
+def _is_data(body: Any, name: str) -> bool:
+    """Whether the object has an attribute of this name that is no method."""
+    found = inspect.getattr_static(body, name, None)
+    return found is not None and not callable(found) and not isinstance(found, classmethod)
+
+
+def _settle(reply: Future[Any], outcome: Any) -> None:
+    """The first outcome counts."""
+    with suppress(InvalidStateError):
+        reply.set_result(outcome)
+
+
+def _ask_hooks(found: BodyCopy, body: Any) -> None:
+    """What the machine says of itself. A hook that raises stops nothing: it is an obstacle, and the machine may act."""
+    try:
+        found.state = to_json(body.snapshot_state())
+    except Exception as error:
+        found.obstacle = f"snapshot_state raised {type(error).__name__}: {text_of(error)}"
+        text = to_json({"$error": found.obstacle}).text
+        found.state = Encoded(text, True, len(text))
+    if found.status != "passive":
+        return
+    try:
+        wait = body.waiting_for()
+        if wait is not None:
+            _describe(found, wait)
+        elif body.is_active():
+            found.status = "active"
+    except Exception as error:
+        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {text_of(error)}"
+        found.status = "active"
 
 
 def _describe(found: BodyCopy, wait: Any) -> None:
+    if not isinstance(wait, Wait):
+        raise SettingError(f"waiting_for() returned {wait!r}: return rs.all_of(...), rs.any_of(...), rs.at_least(...) or None")
     found.status = "blocked"
     found.short_wait = wait.short_form
     found.waits = [
@@ -610,12 +694,16 @@ class Host:
 
     def __init__(self, config: HostConfig, service: Any) -> None:
         waits.install()
+        extend_import_path(config.import_path)
         self.post = HostPost(config, service, asyncio.get_event_loop())
         self.post.start()
 
-    async def ready(self) -> str:
-        """The host's name, once it acts."""
-        return self.post.host
+    async def ready(self, machines: int) -> None:
+        """Answers once so many machines have been constructed here (or wait in their constructor)."""
+        while self.post.constructed() < machines:
+            self.post.check()
+            await asyncio.sleep(READY_S)
+        self.post.check()
 
     async def deliver(self, blob: bytes) -> list[tuple[int, int]]:
         """A batch of a link; answers with acknowledgements for a source that cannot be called."""
@@ -648,13 +736,22 @@ class Host:
             await asyncio.sleep(0.005)
         return []
 
-    async def reply(self, call_id: str) -> Any:
-        """The result of a call that came over a link."""
-        outcome = await self.post.reply_of(call_id)
-        del self.post.replies[call_id]
+    @ray.method(concurrency_group="replies")  # type: ignore[untyped-decorator]  # ray is skipped
+    async def reply(self, call_id: str, machine: str) -> Any:
+        """The result of a call that came over a link.
+
+        In a group of its own: thousands that wait here must not take the places of those that bring their messages.
+        """
+        outcome = await asyncio.wrap_future(self.post.reply_to(call_id, machine))
+        with self.post.lock:
+            self.post.replies.pop(call_id, None)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    async def watched(self) -> None:
+        """Never answers: who waits for it hears at once that this process is gone."""
+        await asyncio.get_running_loop().create_future()
 
     async def control(self, commands: list[tuple[Any, ...]]) -> None:
         """What the coordinator says, in order."""
@@ -686,10 +783,13 @@ class Host:
 
 def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
     match command:
-        case ("request", number, timeout):
+        case ("request", number):
             post.core.request(number)
-            post.expect(number, timeout)
+            post._guard_soon()
             post.report_if_born_red(number)
+        case ("overdue", number):
+            post.core.request(number)
+            post.hurry(number)
         case ("close", number):
             post.core.close(number)
             post.forget(number)
@@ -704,7 +804,7 @@ def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
             post.core.channel(post.core.machine(source), target, "mail")
             post._look_up()
         case ("failed", error):
-            post.failure = post.failure or error
+            post.stop_with(error)
 
 
-HostActor = ray.remote(Host)
+HostActor = ray.remote(concurrency_groups={"replies": MOST_REPLIES})(Host)

@@ -11,19 +11,21 @@ Order does not matter to the transport: batches are numbered, and the receiver p
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 import threading
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from ray_snapshot.errors import HostDiedError, RaySnapshotError, UnknownMachineError
+from ray_snapshot.errors import RaySnapshotError, SettingError, UnknownMachineError
 from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.mailbox import CALL, MAIL
+from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.faults import as_error, first_line
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.payload import ATOMS, isolate
 
@@ -48,6 +50,7 @@ class Post:
         """Ray actor handles of the other hosts."""
         self.fetching: dict[str, list[Batch]] = {}
         """Batches for hosts whose actor handle is being asked for."""
+        self.calls = waits.CallBook()
         self.call_count = 0
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -93,6 +96,8 @@ class Post:
     ) -> None:
         """See `MethodSender.send_after`."""
         machine = self.acting()
+        if not (isinstance(seconds, (int, float)) and 0 <= seconds < math.inf):
+            raise SettingError(f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 or more")
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         now = time.time()
         with self.lock:
@@ -100,14 +105,17 @@ class Post:
             self._learn(handle)
             channel = self.core.set_timer(machine, handle._name, method, (now + seconds, payload), now, now + seconds)
             number = channel.sent
-        self.loop.call_soon_threadsafe(self.loop.call_later, max(0.0, seconds), self._fire, channel, number)
+        self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._fire, channel, number)
 
     def _fire(self, channel: Any, number: int) -> None:
-        with self.lock:
-            self.core.fire(channel, number)
-            self._look_up()
-            self.flush()
-            self.wake()
+        try:
+            with self.lock:
+                self.core.fire(channel, number)
+                self._look_up()
+                self.flush()
+                self.wake()
+        except Exception as error:  # a fault of ours, on the event loop: nobody else would hear of it
+            self.fail(as_error(error))
 
     def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """See `MethodSender.remote`: the request travels like mail, the result is an ordinary ObjectRef."""
@@ -123,17 +131,20 @@ class Post:
             self.core.send(machine, handle._name, CALL, method, (call_id, payload), time.time())
             self.flush()
             self.wake()
-        ref = self.actor(host).reply.remote(call_id)
-        self.called(ref, handle._name, call_id)
+        ref = self.actor(host).reply.remote(call_id, handle._name)
+        self.calls.add(ref, handle._name, call_id)
+        if machine.over:
+            self.hold_back(machine)
         return ref
-
-    def called(self, ref: Any, target: str, call_id: str) -> None:
-        """A call was made; remembered where waits are tracked."""
 
     def check(self) -> None:
         """Raise what stopped the system, if anything did."""
         if self.failure is not None:
-            raise self.failure
+            self.tell(self.failure)
+            raise self.failure.with_traceback(None)  # or each time it is raised makes it longer
+
+    def tell(self, error: RaySnapshotError) -> None:
+        """This error is about to be raised to the program."""
 
     def wake(self) -> None:
         """There may be something to do on this host."""
@@ -153,13 +164,15 @@ class Post:
     async def _resolve(self, names: list[str]) -> None:
         """Ask the directory for names until all are there or the bound is over."""
         places = await self.service.locate.remote(names, self.spawn_timeout)
+        if self.is_closing:
+            return
         with self.lock:
             for name, host in places.items():
                 self.core.resolve(name, host)
             self.flush()
             self.wake()
         missing = [name for name in names if name not in places]
-        if missing and self.failure is None:
+        if missing:
             senders = {channel.owner.name for name in missing for channel in self.core.unresolved.get(name, ())}
             self.fail(
                 UnknownMachineError(
@@ -176,18 +189,26 @@ class Post:
                 return self.host
             place = self.core.places.get(name) or handle._host
         if place is None:
-            place = ray.get(self.service.locate.remote([name], self.spawn_timeout)).get(name)
+            place = self._locate(name)
         if place is None:
             raise UnknownMachineError(
                 f"no machine {name!r} was spawned within {self.spawn_timeout:g} s; check the name", machine=name
             )
         return str(place)
 
+    def _locate(self, name: str) -> str | None:
+        """Wait for a machine to be spawned; a tracked wait, so that other machines of this host can act meanwhile."""
+        try:
+            found: dict[str, str] = ray.get(self.service.locate.remote([name], self.spawn_timeout))
+        except RayError as error:
+            raise as_error(error) from None
+        return found.get(name)
+
     def actor(self, host: str) -> Any:
         """The Ray actor of a host."""
         found = self.handles.get(host)
         if found is None:
-            found = self.handles[host] = ray.get(self.service.actor_of.remote(host))[0]
+            found = self.handles[host] = waits.answer_of(self.service.actor_of.remote(host))[0]
         return found
 
     # ---- transport ------------------------------------------------------------------------------------------------
@@ -229,8 +250,7 @@ class Post:
         try:
             acknowledgements = await ref
         except RayActorError as error:
-            if self.failure is None:
-                raise HostDiedError(f"host {target} of run {self.run_id} is gone: {first_line(error)}", host=target) from None
+            await self.service.lost.remote(target, first_line(error))
             return
         with self.lock:
             self.core.outputs[target].in_flight -= 1
@@ -244,30 +264,11 @@ class Post:
 
     def fail(self, error: RaySnapshotError) -> None:
         """Stop the whole system, with this reason."""
-        if self.failure is None:
-            self.failure = error
-            self.service.fail.remote(self.host, error)
+        if self.failure is None and not self.is_closing:
+            self.stop_with(error)
+            self.service.fail.remote(error)
+
+    def stop_with(self, error: RaySnapshotError) -> None:
+        """Something has stopped the system: nothing is sent or accepted any more."""
+        self.failure = self.failure or error
         self.wake()
-
-    def close_pump(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Cancel what is still awaited; on the event loop."""
-        for task in list(tasks):
-            task.cancel()
-
-
-def as_error(error: BaseException) -> RaySnapshotError:
-    """An error of ours for whatever ended a task of ours; Ray's wrapping is taken off."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, RaySnapshotError):
-        return cause
-    if isinstance(error, RaySnapshotError):
-        return error
-    if isinstance(error, RayActorError):
-        return HostDiedError(f"a process of the system is gone: {first_line(error)}")
-    kind = "Ray" if isinstance(error, RayError) else "an internal step"
-    return RaySnapshotError(f"{kind} failed: {type(error).__name__}: {first_line(error)}")
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import (
     DuplicateMachineError,
+    HostDiedError,
     RaySnapshotError,
     SnapshotAbortedError,
     SystemNotRunningError,
@@ -27,6 +29,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import AbortedSnapshot, HostReport
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
 from ray_snapshot.runtime.assembly import SnapshotHeader, aborted, assemble
+from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.report import HostPayload
 
 POLL_S = 10.0
@@ -56,7 +59,15 @@ class Collection:
     header: SnapshotHeader
     timeout: float
     done: asyncio.Future[Any]
+    is_driver_asked: bool
+    is_hurried: bool = False
+    """Whether half of the time is over, and hosts have been told to record in the middle of an action."""
     payloads: list[HostPayload] = field(default_factory=list)
+
+    @property
+    def half_time(self) -> float:
+        """When half of the time is over."""
+        return self.header.started_at + self.timeout / 2
 
 
 class Service:
@@ -72,6 +83,8 @@ class Service:
         self.counters: dict[str, int] = {}
         self.collections: dict[int, Collection] = {}
         self.driver_log: list[tuple[Any, ...]] = []
+        """What the driver has not obeyed yet."""
+        self.driver_obeyed = 0
         self.changed = asyncio.Condition()
         self.failure: RaySnapshotError | None = None
         self.clock: asyncio.Task[None] | None = None
@@ -79,7 +92,10 @@ class Service:
         self.assembler = ThreadPoolExecutor(1, thread_name_prefix="assemble")
         self.reaper = asyncio.get_event_loop().create_task(self._reap())
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.handing_over: set[asyncio.Task[Any]] = set()
+        """Snapshots on their way to the analyst."""
         self.is_closing = False
+        self._background(self._watch(analyst, "analyst"))
 
     # ---- hosts and names ------------------------------------------------------------------------------------------
 
@@ -87,12 +103,37 @@ class Service:
         """A host joins; it is asked for every snapshot that is pending."""
         self.actors[host] = actor[0]
         for number in self.coordinator.register(host):
-            self._tell(host, ("request", number, self._left(number)))
+            self._tell(host, ("request", number))
+        if self.failure is not None:
+            self._tell(host, ("failed", self.failure))
+        self._background(self._watch(actor[0], host))
         await self._notify()
 
     async def actor_of(self, host: str) -> list[Any]:
-        """The Ray actor of a host, wrapped so that it travels as a handle."""
+        """The Ray actor of a host, wrapped so that it travels as a handle; names may be known before their host is."""
+        deadline = time.monotonic() + POLL_S
+        while host not in self.actors:
+            if not await self._change(deadline - time.monotonic()):
+                raise HostDiedError(f"{host} of system {self.config.system} did not come up", host=host, machines=[])
         return [self.actors[host]]
+
+    async def _watch(self, actor: Any, host: str) -> None:
+        try:
+            await actor.watched.remote()
+        except RayActorError as error:
+            await self.lost(host, first_line(error))
+
+    async def lost(self, host: str, reason: str) -> None:
+        """A process of the system is gone: everybody hears of it."""
+        if self.is_closing or self.failure is not None:
+            return
+        machines = self._machines_on(host)
+        what = f"{host} with {_listed(machines)}" if machines else f"the {host}" if host == "analyst" else host
+        error = HostDiedError(f"{what} of system {self.config.system} is gone: {reason}", host=host, machines=machines)
+        await self.fail(error)
+
+    def _machines_on(self, host: str) -> list[str]:
+        return [name for name, place in self.places.items() if place == host]
 
     async def claim(self, class_name: str, count: int, names: list[str] | None, hosts: list[str]) -> list[str]:
         """Take `count` names (made from the class's name if none are given), one per host named; all or none."""
@@ -140,49 +181,76 @@ class Service:
         self._check()
         timeout = self.config.snapshot_timeout if timeout is None else timeout
         first = await self._hosts_of(initiators) if initiators else list(self.coordinator.hosts)
-        number = self.coordinator.start(time.time(), timeout)
+        self._check()
+        number = await self._slot(timeout) if wait else self.coordinator.start(time.time(), timeout)
         if number is None:
-            if wait:
-                raise SnapshotAbortedError(
-                    f"{len(self.coordinator.pending)} snapshots of {self.config.system} are pending, the most there may be;"
-                    " wait for one, or raise most_open",
-                    reason="too many snapshots are open",
-                )
             return None
-        collection = self._begin(number, initiators, timeout)
-        for host in first:
-            self._tell(host, ("request", number, timeout))
-        collection.header.control_messages += len(first)
-        await self._notify()
+        collection = self._begin(number, initiators, timeout, DRIVER in first)
+        await self._request(number, first)
         if not wait:
             collection.done.add_done_callback(lambda done: done.exception())
             return number
         return await collection.done
 
-    def _begin(self, number: int, initiators: list[str], timeout: float) -> Collection:
+    async def _slot(self, timeout: float) -> int:
+        """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while (number := self.coordinator.start(time.time(), timeout)) is None:
+            if not await self._change(deadline - time.monotonic()):
+                raise SnapshotAbortedError(
+                    f"{len(self.coordinator.pending)} snapshots of {self.config.system} were pending for {timeout:g} s, the"
+                    " most there may be; raise most_open, or take them less often",
+                    snapshot_id=None,
+                    reason="too many snapshots are open",
+                    machine=None,
+                    call_site=None,
+                )
+            self._check()
+        return number
+
+    async def begin_snapshot(self) -> int | None:
+        """Start a snapshot without waiting for it; its number, or None if there can be none now."""
+        try:
+            number: int | None = await self.snapshot([], None, wait=False)
+        except RaySnapshotError:  # the system has failed or was closed, and says so elsewhere
+            return None
+        return number
+
+    async def _request(self, number: int, hosts: list[str]) -> None:
+        for host in hosts:
+            self._tell(host, ("request", number))
+        self.collections[number].header.control_messages += len(hosts)
+        await self._notify()
+
+    def _begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
         config = self.config
         header = SnapshotHeader(number, config.system, config.run_id, config.protocol, list(initiators), time.time())
         done = asyncio.get_running_loop().create_future()
-        self.collections[number] = found = Collection(header, timeout, done)
+        self.collections[number] = found = Collection(header, timeout, done, is_driver_asked)
         return found
 
     async def _hosts_of(self, initiators: list[str]) -> list[str]:
-        """The hosts that record first; raises if markers from them would not reach every host."""
+        """The hosts that record first; raises if markers from them would not reach every host.
+
+        The driver is no target of any channel. If it is no initiator it is asked when all others have reported.
+        """
         for name in initiators:
             if name not in self.places:
                 raise UnknownMachineError(f"initiator {name!r} is no machine of {self.config.system}", machine=name)
         first = list(dict.fromkeys(self.places[name] for name in initiators))
+        if DRIVER in first:  # it has a link to every host
+            return first
         edges = [edge for found in await asyncio.gather(*(a.channels.remote() for a in self.actors.values())) for edge in found]
         hosts = {(self.places.get(source, source), self.places.get(target, target)) for source, target in edges}
         missed = set(self.actors) - reachable(hosts, first)
         if missed:
             machines = sorted(name for name, host in self.places.items() if host in missed)
             raise UnreachableMachineError(
-                f"markers from {', '.join(initiators)} reach no channel to {', '.join(machines[:5])}: name more initiators,"
-                " declare the channel with system.connect(...), or leave initiators out",
+                f"markers from {', '.join(initiators)} find no channel to {_listed(machines)}: name more initiators, declare"
+                " the channel with system.connect(...), or leave initiators out",
                 machines=machines,
             )
-        return [*first, *([DRIVER] if DRIVER not in first else [])]
+        return first
 
     async def report(self, payload: HostPayload) -> None:
         """A host's part, or white messages that arrived after it."""
@@ -193,30 +261,58 @@ class Service:
             return
         collection.payloads.append(payload)
         collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
-        completed = self.coordinator.completed(number)
-        if completed is None:
+        if self.coordinator.completed(number) is None:
+            pending = self.coordinator.pending[number]
+            if pending.awaited == {DRIVER} and not collection.is_driver_asked:
+                collection.is_driver_asked = True
+                await self._request(number, [DRIVER])
             return
         del self.collections[number]
         self._broadcast(("close", number))
         collection.header.control_messages += len(self.coordinator.hosts)
         collection.header.completed_at = time.time()
         await self._notify()
+        self._hand_over(self._complete(collection))
+
+    async def _complete(self, collection: Collection) -> None:
+        """Everything of a snapshot is here: put it together, and hand it to who asked and to the analyst."""
         loop = asyncio.get_running_loop()
         try:
             snapshot = await loop.run_in_executor(self.assembler, assemble, collection.header, collection.payloads)
-        except Exception as error:
-            collection.done.set_exception(error)
-            raise
-        self.analyst.add.remote(snapshot)
+        except Exception as error:  # a fault of ours: whoever asked must not wait for ever
+            fault = RaySnapshotError(f"snapshot {collection.header.snapshot_id} could not be put together: {error!r}")
+            _give_up(collection, fault)
+            await self.fail(fault)
+            return
         if not collection.done.done():
             collection.done.set_result(snapshot)
+        await self._tell_analyst(snapshot)
+
+    def _hand_over(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.handing_over.add(task)
+        task.add_done_callback(self.handing_over.discard)
+
+    async def _tell_analyst(self, snapshot: Any) -> None:
+        try:
+            await self.analyst.add.remote(snapshot)
+        except RayActorError as error:
+            await self.lost("analyst", first_line(error))
 
     async def _reap(self) -> None:
-        """Give up what is past its deadline."""
+        """Hurry what is past half of its time, and give up what is past its deadline."""
         while True:
             await asyncio.sleep(0.05)
-            for given_up in self.coordinator.expire(time.time()):
-                self._background(self._abort(given_up))
+            now = time.time()
+            for given_up in self.coordinator.expire(now):
+                self._hand_over(self._abort(given_up))
+            late = [n for n, found in self.collections.items() if not found.is_hurried and now > found.half_time]
+            for number in late:
+                self.collections[number].is_hurried = True
+                for host in self.coordinator.pending[number].awaited:
+                    self._tell(host, ("overdue", number))
+            if late:
+                await self._notify()
 
     async def _abort(self, given_up: AbortedSnapshot) -> None:
         collection = self.collections.pop(given_up.number)
@@ -226,8 +322,8 @@ class Service:
         header.completed_at = time.time()
         header.abort_reason = given_up.reason
         for host in given_up.awaited[:3]:
-            await self._blame(header, host)
-        self.analyst.add.remote(aborted(header))
+            if header.abort_machine is None:
+                await self._blame(header, host)
         error = SnapshotAbortedError(
             f"snapshot {header.snapshot_id} was given up: {header.abort_reason}",
             snapshot_id=header.snapshot_id,
@@ -235,18 +331,18 @@ class Service:
             machine=header.abort_machine,
             call_site=header.abort_call_site,
         )
-        if not collection.done.done():
-            collection.done.set_exception(error)
-            collection.done.exception()
+        _give_up(collection, error)
+        await self._tell_analyst(aborted(header))
 
     async def _blame(self, header: SnapshotHeader, host: str) -> None:
         """Ask a host that did not report what it is doing, for a second."""
-        if host not in self.actors or header.abort_machine is not None:
+        if host not in self.actors or self.failure is not None:
             return
         try:
             doing = await asyncio.wait_for(_wrapped(self.actors[host].doing.remote()), timeout=1.0)
-        except Exception:
-            doing = None
+        except (TimeoutError, RayActorError):
+            header.abort_reason = f"{header.abort_reason}: {host} with {_listed(self._machines_on(host))} does not answer"
+            return
         if doing is not None:
             machine, method, site, seconds = doing
             header.abort_machine, header.abort_call_site = machine, site
@@ -259,41 +355,46 @@ class Service:
 
     async def _tick(self, every: float) -> None:
         due = time.monotonic()
-        while self.failure is None and not self.is_closing:
+        while True:
             due = max(due + every, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-            if await self.snapshot([], None, wait=False) is None:
+            if await self.begin_snapshot() is None:
                 self.skipped += 1
 
     async def last_number(self) -> int:
         """The highest number given out."""
         return self.coordinator.last
 
-    async def settle(self, timeout: float) -> None:
-        """Stop the clock and wait until no snapshot is pending, up to `timeout` seconds."""
+    async def settle(self, timeout: float) -> RaySnapshotError | None:
+        """Stop the clock, wait up to `timeout` seconds until no snapshot is pending, and until the analyst has them all."""
         if self.clock is not None:
             self.clock.cancel()
-        pending = [collection.done for collection in self.collections.values()]
-        if pending:
-            await asyncio.wait(pending, timeout=timeout)
+        deadline = time.monotonic() + timeout
+        while (busy := [*(found.done for found in self.collections.values()), *self.handing_over]) and (
+            left := deadline - time.monotonic()
+        ) > 0:
+            await asyncio.wait(busy, timeout=left)
+        return self.failure
 
     # ---- everybody ------------------------------------------------------------------------------------------------
 
-    async def commands(self, seen: int) -> list[tuple[Any, ...]]:
-        """What the driver must know, behind the first `seen`; waits for it."""
+    async def commands(self, obeyed: int) -> list[tuple[Any, ...]]:
+        """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
+        del self.driver_log[: obeyed - self.driver_obeyed]
+        self.driver_obeyed = obeyed
         deadline = time.monotonic() + POLL_S
-        while len(self.driver_log) <= seen and not self.is_closing:
+        while not self.driver_log and not self.is_closing:
             if not await self._change(deadline - time.monotonic()):
                 break
-        return self.driver_log[seen:]
+        return list(self.driver_log)
 
-    async def fail(self, host: str, error: RaySnapshotError) -> None:
-        """Something on `host` stops the system."""
+    async def fail(self, error: RaySnapshotError) -> None:
+        """Something stops the system."""
         if self.failure is None:
             self.failure = error
             self._broadcast(("failed", error))
             for number in list(self.coordinator.pending):
-                self._background(self._abort(self.coordinator.abort(number, f"the system failed: {error}")))
+                self._hand_over(self._abort(self.coordinator.abort(number, f"the system failed: {error}")))
             await self._notify()
 
     async def about(self) -> dict[str, Any]:
@@ -305,26 +406,30 @@ class Service:
             "machines": len(self.places) - 1,
             "snapshots": self.coordinator.last,
             "pending": len(self.coordinator.pending),
+            "skipped": self.skipped,
             "failed": None if self.failure is None else str(self.failure),
         }
+
+    async def watched(self) -> None:
+        """Never answers: who waits for it hears at once that this process is gone."""
+        await asyncio.get_running_loop().create_future()
 
     async def analyst_of(self) -> list[Any]:
         """The system's analyst, wrapped."""
         return [self.analyst]
 
     async def close(self) -> None:
-        """No more snapshots, and no more long polls."""
+        """No more snapshots and no more long polls; hosts stop acting."""
         self.is_closing = True
+        for actor in self.actors.values():
+            actor.close.remote()
         await self._notify()
 
     def _check(self) -> None:
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # or each time it is raised makes it longer
         if self.is_closing:
             raise SystemNotRunningError(f"system {self.config.system} was closed", system=self.config.system)
-
-    def _left(self, number: int) -> float:
-        return max(0.1, self.coordinator.deadlines[number] - time.time())
 
     def _tell(self, host: str, *commands: tuple[Any, ...]) -> None:
         if host == DRIVER:
@@ -355,6 +460,17 @@ class Service:
             except TimeoutError:
                 return False
         return True
+
+
+def _give_up(collection: Collection, error: RaySnapshotError) -> None:
+    if not collection.done.done():
+        collection.done.set_exception(error)
+        collection.done.exception()  # somebody has looked at it, even if nobody waits
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more if names else "no machines"
 
 
 async def _wrapped(ref: Any) -> Any:

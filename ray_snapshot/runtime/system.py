@@ -6,9 +6,13 @@ coordinates, `analyst` judges and writes.
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,27 +20,32 @@ from typing import Any, Literal
 
 import ray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from ray.exceptions import GetTimeoutError, RayError
+from ray import cloudpickle
+from ray.exceptions import RayError
 
 from ray_snapshot.errors import (
+    DetectorError,
     RaySnapshotError,
     SettingError,
     SnapshotTimeoutError,
     SystemNotRunningError,
     SystemRunningError,
 )
-from ray_snapshot.names import DRIVER, check_machine_name, check_system_name
+from ray_snapshot.names import DRIVER, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
-from ray_snapshot.runtime.classes import packed
+from ray_snapshot.runtime.classes import import_path, packed
 from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver import DriverPost
+from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
 from ray_snapshot.runtime.host import HostActor, HostConfig
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.service import NAMESPACE, PREFIX, ServiceActor, ServiceConfig
+from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
+from ray_snapshot.waits import machine_name
 
 PROTOCOLS = ("chandy-lamport",)
 
@@ -90,12 +99,21 @@ class System:
         self.run_id = uuid.uuid4().hex[:16]
         self.restored = False
         self._hosts: dict[str, Any] = {}
+        self._host_count = 0
+        self._machine_counts: Counter[str] = Counter()
+        """Machines that the driver has spawned, per host."""
         self._shipped: set[tuple[str, str]] = set()
-        self._subscribers: list[Callable[[Verdict], None]] = []
+        self._subscribers: Subscribers | None = None
         self._is_closed = False
-        self._seen = 0
+        self._has_clock = False
+        self._lock = threading.Lock()
+        """Around what several threads of the driver may change at once."""
         self._started_ray = connect(address)
-        self._open_services()
+        try:
+            self._open_services()
+        except BaseException:
+            self._leave_ray()
+            raise
         self._post = DriverPost(
             self.run_id,
             self._service,
@@ -104,11 +122,13 @@ class System:
             spawn_timeout=self.settings.spawn_timeout,
         )
         waits.install()
+        if not _OPEN:
+            atexit.register(_close_forgotten)
         _OPEN.append(self)
 
     def _open_services(self) -> None:
         options = {"num_cpus": 0, "max_concurrency": 10_000}
-        analyst = AnalystActor.options(**options).remote(self.name, self.detectors, self.history)
+        analyst = AnalystActor.options(**options).remote(self.name, self.history, import_path())
         config = ServiceConfig(
             self.name, self.run_id, self.settings.protocol, self.settings.most_open, self.settings.snapshot_timeout
         )
@@ -121,7 +141,8 @@ class System:
             ) from None
         self._analyst = analyst
         try:
-            self._ask([analyst.ready.remote(), self._service.last_number.remote()], "its services", self.settings.start_timeout)
+            opened = [analyst.open.remote(cloudpickle.dumps(self.detectors)), self._service.last_number.remote()]
+            ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
         except BaseException:
             self._kill([analyst, self._service])
             raise
@@ -159,10 +180,12 @@ class System:
     ) -> list[MachineHandle]:
         """Create many machines, `per_host` to a host; returns their handles in order.
 
-        `args`: one tuple of constructor arguments per machine (or `count` machines without arguments). `names`: as many
+        `args`: one tuple of constructor arguments per machine (else `count` machines without arguments). `names`: as many
         (default: "Account-0", "Account-1", ...). Errors as `spawn`.
         """
         if args is None:
+            if count is None and names is None:
+                raise SettingError("spawn_many: say how many, by args=[...], names=[...] or count=...")
             args = [()] * (count if count is not None else len(names or ()))
         many: list[_Call] = [(_arguments(item), {}) for item in args]
         if names is not None and len(names) != len(many):
@@ -189,12 +212,16 @@ class System:
         payloads = [isolate(DRIVER, class_name, "__init__", args, kwargs) for args, kwargs in many]
         if not many:
             return []
-        first = len(self._hosts)
+        options = _host_options(resources)
+        with self._lock:
+            first = self._host_count
+            self._host_count += -(-len(many) // per_host)
         places = [f"host-{first + position // per_host}" for position in range(len(many))]
         names = self._ask(self._service.claim.remote(class_name, len(many), names, places), "names")
         for host in dict.fromkeys(places):
-            self._new_host(host, resources)
+            self._new_host(host, options)
         post, now = self._post, time.time()
+        self._machine_counts.update(places)
         with post.lock:
             for name, host, payload in zip(names, places, payloads, strict=True):
                 ship = None if (host, key) in self._shipped else blob
@@ -203,14 +230,12 @@ class System:
             post.flush()
         return [handle_of(self.run_id, name, host) for name, host in zip(names, places, strict=True)]
 
-    def _new_host(self, host: str, resources: dict[str, float] | None) -> None:
+    def _new_host(self, host: str, options: dict[str, Any]) -> None:
         settings, post = self.settings, self._post
-        asked = dict(resources or {})
-        options = {"num_cpus": asked.pop("CPU", 0), "num_gpus": asked.pop("GPU", 0), "resources": asked}
         with post.lock:
             config = HostConfig(
                 self.run_id, host, post.core.colour, tuple(post.core.open),
-                settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout,
+                settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
             post.handles[host] = actor
@@ -219,15 +244,17 @@ class System:
 
     def machine(self, name: str) -> MachineHandle:
         """A machine by name; valid before it is spawned."""
-        return handle_of(self.run_id, check_machine_name(name))
+        return handle_of(self.run_id, check_target_name(name))
 
     def connect(self, source: MachineHandle | str, target: MachineHandle | str, port: str | None = None) -> None:
         """Declare the channel from `source` to `target` before anything is sent on it."""
-        names = [item if isinstance(item, str) else item._name for item in (source, target)]
+        self._check()
+        names = [machine_name(item) for item in (source, target)]
         self._ask(self._service.connect.remote(*names), f"the channel {names[0]} -> {names[1]}")
 
     def stop(self, machine: MachineHandle | str) -> None:
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error."""
+        self._check()
         handle = machine if isinstance(machine, MachineHandle) else self.machine(machine)
         self._ask(self._hosts[self._post._place_of(handle)].control.remote([("stop", handle._name)]), f"{handle._name} to stop")
         with self._post.lock:
@@ -236,16 +263,20 @@ class System:
     # ---- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> System:
-        """Wait until every host is up, and start the clock of `every`."""
+        """Wait until every machine spawned so far has been constructed, and start the clock of `every`.
+
+        Raises `SnapshotTimeoutError` past `start_timeout` (does the cluster have the `resources` that hosts ask for?).
+        """
         self._check()
-        waiting = [actor.ready.remote() for actor in self._hosts.values()]
+        waiting = [actor.ready.remote(self._machine_counts[host]) for host, actor in self._hosts.items()]
         self._ask(waiting, f"{len(waiting)} hosts to start", self.settings.start_timeout)
         self._check()
         if self.settings.every is not None:
+            self._has_clock = True
             self._ask(self._service.start_clock.remote(self.settings.every), "the clock")
         return self
 
-    def snapshot(self, *, timeout: float | None = None, initiators: Iterable[MachineHandle | str] = ()) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, initiators: Iterable[MachineHandle | str] | MachineHandle | str = ()) -> Snapshot:
         """Take a consistent snapshot of the whole system, now.
 
         By default every host is asked at once; with `initiators` those record first and markers alone spread it. Raises
@@ -253,7 +284,10 @@ class System:
         """
         self._check()
         seconds = self.settings.snapshot_timeout if timeout is None else timeout
-        names = [item if isinstance(item, str) else item._name for item in initiators]
+        if not seconds > 0:
+            raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
+        given: Any = [initiators] if isinstance(initiators, (str, MachineHandle)) else initiators
+        names = [machine_name(item) for item in given]
         found: Snapshot = self._ask(self._service.snapshot.remote(names, seconds), "the snapshot", seconds + 10)
         return found
 
@@ -269,114 +303,129 @@ class System:
         deadline = time.monotonic() + timeout
         begun = self._ask(self._service.last_number.remote(), "the service")
         seen = self._ask(self._analyst.count.remote(), "the analyst")
-        self._post.set_status("passive")
         last: dict[str, Verdict] = {}
         pause, due = 0.05, 0.0
-        try:
+        with self._post.rest():
             while (now := time.monotonic()) < deadline:
                 self._check()
-                if self.settings.every is None and now >= due:
-                    self._service.snapshot.remote([], None, False)
-                    due, pause = now + pause, min(1.0, pause * 1.2)
-                fresh = self._poll(seen, min(deadline, max(due, now + 0.02) if due else deadline) - now)
-                seen += len(fresh)
+                until = deadline
+                if not self._has_clock:
+                    if now >= due:
+                        self._service.begin_snapshot.remote()
+                        due, pause = now + pause, min(1.0, pause * 1.2)
+                    until = min(until, due)
+                seen, fresh = self._poll(seen, min(1.0, until - now))
                 for number, verdict in fresh:
                     last[verdict.detector] = verdict
                     if number > begun and verdict.detector == item.name and verdict.holds:
                         return verdict
-        finally:
-            self._post.set_status("active")
         said = "; ".join(f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()) or "no snapshot completed"
         raise SnapshotTimeoutError(
             f"{item.name} did not hold within {timeout:g} s; last verdicts: {said}", waited_for=item.name, seconds=timeout
         )
 
     def _known(self, detector: Any) -> Detector:
-        if isinstance(detector, str):
-            for item in self.detectors:
-                if item.name == detector:
-                    return item
+        """The detector of this name that is evaluated, or this one, from now on."""
+        known = {item.name: item for item in self.detectors}
+        if isinstance(detector, str) and detector in known:
+            return known[detector]
         item = check_detector(detector)
-        if item.name not in {known.name for known in self.detectors}:
-            self._ask(self._analyst.watch.remote(item), "the analyst")
+        found = known.get(item.name)
+        if found is None:
+            self._ask(self._analyst.watch.remote(_portable(item)), "the analyst")
             self.detectors.append(item)
-        return item
+            return item
+        if found is not item and (_spec(found) is None or _spec(found) != _spec(item)):
+            raise DetectorError(
+                f"another detector named {item.name!r} is evaluated already: give this one a name of its own", detector=item.name
+            )
+        return found
 
-    def _poll(self, seen: int, timeout: float) -> list[tuple[int, Verdict]]:
-        ref = self._analyst.verdicts_after.remote(seen)
-        try:
-            found: list[tuple[int, Verdict]] = waits.raw_get(ref, timeout=min(1.0, max(0.01, timeout)))
-        except GetTimeoutError:
-            return []
+    def _poll(self, seen: int, seconds: float) -> tuple[int, list[tuple[int, Verdict]]]:
+        ref = self._analyst.verdicts_after.remote(seen, max(0.01, seconds))
+        found: tuple[int, list[tuple[int, Verdict]]] = self._ask(ref, "the analyst")
         return found
 
     def subscribe(self, callback: Callable[[Verdict], None]) -> None:
-        """Call `callback` with every verdict from now on, in a thread of the driver; all before `close` returns."""
-        self._subscribers.append(callback)
-        if len(self._subscribers) == 1:
-            self._feed = self._post.run(self._feed_subscribers())
+        """Call `callback` with every verdict from now on, in a thread of the driver; all before `close` returns.
 
-    async def _feed_subscribers(self) -> None:
-        while True:
-            for _, verdict in await self._analyst.verdicts_after.remote(self._seen):
-                self._seen += 1
-                self._hand_out(verdict)
-
-    def _hand_out(self, verdict: Verdict) -> None:
-        for callback in list(self._subscribers):
-            callback(verdict)
+        A callback that raises does not keep the others from hearing; `close` says so.
+        """
+        self._check()
+        with self._lock:
+            if self._subscribers is None:
+                self._subscribers = Subscribers(self._analyst)
+            self._subscribers.callbacks.append(callback)
 
     def restore(self, snapshot: Snapshot | str) -> None:
         """Roll every machine and channel back to a snapshot: not in this version."""
         raise SettingError("this version does not restore: snapshots are recorded for detection and analysis")
 
     def close(self) -> None:
-        """Finish pending snapshots and verdicts, write them, and end all processes of the system; a second call does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            trouble = self._finish()
-        finally:
-            self._post.close()
-            self._kill([*self._hosts.values(), self._service, self._analyst])
-            forget_handles(self.run_id)
-            if self in _OPEN:
-                _OPEN.remove(self)
-            if not _OPEN:
-                waits.uninstall()
-            if self._started_ray and not _OPEN:
-                ray.shutdown()
-        if trouble is not None:
-            raise trouble
+        """Finish pending snapshots and verdicts, write them, and end all processes of the system.
 
-    def _finish(self) -> RaySnapshotError | None:
-        """Let pending snapshots complete, evaluate and write everything; returns what went wrong with the history."""
+        Raises what stopped the system, unless the program has met that already, `HistoryWriteError`, and what a subscriber
+        raised. A second call does nothing.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        troubles: list[RaySnapshotError | None] = []
         try:
-            self._ask(self._service.settle.remote(5.0), "pending snapshots", 10)
-            trouble: RaySnapshotError | None = self._ask(self._analyst.drain.remote(60.0), "the history to be written", 90)
-            if self._subscribers:
-                self._feed.cancel()
-                for _, verdict in self._poll(self._seen, 1.0) if self._ask(self._analyst.count.remote(), "verdicts") > self._seen else ():
-                    self._seen += 1
-                    self._hand_out(verdict)
-            self._ask(self._service.close.remote(), "the service")
-        except RaySnapshotError as error:
-            return error
-        return trouble
+            if ray.is_initialized():
+                self._finish(troubles)
+        finally:
+            self._leave()
+        for trouble in [self._post.failure, *troubles]:
+            if trouble is not None and not self._post.was_told(trouble):
+                raise trouble
+
+    def _finish(self, troubles: list[RaySnapshotError | None]) -> None:
+        """Let pending snapshots complete, evaluate and write everything; notes what went wrong, the worst first."""
+        steps: list[Callable[[], RaySnapshotError | None]] = [
+            lambda: ask(self._service.settle.remote(5.0), "pending snapshots", 10),
+            lambda: ask(self._analyst.drain.remote(60.0), "the history to be written", 90),
+            self._close_subscribers,
+            lambda: ask(self._service.close.remote(), "the service", 10),
+        ]
+        for step in steps:
+            try:
+                troubles.append(step())
+            except RaySnapshotError as error:  # the next step may still save something
+                troubles.append(error)
+
+    def _close_subscribers(self) -> RaySnapshotError | None:
+        if self._subscribers is None:
+            return None
+        self._subscribers.close(timeout=60.0)
+        return self._subscribers.trouble
+
+    def _leave(self) -> None:
+        """End every process of the system; returns when they are gone."""
+        self._post.close()
+        self._kill([*self._hosts.values(), self._service, self._analyst])
+        forget_handles(self.run_id)
+        if self in _OPEN:
+            _OPEN.remove(self)
+        if not _OPEN:
+            waits.uninstall()
+            atexit.unregister(_close_forgotten)
+        self._leave_ray()
+
+    def _leave_ray(self) -> None:
+        if self._started_ray and not _OPEN:
+            ray.shutdown()
 
     def __enter__(self) -> System:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        failure = self._post.failure
         try:
             self.close()
         except RaySnapshotError:
-            if kind is None and failure is None:
+            if kind is None:  # else what the block raised says more
                 raise
-        if kind is None and failure is not None:
-            raise failure
 
     @property
     def failure(self) -> RaySnapshotError | None:
@@ -392,14 +441,23 @@ class System:
 
     def _ask(self, refs: Any, what: str, timeout: float = 60.0) -> Any:
         """`ray.get` with a bound in seconds."""
-        return ask(refs, f"{what} of system {self.name}", timeout)
+        try:
+            return ask(refs, f"{what} of system {self.name}", timeout)
+        except RaySnapshotError as error:
+            self._post.tell(error)
+            raise
 
-    def _kill(self, actors: Iterable[Any]) -> None:
+    def _kill(self, actors: list[Any]) -> None:
+        """Kill actors, and wait until Ray says that they are gone."""
+        if not ray.is_initialized():
+            return
+        gone = [actor.watched.remote() for actor in actors]
         for actor in actors:
             try:
                 ray.kill(actor)
             except (RayError, ValueError):  # already gone, which is what was asked for
                 continue
+        ray.wait(gone, num_returns=len(gone), timeout=5.0)
 
 
 def current_system() -> System:
@@ -407,6 +465,26 @@ def current_system() -> System:
     if not _OPEN:
         raise SystemNotRunningError("no system is open in this process: use `with rs.System(...)` first")
     return _OPEN[-1]
+
+
+def _close_forgotten() -> None:
+    """At the program's end: systems that nobody closed."""
+    for system in reversed(_OPEN.copy()):
+        try:
+            system.close()
+        except RaySnapshotError as error:
+            print(f"system {system.name}: {first_line(error)}", file=sys.stderr)
+
+
+def _host_options(resources: dict[str, float] | None) -> dict[str, Any]:
+    """What Ray is asked for a host; raises `SettingError`."""
+    asked = dict(resources or {})
+    options = {"num_cpus": asked.pop("CPU", 0), "num_gpus": asked.pop("GPU", 0), "resources": asked}
+    try:
+        HostActor.options(**options)
+    except (ValueError, TypeError) as error:
+        raise SettingError(f"resources={resources!r}: {first_line(error)}") from None
+    return options
 
 
 def _arguments(item: Any) -> tuple[Any, ...]:
@@ -426,7 +504,31 @@ def _detectors(given: Iterable[Any] | None) -> list[Detector]:
         from ray_snapshot import detectors
 
         return [detectors.Termination(), detectors.Deadlock()]
-    return [check_detector(item) for item in given]
+    found = [check_detector(item) for item in given]
+    for item in found:
+        _portable(item)
+    names = [item.name for item in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DetectorError(f"two detectors are named {twice!r}: give them different names", detector=twice)
+    return found
+
+
+def _portable(item: Detector) -> bytes:
+    """The detector, pickled: it is evaluated in another process; raises `DetectorError`."""
+    try:
+        pickled: bytes = cloudpickle.dumps(item)
+    except Exception as error:
+        raise DetectorError(
+            f"detector {item.name!r} cannot be pickled ({type(error).__name__}: {first_line(error)}), but it runs in a process"
+            " of its own: keep locks, files and connections out of it",
+            detector=item.name,
+        ) from error
+    return pickled
+
+
+def _spec(item: Detector) -> Any:
+    return getattr(item, "spec", None)
 
 
 __all__ = ["Settings", "System", "current_system"]

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.faults import as_error, own_error
 from ray_snapshot.runtime.handles import POSTS
 from ray_snapshot.runtime.here import HERE, call_site_here
+
+MOST_CALLS = 100_000
+"""So many calls are remembered; a wait for one made before those counts as a wait for something foreign."""
 
 
 @dataclass(slots=True)
@@ -33,6 +38,44 @@ class TrackedWait:
     timeout: float | None
     call_site: str | None
     since: float = field(default_factory=time.time)
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the waiter may go on although no machine of the system lets it."""
+        return self.timeout is not None or self.has_foreign
+
+    @property
+    def short_form(self) -> tuple[str, int, tuple[str, ...]]:
+        """(`wait_mode`, `wait_k`, `waits_for`)."""
+        names = tuple(dict.fromkeys(name for name, _ in self.on))
+        mode = "all" if self.k >= len(self.on) else "any" if self.k == 1 else "k_of_n"
+        return mode, self.k, names
+
+    def rows(self, alternative: int = 0) -> list[dict[str, Any]]:
+        """Rows of the table `waits`, without the machine."""
+        since = int(self.since * 1e6)
+        return [
+            {"alternative": alternative, "k": self.k, "on_machine": name, "on_call_id": call_id, "waiting_since": since}
+            for name, call_id in self.on
+        ]
+
+
+class CallBook:
+    """Which machine owes the result behind a reference; kept by the reference's id, so that no result is kept alive."""
+
+    def __init__(self) -> None:
+        self._calls: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
+
+    def add(self, ref: Any, target: str, call_id: str) -> None:
+        """A call was made."""
+        self._calls[ref.binary()] = target, call_id
+        if len(self._calls) > MOST_CALLS:
+            self._calls.popitem(last=False)
+
+    def find(self, refs: list[Any]) -> list[tuple[str, str]]:
+        """(machine, call id) of those references that machines of the system owe."""
+        known = (self._calls.get(ref.binary()) for ref in refs if isinstance(ref, ray.ObjectRef))
+        return [call for call in known if call is not None]
 
 
 _original: dict[str, Callable[..., Any]] = {}
@@ -55,36 +98,55 @@ def uninstall() -> None:
 
 
 def raw_get(refs: Any, *, timeout: float | None = None) -> Any:
-    """Ray's own `ray.get`, for our own waits."""
+    """Ray's own `ray.get`, for our own waits; raises what Ray raises."""
     return _original.get("get", ray.get)(refs, timeout=timeout)
 
 
+def answer_of(ref: Any) -> Any:
+    """What the service answers; raises errors of ours, bare."""
+    try:
+        return raw_get(ref)
+    except RayError as error:
+        raise as_error(error) from None
+
+
 def _get(refs: Any, *args: Any, **kwargs: Any) -> Any:
-    listed = refs if isinstance(refs, (list, tuple)) else [refs]
-    with _tracked(listed, len(listed), kwargs.get("timeout")):
-        return _original["get"](refs, *args, **kwargs)
+    listed = list(refs) if isinstance(refs, (list, tuple)) else [refs]
+    return _tracked(listed, len(listed), kwargs.get("timeout"), lambda: _original["get"](refs, *args, **kwargs))
 
 
 def _wait(refs: Any, *args: Any, **kwargs: Any) -> Any:
-    with _tracked(list(refs), kwargs.get("num_returns", 1), kwargs.get("timeout")):
-        return _original["wait"](refs, *args, **kwargs)
+    listed = list(refs) if isinstance(refs, (list, tuple)) else []
+    k, timeout = kwargs.get("num_returns", 1), kwargs.get("timeout")
+    return _tracked(listed, k, timeout, lambda: _original["wait"](refs, *args, **kwargs))
 
 
-@contextmanager
-def _tracked(refs: Any, k: int, timeout: float | None) -> Iterator[None]:
-    post: Any = HERE.post if HERE.post is not None else _driver()
-    if post is None or not refs or HERE.is_waiting or (HERE.post is not None and HERE.machine is None):
-        yield
-        return
-    on = [call for ref in refs if (call := post.calls.get(ref)) is not None]
-    wait = TrackedWait(k, on, len(on) < len(refs), timeout, call_site_here())
-    token = post.begin_wait(wait)
+def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], Any]) -> Any:
+    """Wait, and let every system that this thread takes part in know of it."""
+    posts = _posts() if refs and not HERE.is_waiting else []
+    if not posts:
+        return wait()
+    site, tokens, is_ours = call_site_here(), [], False
+    for post in posts:
+        on = post.calls.find(refs)
+        is_ours |= bool(on)
+        tokens.append(post.begin_wait(TrackedWait(k, on, len(on) < len(refs), timeout, site)))
     try:
-        yield
+        return wait()
+    except RayError as error:
+        own = own_error(error) if is_ours else None
+        if own is None:
+            raise
+        for post in posts:
+            post.tell(own)
+        raise own from None
     finally:
-        post.end_wait(token)
+        for post, token in zip(posts, tokens, strict=True):
+            post.end_wait(token)
 
 
-def _driver() -> Any:
-    posts: list[Any] = [post for post in POSTS.values() if post.host == DRIVER]
-    return next((post for post in posts if post.is_user_thread()), None)
+def _posts() -> list[Any]:
+    """The systems whose machine this thread is at the moment: its host's, or those that its program drives."""
+    if HERE.post is not None:
+        return [HERE.post] if HERE.machine is not None else []
+    return [post for post in POSTS.values() if post.host == DRIVER]

@@ -2,6 +2,7 @@
 
 - `run_seeded`: chance, with faults (disorder, doubles, aborts), then quiet. In the quiet half nobody acts unasked, the
   faults stop and everything that is enabled happens: then every open snapshot must complete. A failure is a seed.
+- `run_script`: the steps that a script names, one a line, and no others.
 - `explore`: every order of every enabled step, by depth first search over distinct states.
 
 Imports the standard library only; `random` only with a seed from the caller.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ray_snapshot.protocol.colours import Independent, Numbered
@@ -32,7 +33,8 @@ class Profile:
     steps: int = 350
     habits: frozenset[str] = frozenset()
     """`timer`, `call`, `join`: see `Wanderer`."""
-    creates: bool = False
+    birthplaces: int = 0
+    """How many of the hosts are offered for new machines, beside a new host each time; 0: none are created."""
     names_come_late: bool = False
     bound: int = 10_000
     initiators: int = 0
@@ -47,14 +49,15 @@ PROFILES = {
     "initiators": Profile(initiators=1),
     "independent": Profile(initiators=1, is_independent=True, aborts=True),
     "pairs": Profile(machines=4, hosts=2, steps=250),
-    "births": Profile(machines=4, creates=True, names_come_late=True, steps=450),
+    "births": Profile(machines=4, birthplaces=3, names_come_late=True, steps=450),
+    "newcomers": Profile(machines=3, birthplaces=1, names_come_late=True, steps=450),
     "names": Profile(names_come_late=True, habits=frozenset({"timer"})),
     "calls": Profile(habits=frozenset({"call"}), aborts=True),
     "bounded": Profile(bound=2, habits=frozenset({"join"})),
     "everything": Profile(
         machines=5,
         steps=450,
-        creates=True,
+        birthplaces=3,
         names_come_late=True,
         habits=frozenset({"timer", "call", "join"}),
         bound=4,
@@ -69,10 +72,10 @@ def build(profile: Profile, trace: list[str] | None = None) -> World:
     names = [f"m{index}" for index in range(profile.machines)]
     peers = (
         (*names, *(f"{name}.0" for name in names))
-        if profile.names_come_late and profile.creates
+        if profile.names_come_late and profile.birthplaces
         else (*names,)
     )
-    wanderer = Wanderer(peers, hosts if profile.creates else (), profile.habits)
+    wanderer = Wanderer(peers, hosts[: profile.birthplaces], profile.habits)
     world = World(
         {name: (hosts[index % len(hosts)], wanderer, Purse(10)) for index, name in enumerate(names)},
         colours=Independent if profile.is_independent else Numbered,
@@ -90,6 +93,7 @@ def run_seeded(name: str, seed: int, trace: list[str] | None = None) -> World:
     try:
         world = _run(PROFILES[name], random.Random(seed), trace)
         check_run(world.log, world.completed, world.states())
+        check_quiet(world)
     except Exception as error:
         raise OracleError(
             f"seed {seed} of profile {name}: {type(error).__name__}: {error}\n"
@@ -139,24 +143,55 @@ def _faulty(step: Step, chance: random.Random) -> Step:
     return (doubled, *step[1:]) if doubled and chance.random() < 0.15 else step
 
 
-def calm(world: World, most: int = 20_000) -> None:
-    """Let everything happen that is enabled, in turn and without any choice; then nothing may be open.
+def run_script(world: World, lines: Iterable[str]) -> None:
+    """The steps of a script, one a line: `act MACHINE CHOICE`, `accept HOST`, `record HOST`, `snapshot HOST...`, ...
 
-    Raises `OracleError` if steps never end, or if a snapshot does not complete: liveness.
+    As `World.perform` has them, but for the network and the control messages, which are named by what they are:
+    `deliver SOURCE TARGET` is the oldest batch between two hosts, `tell KIND HOST` the oldest control message; and
+    `calm` lets everything happen that is enabled. Raises `LookupError` if there is no such batch or control message.
     """
+    for line in lines:
+        kind, *where = line.split()
+        match kind:
+            case "calm":
+                calm(world)
+            case "act":
+                world.perform(("act", where[0]), int(where[1]))
+            case "deliver":
+                carried = [(one.source, one.target) for one in world.network]
+                world.perform(("deliver", _oldest(carried, (where[0], where[1]), line)))
+            case "tell":
+                control = [(one[0], str(one[1])) for one in world.control]
+                world.perform(("control", _oldest(control, (where[0], where[1]), line)))
+            case _:
+                world.perform((kind, *(int(word) if word.isdigit() else word for word in where)))
+
+
+def _oldest(found: list[tuple[str, str]], wanted: tuple[str, str], line: str) -> int:
+    if wanted not in found:
+        raise LookupError(f"{line}: there is none; there are {found}")
+    return found.index(wanted)
+
+
+def calm(world: World, most: int = 20_000) -> None:
+    """Let everything happen that is enabled, in turn and without any choice. Raises `OracleError` if that never ends."""
     for turn in range(most):
         steps = world.enabled()
         if not steps:
-            break
+            return
         world.perform(steps[turn % len(steps)])
-    else:
-        raise OracleError(f"{most} steps of quiet, and still {len(world.enabled())} are enabled")
-    if world.coordinator.pending:
-        number, pending = next(iter(world.coordinator.pending.items()))
+    raise OracleError(f"{most} steps of quiet, and still {len(world.enabled())} are enabled")
+
+
+def check_quiet(world: World) -> None:
+    """Nothing is left to happen: then nothing may be open, and what is complete adds up. Raises `OracleError`."""
+    for number, pending in world.coordinator.pending.items():
         raise OracleError(f"all is quiet, but snapshot {number} waits for {pending.waits_for()}")
     for name, host in world.hosts.items():
         if host.core.open:
             raise OracleError(f"no snapshot is pending, but {name} still keeps {sorted(host.core.open)} open")
+    for number, surplus in world.surplus.items():
+        raise OracleError(f"snapshot {number} has more in its cut than was sent: {surplus}")
 
 
 @dataclass(slots=True)
@@ -230,7 +265,6 @@ def _settle(world: World, eager: tuple[str, ...]) -> None:
 
 
 def _check_end(world: World, snapshots: set[Hashable]) -> None:
-    if world.coordinator.pending:
-        raise OracleError(f"an order ends with snapshots {sorted(world.coordinator.pending)} open")
     check_run(world.log, world.completed, world.states())
+    check_quiet(world)
     snapshots.update(repr(recorded) for recorded in world.completed)

@@ -24,7 +24,7 @@ from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.host import BOUND, HostCore, Machine, OutChannel
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.simulation.machines import Behaviour, Call, Create, Input, Later, Output, Reply, Send
-from ray_snapshot.simulation.oracle import Action, Log, MessageId, OracleError, Recorded
+from ray_snapshot.simulation.oracle import Action, Log, MessageId, Recorded
 from ray_snapshot.simulation.reports import Part, assembled, late_part, part_of
 
 Step = tuple[Any, ...]
@@ -123,6 +123,8 @@ class World:
         self.coordinator = Coordinator(most_open=most_open)
         self.parts: dict[int, list[Part]] = {}
         self.completed: list[Recorded] = []
+        self.surplus: dict[int, Any] = {}
+        """Completed snapshots that have more in their cut than was sent: none, if all is right."""
         self.aborted: list[AbortedSnapshot] = []
         self.answers: Counter[Answer] = Counter()
         self.log = Log()
@@ -229,7 +231,7 @@ class World:
         detail = _STEPS[kind](self, *where, choice) if kind in _ACTIONS else _STEPS[kind](self, *where)
         if self.trace is not None:
             place = where[0] if where and isinstance(where[0], str) else "-"
-            self.trace.append(f"{self.taken:>4}  {kind:<9} {place:<8} {detail}".rstrip())
+            self.trace.append(f"{self.taken:>4}  {kind:<9} {place:<8} {detail}".rstrip(" ;"))
 
     # ---- actions --------------------------------------------------------------------------------------------------
 
@@ -280,7 +282,7 @@ class World:
         body.state, outputs = body.behaviour.react(machine.name, body.state, inputs, choice)
         action.after = body.state
         host.running = Running(machine, list(outputs), action)
-        told = ""
+        told = "" if self.trace is None else f", and is {body.state}"
         while self.is_atomic and host.running is not None:
             told += f"; {self._advance(host)}" if host.running.outputs else self._advance(host)
         return told
@@ -372,7 +374,7 @@ class World:
     def _flush(self, name: str) -> str:
         batches = self.hosts[name].core.take_batches(self.window)
         self.network += [Carried(name, target, batch) for target, batch in batches]
-        return ", ".join(f"to {target}: {_contents(batch)}" for target, batch in batches)
+        return "; ".join(f"to {target} {_contents(batch)}" for target, batch in batches)
 
     def _deliver(self, index: int) -> str:
         carried = self.network.pop(index)
@@ -387,7 +389,7 @@ class World:
             carried.was_delivered = True
             self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
         self.hosts[carried.target].core.arrive(carried.batch)
-        return f"{carried.source} to {carried.target}: {_contents(carried.batch)}"
+        return f"{carried.source} to {carried.target} {_contents(carried.batch)}"
 
     def _fire(self, name: str, index: int) -> str:
         host = self.hosts[name]
@@ -472,7 +474,7 @@ class World:
         completed = self.coordinator.completed(number)
         if completed is not None:
             if completed.surplus:
-                raise OracleError(f"snapshot {number} has more in its cut than was sent: {completed.surplus}")
+                self.surplus[number] = dict(completed.surplus)
             self.completed.append(assembled(number, self.parts.pop(number)))
             self.control += [("close", host, number) for host in self.coordinator.hosts]
 
@@ -509,9 +511,17 @@ def isolated(args: Any) -> Any:
 
 
 def _contents(batch: Batch) -> str:
+    """What a batch carries, for a person: a change of colour is a marker."""
     _, sequence, _, segments, acknowledgements = batch
-    parts = [f"colour {colour}, {len(messages)} messages" for colour, messages in segments]
-    return f"batch {sequence} ({'; '.join(parts)}{'; acknowledgements' if acknowledgements else ''})"
+    parts = []
+    for place, (colour, messages) in enumerate(segments):
+        if place or (colour and not sequence):
+            parts.append(f"marker {_listed(sorted(colour)) if isinstance(colour, frozenset) else colour}")
+        if messages:
+            parts.append(f"{len(messages)} message{'s'[: len(messages) - 1]}")
+    if acknowledgements:
+        parts.append("acknowledgements")
+    return f"batch {sequence}: {', '.join(parts) or 'the link is open'}"
 
 
 def _listed(numbers: Iterable[int]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from waiting_game import Game, cores, deadlocked, edges, random_game, who_moves
 
 from ray_snapshot import Snapshot, Verdict
-from ray_snapshot.detectors import Deadlock
+from ray_snapshot.detectors import Deadlock, reduction
 
 BLOCKS, BLOCK = 10, 200
 SEEDS = 150
@@ -42,6 +42,15 @@ def check_cycle(game: Game, cycle: list[str], found: set[frozenset[str]], stuck:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_the_answer_the_members_the_cores_and_the_cycle_are_those_of_the_game(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        game = random_game(seed)
+        check(game, Deadlock().evaluate(game.snapshot()), seed)
+
+
+def test_a_level_at_a_time_finds_the_same_as_one_node_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reduction, "_FEW", 1)
+    for seed in range(SEEDS):
         game = random_game(seed)
         check(game, Deadlock().evaluate(game.snapshot()), seed)
 

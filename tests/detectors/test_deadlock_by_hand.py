@@ -93,9 +93,7 @@ def test_five_philosophers_and_their_forks_are_one_cycle() -> None:
     assert verdict.holds is True
     assert len(members(verdict)) == len(verdict.evidence["cycle"]) == 10
     assert behind(verdict) == ["waiter"]
-    assert verdict.sentence.startswith(
-        "Deadlock: philosopher-0 waits for fork-1, fork-1 waits for philosopher-1, "
-    )
+    assert verdict.sentence.startswith("Deadlock: philosopher-0 waits for fork-1, fork-1 waits for philosopher-1, ")
     assert "and so on round a cycle of 10" in verdict.sentence
 
 
@@ -211,15 +209,11 @@ def test_waiting_for_a_passive_machine_that_nobody_is_left_to_wake_is_a_deadlock
     assert verdict.evidence["cycle"] == []
     assert "a waits for b (b is passive, and nobody is left to wake it)" in verdict.sentence
     assert judge(blocked("a", "all", "b"), idle("b"), idle("c", "active")).holds is False
-    assert (
-        judge(blocked("a", "all", "b"), idle("b"), messages=[{"source": "a", "target": "b"}]).holds is False
-    )
+    assert judge(blocked("a", "all", "b"), idle("b"), messages=[{"source": "a", "target": "b"}]).holds is False
 
 
 def test_those_who_wait_for_passive_machines_are_one_core_and_others_are_behind_it() -> None:
-    verdict = judge(
-        blocked("a", "all", "x"), blocked("b", "all", "y"), idle("x"), idle("y"), blocked("c", "all", "a")
-    )
+    verdict = judge(blocked("a", "all", "x"), blocked("b", "all", "y"), idle("x"), idle("y"), blocked("c", "all", "a"))
     assert verdict.evidence["cores"] == [["a", "b"]]
     assert behind(verdict) == ["c"]
 
@@ -263,13 +257,28 @@ def test_a_wait_with_a_timeout_ends_by_itself() -> None:
 
 def test_two_waits_of_one_machine_in_two_calls_are_alternatives() -> None:
     waits = [
-        {"machine": "a", "call_id": "1", "on_machine": "b"},
-        {"machine": "a", "call_id": "2", "on_machine": "c"},
-        {"machine": "b", "call_id": "3", "on_machine": "a"},
+        {"machine": "a", "call_id": "1", "k": 2, "on_machine": "b"},
+        {"machine": "a", "call_id": "1", "k": 2, "on_machine": "d"},
+        {"machine": "a", "call_id": "2", "k": 1, "on_machine": "c"},
+        {"machine": "b", "call_id": "3", "k": 1, "on_machine": "a"},
     ]
-    machines = [idle("a", "blocked"), idle("b", "blocked")]
+    machines = [idle("a", "blocked"), idle("b", "blocked"), idle("d", "stopped")]
+    assert judge(*machines, idle("c", "active"), waits=waits).holds is False
+    assert judge(*machines, idle("c", "active"), waits=waits[:2] + waits[3:]).holds is True
+    assert judge(*machines, idle("c", "stopped"), waits=waits).holds is True
+
+
+def test_where_k_was_not_recorded_every_row_is_needed() -> None:
+    waits = [{"machine": "a", "k": None, "on_machine": name} for name in ("b", "c")]
+    machines = [idle("a", "blocked"), idle("b", "active")]
     assert judge(*machines, idle("c", "active"), waits=waits).holds is False
     assert judge(*machines, idle("c", "stopped"), waits=waits).holds is True
+
+
+def test_of_several_calls_one_that_holds_a_slot_is_named() -> None:
+    calls = [{"machine": "a", "method": name, "holds_slot": name == "works"} for name in ("queued", "works", "later")]
+    verdict = judge(blocked("a", "all", "a"), calls=calls)
+    assert verdict.evidence["members"][0]["method"] == "works"
 
 
 def test_what_was_not_observed_can_wake_the_passive_but_not_answer_for_others() -> None:
@@ -361,17 +370,19 @@ def test_a_chain_of_twenty_thousand_is_decided_and_its_evidence_is_bounded(last:
 
 
 def test_many_freed_at_a_time_are_freed_as_one_by_one() -> None:
-    """5,000 wait for one that can move, and each of 5,000 others for two of these."""
-    size = 5_000
-    first = np.array([f"a{number}" for number in range(size)])
-    second = np.array([f"b{number}" for number in range(size)])
-    names = ["hub", *first, *second, "odd"]
-    machines = table("machines", len(names), machine=names, status=["active"] + ["blocked"] * (2 * size + 1))
-    on = np.concatenate([["hub"] * size, first, np.roll(first, 1), ["odd", "b7"]])
-    who = np.concatenate([first, second, second, ["odd", "odd"]])
-    k = np.concatenate([np.full(size, 1), np.full(2 * size, 2), [2, 2]])
-    waits = table("waits", len(who), machine=who, on_machine=on, k=k)
-    snapshots = table("snapshots", 1, snapshot_id=["s"], run_id=["r"])
-    verdict = Deadlock().evaluate(rs.Snapshot({"snapshots": snapshots, "machines": machines, "waits": waits}))
+    """2,000 can move, each of 2,000 others waits for two of these, each of 2,000 more for one of those."""
+    size = 2_000
+    first, second, third = (np.array([f"{letter}{number}" for number in range(size)]) for letter in "abc")
+    names = [*first, *second, *third, "odd"]
+    status = ["active"] * size + ["blocked"] * (2 * size + 1)
+    on = np.concatenate([first, np.roll(first, 1), second, ["odd", "b7"]])
+    who = np.concatenate([second, second, third, ["odd", "odd"]])
+    k = np.concatenate([np.full(2 * size, 2), np.full(size, 1), [2, 2]])
+    tables = {
+        "snapshots": table("snapshots", 1, snapshot_id=["s"], run_id=["r"]),
+        "machines": table("machines", len(names), machine=names, status=status),
+        "waits": table("waits", len(who), machine=who, on_machine=on, k=k),
+    }
+    verdict = Deadlock().evaluate(rs.Snapshot(tables))
     assert members(verdict) == ["odd"]
     assert behind(verdict) == []

@@ -53,9 +53,7 @@ def test_conservation_by_name_says_what_it_needs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["terminated", "", None, 3])
 def test_an_unknown_name_is_answered_with_the_known_ones(name: Any) -> None:
-    with pytest.raises(
-        rs.DetectorError, match="there are termination, deadlock, token-conservation, unique-token"
-    ):
+    with pytest.raises(rs.DetectorError, match="there are termination, deadlock, token-conservation, unique-token"):
         detectors.by_name(name)
 
 
@@ -102,9 +100,7 @@ class TestEveryDetector:
         assert json.loads(json.dumps(evidence, allow_nan=False)) == evidence
 
     @pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-    def test_answers_the_same_on_strings_of_another_arrow_type(
-        self, detector: Any, kind: pa.DataType
-    ) -> None:
+    def test_answers_the_same_on_strings_of_another_arrow_type(self, detector: Any, kind: pa.DataType) -> None:
         snapshot = busy()
         tables = {name: recast(table, kind) for name, table in snapshot.tables.items()}
         one, other = detector.evaluate(snapshot), detector.evaluate(rs.Snapshot(tables))

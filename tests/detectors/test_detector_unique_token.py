@@ -50,10 +50,7 @@ def test_a_lost_token_is_an_alarm_that_names_its_last_holder() -> None:
 
 def test_a_path_into_the_arguments_tells_which_messages_carry_it() -> None:
     detector = UniqueToken(messages={"token": "$[0].real"})
-    assert (
-        detector.evaluate(ring(messages=[{**PASS, "args": [{"real": True}]}, {**PASS, "args": [{}]}])).holds
-        is True
-    )
+    assert detector.evaluate(ring(messages=[{**PASS, "args": [{"real": True}]}, {**PASS, "args": [{}]}])).holds is True
     assert detector.evaluate(ring(messages=[{**PASS, "args": [{"real": 0}]}])).holds is False
 
 
@@ -61,9 +58,7 @@ def test_a_path_into_the_arguments_tells_which_messages_carry_it() -> None:
     ("value", "holds"), [(1, True), ("x", True), ([0], True), (0, False), ("", False), (None, False)]
 )
 def test_what_is_empty_in_json_holds_nothing(value: Any, holds: bool) -> None:
-    snapshot = rs.Snapshot.from_rows(
-        machines=[{"machine": "n1", "state": {"has_token": value}}, {"machine": "n2"}]
-    )
+    snapshot = rs.Snapshot.from_rows(machines=[{"machine": "n1", "state": {"has_token": value}}, {"machine": "n2"}])
     assert UniqueToken().evaluate(snapshot).holds is holds
 
 
@@ -75,15 +70,13 @@ def test_two_are_two_even_if_something_was_not_observed_and_one_or_none_is_unkno
 def test_a_state_that_was_cut_off_may_hide_a_token() -> None:
     snapshot = ring("n1")
     table = snapshot.tables["machines"]
-    cut = table.set_column(
-        table.schema.get_field_index("state_truncated"), "state_truncated", [[False, False, True]]
-    )
+    cut = table.set_column(table.schema.get_field_index("state_truncated"), "state_truncated", [[False, False, True]])
     assert UniqueToken().evaluate(rs.Snapshot({**snapshot.tables, "machines": cut})).holds is None
 
 
 def test_the_detector_stored_as_data_answers_the_same() -> None:
     detector = UniqueToken("$.has_token", {"token": None}, name="right")
     again = from_spec(json.loads(json.dumps(detector.spec)))
-    assert again.evaluate(ring("n1")).model_dump(exclude={"evaluated_at"}) == detector.evaluate(
-        ring("n1")
-    ).model_dump(exclude={"evaluated_at"})
+    assert again.evaluate(ring("n1")).model_dump(exclude={"evaluated_at"}) == detector.evaluate(ring("n1")).model_dump(
+        exclude={"evaluated_at"}
+    )

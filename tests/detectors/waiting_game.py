@@ -110,9 +110,7 @@ def _round(game: Game, awake: set[str], outsiders: bool) -> set[str]:
 
 def unseen(game: Game) -> bool:
     return (
-        bool(game.uncovered)
-        or bool(_outsiders(game))
-        or any(game.status(m["target"]) is None for m in game.messages)
+        bool(game.uncovered) or bool(_outsiders(game)) or any(game.status(m["target"]) is None for m in game.messages)
     )
 
 
@@ -144,8 +142,7 @@ def deadlocked(game: Game) -> tuple[bool | None, set[str]]:
 def edges(game: Game, stuck: set[str]) -> dict[str, set[str]]:
     """Who of the stuck still waits for whom."""
     return {
-        name: {on for _, pairs in game.conditions(name) for on, satisfied in pairs if not satisfied}
-        for name in stuck
+        name: {on for _, pairs in game.conditions(name) for on, satisfied in pairs if not satisfied} for name in stuck
     }
 
 
@@ -187,9 +184,7 @@ def random_game(seed: int) -> Game:
     for _ in range(chance.choice([0, 0, 0, 1, 2])):
         game.messages.append(_message(chance, names + strangers))
     if chance.random() < 0.2:
-        game.uncovered = chance.choice(
-            [["plain tasks"], [{"machine": names[0], "what": "threads"}], [names[-1]]]
-        )
+        game.uncovered = chance.choice([["plain tasks"], [{"machine": names[0], "what": "threads"}], [names[-1]]])
     return game
 
 
@@ -204,9 +199,7 @@ def _add_wait(chance: random.Random, game: Game, machine: dict[str, Any], names:
     if kind < 0.3:
         on = chance.sample(names, chance.randint(1, min(3, len(names))))
         machine.update(waits_for=on, wait_mode=chance.choice(["all", "any", "k_of_n"]))
-        machine["wait_k"] = {"all": len(on), "any": 1, "k_of_n": chance.randint(1, len(on))}[
-            machine["wait_mode"]
-        ]
+        machine["wait_k"] = {"all": len(on), "any": 1, "k_of_n": chance.randint(1, len(on))}[machine["wait_mode"]]
         return
     for alternative in range(chance.choice([1, 1, 1, 2, 3])):
         on = chance.sample(names, chance.randint(1, min(3, len(names))))

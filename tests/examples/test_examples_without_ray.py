@@ -12,9 +12,9 @@ from types import ModuleType
 
 import networkx
 import pytest
-from ray_snapshot.examples import bank, example_run, shortest_paths, token_ring, work_pool
 
 import ray_snapshot as rs
+from ray_snapshot.examples import bank, example_run, shortest_paths, token_ring, work_pool
 from ray_snapshot.names import check_machine_name
 
 INDEX = """\
@@ -117,9 +117,7 @@ def test_the_index_is_read_as_the_readme_says(maker: ModuleType, tmp_path: Path)
     }
 
 
-def test_a_plus_in_a_package_becomes_a_character_that_machines_may_have(
-    maker: ModuleType, tmp_path: Path
-) -> None:
+def test_a_plus_in_a_package_becomes_a_character_that_machines_may_have(maker: ModuleType, tmp_path: Path) -> None:
     maker._write(tmp_path / "graph.gz", {"g++": (1, ["libstdc++6"]), "libstdc++6": (2_049, [])}, "a release")
     assert shortest_paths.load_graph(tmp_path / "graph.gz") == {"g__": {"libstdc__6": 3}, "libstdc__6": {}}
 
@@ -132,10 +130,7 @@ def test_the_file_written_does_not_depend_on_when_it_is_written(maker: ModuleTyp
 def test_the_books_hold_what_accounts_have_and_what_is_on_its_way() -> None:
     snapshot = rs.Snapshot.from_rows(
         machines=[{"machine": "driver", "state": {}}]
-        + [
-            {"machine": n, "class_name": "Account", "state": {"balance": b}}
-            for n, b in (("a", 60), ("b", 30))
-        ],
+        + [{"machine": n, "class_name": "Account", "state": {"balance": b}} for n, b in (("a", 60), ("b", 30))],
         messages=[
             {"source": "a", "target": "b", "method": "deposit", "args": [7]},
             {"source": "b", "target": "a", "method": "deposit", "args": [3]},

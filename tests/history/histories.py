@@ -91,16 +91,17 @@ def full_snapshot() -> Snapshot:
         ],
         waits=[
             {
-                "machine": "a",
+                "machine": machine,
                 "call_id": "c-0",
                 "alternative": 1,
                 "k": 2,
-                "on_machine": "b",
+                "on_machine": other,
                 "on_call_id": "c-1",
                 "satisfied": True,
                 "timeout_at": at,
                 "waiting_since": at,
             }
+            for machine, other in (("a", "b"), ("b", "a"))
         ],
         snapshot_id="full-1",
         system="a.b-c_9",

@@ -60,9 +60,7 @@ def test_a_writer_killed_at_any_commit_leaves_a_snapshot_whole_or_absent(
         assert set(history.table(name)["snapshot_id"].to_pylist()) <= listed, (
             f"rows of {name} came out of nowhere"
         )
-    assert {snapshot_id: problems for snapshot_id, problems in history.verify()} == {
-        name: [] for name in listed
-    }
+    assert dict(history.verify()) == {name: [] for name in listed}
 
     with HistoryWriter(tmp_path) as after_it:  # the next writer goes on, with that snapshot too
         after_it.add(snapshot(2))
@@ -71,7 +69,7 @@ def test_a_writer_killed_at_any_commit_leaves_a_snapshot_whole_or_absent(
         after_it.add_verdicts([verdict("full-1")])
     assert {row.snapshot_id for row in history.snapshots()} == {"bank-00001", "bank-00002", "full-1"}
     assert [problems for _, problems in history.verify()] == [[], [], []]
-    assert len(history.load("full-1").calls) == len(history.load("full-1").waits) == 1
+    assert (len(history.load("full-1").calls), len(history.load("full-1").waits)) == (1, 2)
     assert len(history.verdicts()) == 1
 
 

@@ -54,7 +54,8 @@ def test_a_reader_that_began_before_a_compaction_and_a_vacuum_ends_right(
 ) -> None:
     write(tmp_path, *(snapshot(number) for number in range(4)))
     history = History(tmp_path)
-    scan, disturbed = tables.scan, []
+    scan = tables.scan
+    disturbed: list[str] = []
 
     def disturb(name: str, files: Any, **filters: Any) -> Any:
         """Between choosing the files and reading them, somebody rewrites the table and removes the files."""
@@ -71,7 +72,7 @@ def test_a_reader_that_began_before_a_compaction_and_a_vacuum_ends_right(
 
 
 def test_a_version_opened_before_a_compaction_stays_readable_until_vacuum(tmp_path: Path) -> None:
-    write(tmp_path, *(snapshot(number) for number in range(3)))
+    write(tmp_path, *(snapshot(number) for number in (1, 2, 3)))
     before = tables.open_table(tmp_path, "machines")
     History(tmp_path).compact()
     files = tables.data_files(tmp_path, "machines", before)

@@ -29,9 +29,7 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
-def snapshot(
-    run: str, sequence: int, *, at_s: float | None = None, took_s: float = 0.1, **rows: Any
-) -> Snapshot:
+def snapshot(run: str, sequence: int, *, at_s: float | None = None, took_s: float = 0.1, **rows: Any) -> Snapshot:
     """Snapshot `sequence` of a run such as `bank-1`, started `at_s` (default: `sequence`) seconds after `BEGIN`."""
     started = BEGIN + timedelta(seconds=sequence if at_s is None else at_s)
     given = {
@@ -134,7 +132,14 @@ def _orders(count: int) -> list[dict[str, Any]]:
 
 
 def quiet(
-    run: str, sequence: int, *, done: bool, driver: str = "passive", driver_sent: int = 1, incarnation: int = 1, **more: Any
+    run: str,
+    sequence: int,
+    *,
+    done: bool,
+    driver: str = "passive",
+    driver_sent: int = 1,
+    incarnation: int = 1,
+    **more: Any,
 ) -> Snapshot:
     """A snapshot on which termination holds iff `done` (and the driver is passive)."""
     return snapshot(
@@ -142,7 +147,13 @@ def quiet(
         sequence,
         machines=[
             {"machine": "worker", "status": "passive" if done else "active", "incarnation": incarnation},
-            {"machine": "driver", "status": driver, "state": None, "sent_count": driver_sent, "incarnation": incarnation},
+            {
+                "machine": "driver",
+                "status": driver,
+                "state": None,
+                "sent_count": driver_sent,
+                "incarnation": incarnation,
+            },
         ],
         **more,
     )
@@ -190,10 +201,6 @@ def verdicts(snapshots: list[Snapshot]) -> list[Verdict]:
 
 
 @pytest.fixture(scope="session")
-def history(
-    tmp_path_factory: pytest.TempPathFactory, snapshots: list[Snapshot], verdicts: list[Verdict]
-) -> History:
+def history(tmp_path_factory: pytest.TempPathFactory, snapshots: list[Snapshot], verdicts: list[Verdict]) -> History:
     """The known history, in a folder whose name has what a path pattern would trip over."""
     return write(tmp_path_factory.mktemp("spark") / "my history {a,b}*", snapshots, verdicts)
-
-

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,20 @@ def test_the_ledger_counts_money_in_machines_and_in_flight(frames: dict[str, Any
     ledger = rows(frames["ledger"], "snapshot_id")
     assert len(ledger) == 7  # the aborted snapshot is none of them
     at_1, at_6 = ledger["bank-1-0001"], ledger["bank-1-0006"]
-    assert (at_1["in_machines"], at_1["in_flight"], at_1["total"], at_1["difference"], at_1["holds"]) == (293, 7, 300, 0, True)
-    assert (at_6["in_machines"], at_6["in_flight"], at_6["total"], at_6["difference"], at_6["holds"]) == (290, 0, 290, -10, False)
+    assert (at_1["in_machines"], at_1["in_flight"], at_1["total"], at_1["difference"], at_1["holds"]) == (
+        293,
+        7,
+        300,
+        0,
+        True,
+    )
+    assert (at_6["in_machines"], at_6["in_flight"], at_6["total"], at_6["difference"], at_6["holds"]) == (
+        290,
+        0,
+        290,
+        -10,
+        False,
+    )
 
 
 def test_the_break_is_named_with_the_last_snapshot_that_was_right(frames: dict[str, Any]) -> None:
@@ -44,7 +58,9 @@ def test_a_ledger_of_ones_own_needs_no_stored_detector(spark: Any, history: Any)
     from ray_snapshot.spark_jobs.tables import Selection
 
     given = conservation.options(state="$.balance", total=293.0)
-    ledger = rows(conservation.run(spark, history, selection=Selection(system="bank"), **given)["ledger"], "snapshot_id")
+    ledger = rows(
+        conservation.run(spark, history, selection=Selection(system="bank"), **given)["ledger"], "snapshot_id"
+    )
     # Without the deposits in flight, the machines hold 293 exactly where one is on its way.
     assert [key for key, row in ledger.items() if row["holds"]] == ["bank-1-0001"]
 
@@ -62,6 +78,7 @@ def test_options_that_make_no_ledger_are_refused_before_spark_starts() -> None:
 
 SEED = 20260301
 VALUES = [0, 1, 7, -3, 2**53 + 1, 10**25, 0.5, 0.1, 1.0, 1e3, True, False, None, "5", [], {}]
+VALUES += [Decimal("0.10"), Decimal("1E+2"), Decimal("-2.5"), Decimal("NaN"), math.nan, {"$int": 5}]
 PLAIN = [1, 2, 3]
 DETECTORS = [
     BANK,
@@ -109,10 +126,14 @@ def _by_hand() -> list[Snapshot]:
     import pyarrow as pa
 
     taken = [snapshot("cut-1", n, machines=[{"machine": "m", "state": {"balance": 300}}]) for n in range(5)]
-    for n, (column, value) in enumerate([("state_truncated", True), ("state", None), ("state", '{"balance":'), ("state", "7")]):
+    for n, (column, value) in enumerate(
+        [("state_truncated", True), ("state", None), ("state", '{"balance":'), ("state", "7")]
+    ):
         table = taken[n].tables["machines"]
         place = table.schema.get_field_index(column)
-        taken[n].tables["machines"] = table.set_column(place, column, pa.array([value], table.schema.field(column).type))
+        taken[n].tables["machines"] = table.set_column(
+            place, column, pa.array([value], table.schema.field(column).type)
+        )
     return taken
 
 

@@ -38,7 +38,9 @@ def test_a_deadlock_is_found_at_the_first_snapshot_that_shows_it_and_lasts_to_th
 
 def test_the_one_doctored_live_verdict_is_the_one_disagreement(found: Found) -> None:
     assert found["table-1", "deadlock"]["disagreement_ids"] == ["table-1-0002"]
-    assert {key: row["disagreements"] for key, row in found.items() if row["disagreements"]} == {("table-1", "deadlock"): 1}
+    assert {key: row["disagreements"] for key, row in found.items() if row["disagreements"]} == {
+        ("table-1", "deadlock"): 1
+    }
 
 
 def test_stored_detectors_are_rebuilt_from_their_data_and_agree_with_the_live_ones(found: Found) -> None:
@@ -66,12 +68,13 @@ def test_stability_is_not_held_across_what_reaches_in_from_outside(found: Found,
     assert found[run, "termination"]["went_back"] == 0
 
 
-def test_the_rows_of_verdicts_say_what_the_detector_says(frames: dict[str, Any], snapshots: list[Any]) -> None:
+def test_the_rows_of_verdicts_say_what_the_detector_says(frames: dict[str, Any], history: Any) -> None:
     from ray_snapshot.detectors import Deadlock
 
     verdicts = rows(frames["verdicts"], "snapshot_id", "detector")
-    expected = {taken.snapshot_id: Deadlock().evaluate(taken) for taken in snapshots if taken.system == "table"}
-    for snapshot_id, verdict in expected.items():
+    for listed in history.snapshots(system="table"):
+        snapshot_id = listed.snapshot_id
+        verdict = Deadlock().evaluate(history.load(snapshot_id))
         row = verdicts[snapshot_id, "deadlock"]
         assert (row["holds"], row["sentence"], row["evaluator"]) == (verdict.holds, verdict.sentence, "spark")
         assert json.loads(row["evidence"]) == json.loads(json.dumps(verdict.evidence))

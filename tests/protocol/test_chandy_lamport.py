@@ -1,0 +1,174 @@
+"""The marker protocol against its table: every event in every state of what the host knows of the number."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.chandy_lamport import (
+    AskForBoundary,
+    BoundaryReached,
+    ChandyLamport,
+    InputOpened,
+    InputsComplete,
+    MarkerArrived,
+    NumberSeen,
+    OutputOpened,
+    Record,
+    SendMarker,
+    SnapshotAborted,
+    SnapshotClosed,
+    SnapshotRequested,
+)
+from ray_snapshot.protocol.colours import Independent, Numbered
+
+SCHEMES = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
+
+
+def host(state: str, scheme: str) -> ChandyLamport:
+    """A host with outputs to x and y and inputs from u and v, which knows of snapshot 1 what `state` says."""
+    protocol = ChandyLamport(SCHEMES[scheme][0]())
+    for target in ("x", "y"):
+        protocol.step(OutputOpened(target))
+    for source in ("u", "v"):
+        protocol.step(InputOpened(source))
+    if state in ("pending", "recorded", "closed"):
+        protocol.step(SnapshotRequested(1))
+    if state in ("recorded", "closed"):
+        protocol.step(BoundaryReached())
+    if state == "closed":
+        protocol.step(SnapshotClosed(1))
+    return protocol
+
+
+def table(scheme: str) -> dict[tuple[str, str], object]:
+    """(state, event) to the effects, or to the error; as the module's docstring has it."""
+    red = SCHEMES[scheme][1]
+    nothing: tuple[object, ...] = ()
+    asks = (AskForBoundary((1,)),)
+    records = (Record((1,), red), SendMarker("x", red), SendMarker("y", red))
+    hears = {"new": asks, "pending": nothing, "recorded": nothing, "closed": nothing}
+    found: dict[tuple[str, str], object] = {}
+    for state, effects in hears.items():
+        for event in ("request", "marker", "number"):
+            found[state, event] = effects
+        for event in ("output", "input", "abort"):
+            found[state, event] = nothing
+        found[state, "boundary"] = records if state == "pending" else nothing
+        found[state, "close"] = ProtocolError if state in ("new", "pending") else nothing
+    return found
+
+
+def event(name: str, scheme: str) -> object:
+    red = SCHEMES[scheme][1]
+    return {
+        "request": SnapshotRequested(1),
+        "marker": MarkerArrived("u", red),
+        "number": NumberSeen(red),
+        "boundary": BoundaryReached(),
+        "close": SnapshotClosed(1),
+        "abort": SnapshotAborted(1),
+        "output": OutputOpened("z"),
+        "input": InputOpened("w"),
+    }[name]
+
+
+STATES = ("new", "pending", "recorded", "closed")
+EVENTS = ("request", "marker", "number", "boundary", "close", "abort", "output", "input")
+
+
+@pytest.mark.parametrize(("scheme", "state", "name"), list(product(SCHEMES, STATES, EVENTS)))
+def test_every_event_in_every_state_has_the_effects_of_the_table(scheme: str, state: str, name: str) -> None:
+    protocol = host(state, scheme)
+    expected = table(scheme)[state, name]
+    if expected is not ProtocolError:
+        assert protocol.step(event(name, scheme)) == expected  # type: ignore[arg-type]
+        return
+    before = protocol.fingerprint()
+
+    with pytest.raises(ProtocolError, match="closed before this host recorded it"):
+        protocol.step(event(name, scheme))  # type: ignore[arg-type]
+    assert protocol.fingerprint() == before  # an illegal event leaves it as it was
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_inputs_are_complete_when_the_last_awaited_marker_arrives(scheme: str) -> None:
+    red = SCHEMES[scheme][1]
+    protocol = host("recorded", scheme)
+
+    assert protocol.step(MarkerArrived("u", red)) == ()
+    assert protocol.step(MarkerArrived("u", red)) == ()  # a double is stale
+    assert protocol.step(MarkerArrived("v", red)) == (InputsComplete(1),)
+    assert protocol.step(MarkerArrived("v", red)) == ()
+
+
+def test_the_input_of_the_first_marker_is_done_when_the_host_records() -> None:
+    protocol = host("new", "numbered")
+    protocol.step(MarkerArrived("u", 1))
+    protocol.step(BoundaryReached())
+
+    assert protocol.awaited == {1: {"v"}}
+
+
+def test_a_host_without_inputs_is_complete_when_it_records() -> None:
+    protocol = ChandyLamport()
+    protocol.step(SnapshotRequested(1))
+
+    assert protocol.step(BoundaryReached()) == (Record((1,), 1), InputsComplete(1))
+
+
+def test_an_aborted_number_that_is_pending_is_recorded_all_the_same() -> None:
+    protocol = host("pending", "numbered")
+    protocol.step(SnapshotAborted(1))
+
+    assert protocol.must_record
+    assert protocol.step(BoundaryReached())[0] == Record((1,), 1)
+
+
+def test_a_marker_stands_for_every_lower_number_that_its_link_has_not_carried() -> None:
+    protocol = host("new", "numbered")
+
+    assert protocol.step(MarkerArrived("u", 3)) == (AskForBoundary((1, 2, 3)),)
+    assert protocol.step(BoundaryReached())[0] == Record((1, 2, 3), 3)
+    assert protocol.awaited == {1: {"v"}, 2: {"v"}, 3: {"v"}}
+    assert protocol.step(MarkerArrived("v", 2)) == (InputsComplete(1), InputsComplete(2))
+    assert protocol.step(MarkerArrived("v", 3)) == (InputsComplete(3),)
+
+
+def test_one_boundary_sends_one_marker_a_link_whatever_it_records() -> None:
+    protocol = host("new", "numbered")
+    protocol.step(SnapshotRequested(1))
+    protocol.step(SnapshotRequested(4))
+    effects = protocol.step(BoundaryReached())
+
+    assert effects == (Record((1, 2, 3, 4), 4), SendMarker("x", 4), SendMarker("y", 4))
+
+
+def test_independent_snapshots_are_recorded_one_by_one() -> None:
+    protocol = host("new", "independent")
+    protocol.step(MarkerArrived("u", frozenset({7})))
+    protocol.step(BoundaryReached())
+
+    assert protocol.colour == {7}
+    assert protocol.step(SnapshotRequested(3)) == (AskForBoundary((3,)),)
+    assert protocol.step(BoundaryReached())[0] == Record((3,), frozenset({3, 7}))
+
+
+def test_a_host_has_the_colour_of_its_creator_and_nothing_to_record_for_it() -> None:
+    protocol = ChandyLamport(born=5)
+
+    assert not protocol.must_record
+    assert protocol.step(SnapshotRequested(5)) == ()
+    assert protocol.step(SnapshotRequested(6)) == (AskForBoundary((6,)),)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    protocol = host("new", "numbered")
+    other = protocol.copy()
+    assert other.fingerprint() == protocol.fingerprint()
+    other.step(SnapshotRequested(1))
+
+    assert not protocol.must_record
+    assert other.fingerprint() != protocol.fingerprint()

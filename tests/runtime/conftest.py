@@ -1,0 +1,20 @@
+"""A system for a whole file of tests: two hosts, in which each test creates machines of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from runtime_machines import House
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+
+
+@pytest.fixture(scope="module")
+def house(ray_cluster: None, request: pytest.FixtureRequest) -> Iterator[House]:
+    """A module may define SETTINGS for its system."""
+    name = request.module.__name__.rpartition(".")[2].replace("_", "-")
+    watch = [detectors.Termination(), detectors.Deadlock()]
+    with rs.System(name, detectors=watch, **getattr(request.module, "SETTINGS", {})) as system:
+        yield House(system)

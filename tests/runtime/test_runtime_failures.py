@@ -1,0 +1,279 @@
+"""What goes wrong in a system stops it, and reaches the driver by name, soon, wherever it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+import ray
+from runtime_machines import BOUND_S, Account, Gate, House, Log, Nursery, Sender
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+
+class Clumsy(rs.SnapshotMixin):
+    """Fails in many ways."""
+
+    def __init__(self, how: str = "", then: Any = None) -> None:
+        self.how = how
+        self.number = 5
+        self.then = then
+        if how == "constructor":
+            raise ValueError("not today")
+
+    def fail(self, how: str, *_: Any) -> Any:
+        if how == "exit":
+            sys.exit(3)
+        if how == "mute":
+            raise Mute
+        return {}[how]
+
+    def wait(self, whom: Any) -> Any:
+        return ray.get(whom.read.remote())
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("I say nothing")
+
+
+FAILURES = {
+    "an action that raises": (lambda m: m.fail.send("key", [1, 2]), rs.MachineFailedError, "clumsy.fail raised KeyError: 'key'"),
+    "an action that exits": (lambda m: m.fail.send("exit"), rs.MachineFailedError, "clumsy.fail raised SystemExit: 3"),
+    "an error without a text": (lambda m: m.fail.send("mute"), rs.MachineFailedError, "clumsy.fail raised Mute: .its text"),
+    "an unknown method": (lambda m: m.juggle.send(3), rs.UnknownMethodError, r"clumsy \(Clumsy\) has no method 'juggle'; driver"),
+    "an attribute that is no method": (lambda m: m.number.send(), rs.UnknownMethodError, "has no method 'number'"),
+    "a name that is never spawned": (lambda _: None, rs.UnknownMachineError, "no machine 'ghost' was spawned within 0.2 s"),
+}
+
+
+RARE = {"an error without a text", "an unknown method", "an attribute that is no method"}
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[pytest.mark.nightly] if what in RARE else []) for what in FAILURES]
+)
+def test_it_reaches_the_driver_in_wait_for_in_send_and_in_ray_get(what: str) -> None:
+    do, kind, text = FAILURES[what]
+    with rs.System("failing", spawn_timeout=0.2) as system:
+        clumsy, log = system.spawn_many(Clumsy, names=["clumsy", "other"])
+        nursery = system.machine("clumsy")
+        waiting = log.wait.remote(nursery) if what != "a name that is never spawned" else None
+        before = system.snapshot()
+        if what == "a name that is never spawned":
+            system.machine("ghost").note.send(1)
+        do(clumsy)
+        with pytest.raises(kind, match=text) as caught:
+            system.wait_for("termination", timeout=BOUND_S)
+        with pytest.raises(kind, match=text):
+            clumsy.fail.send("again")
+        with pytest.raises(kind, match=text):
+            system.snapshot()
+        if waiting is not None:
+            with pytest.raises(rs.RaySnapshotError):
+                ray.get(waiting, timeout=BOUND_S)
+    assert before.consistent
+    if what == "an action that raises":
+        error = caught.value
+        assert (error.machine, error.method, error.message) == ("clumsy", "fail", '["key",[1,2]]')
+        assert "return {}[how]" in error.traceback
+
+
+def test_a_constructor_that_raises_is_found_at_start_and_raised_again_at_the_end_if_nobody_asked() -> None:
+    with pytest.raises(rs.MachineFailedError, match=r"Clumsy-0\.__init__ raised ValueError: not today") as caught:  # noqa: SIM117
+        with rs.System("unborn") as system:
+            system.spawn(Clumsy, "constructor")
+            while system.failure is None:
+                pass
+    assert caught.value.method == "__init__"
+
+
+def test_an_error_that_was_caught_inside_the_block_is_not_raised_again_at_its_end() -> None:
+    with rs.System("forgiven") as system:
+        handle = system.spawn(Clumsy, "constructor")
+        with pytest.raises(rs.MachineFailedError, match="not today"):
+            system.start()
+        while system.failure is None:
+            pass
+        with pytest.raises(rs.MachineFailedError, match="not today"):
+            handle.fail.send("x")
+
+
+def test_a_failure_on_one_host_releases_who_waits_for_an_answer_from_another(tmp_path: Any) -> None:
+    gate = Gate(tmp_path)
+    with rs.System("entangled") as system:
+        log, clumsy = system.spawn(Log, name="log"), system.spawn(Clumsy, name="clumsy")
+        log.note_at_gate.send(1, gate.path)
+        gate.await_arrival()
+        answer = log.read.remote()
+        clumsy.fail.send("here")
+        with pytest.raises(rs.MachineFailedError, match="'here'"):
+            ray.get(answer)
+
+
+def test_a_host_that_dies_is_named_with_its_machines_to_whoever_waits() -> None:
+    with rs.System("mortal") as system:
+        stay, _ = system.spawn(Clumsy, name="survivor"), system.spawn_many(Clumsy, names=["x", "y"], per_host=2)
+        system.start()
+        waiting = stay.wait.remote(system.machine("y"))
+        os.kill(ray.get(system.machine("x").pid.remote()), signal.SIGKILL)
+        with pytest.raises(rs.HostDiedError, match="host-1 with x, y of system mortal is gone") as caught:
+            system.wait_for("termination", timeout=BOUND_S)
+        assert (caught.value.host, caught.value.machines) == ("host-1", ["x", "y"])
+        with pytest.raises(rs.RaySnapshotError):
+            ray.get(waiting, timeout=BOUND_S)
+        with pytest.raises(rs.HostDiedError):
+            system.snapshot()
+
+
+def test_a_host_that_dies_ends_an_open_snapshot_and_the_driver_s_ray_get(tmp_path: Any) -> None:
+    gate = Gate(tmp_path)
+    with rs.System("mortal", detectors=[]) as system:
+        log = system.spawn(Log, name="log")
+        log.note_at_gate.send(1, gate.path)
+        gate.await_arrival()
+        answer = log.read.remote()
+        opened = system._service.snapshot.remote([], BOUND_S)
+        while not ray.get(system._service.about.remote())["pending"]:
+            pass
+        ray.kill(system._hosts["host-0"])
+        with pytest.raises(rs.HostDiedError):
+            ray.get(answer)
+        with pytest.raises(rs.SnapshotAbortedError, match="host-0 with log of system mortal is gone"):
+            ray.get(opened)
+
+
+@pytest.mark.parametrize("who", ["service", "analyst"])
+def test_a_service_that_dies_is_an_error_and_no_hang(who: str) -> None:
+    with rs.System("headless") as system:
+        system.spawn(Log, name="log")
+        system.start()
+        ray.kill(getattr(system, f"_{who}"))
+        with pytest.raises(rs.HostDiedError, match=f"{who}.* is gone"):
+            while True:
+                system.wait_for(detectors.Termination(name="never"), timeout=BOUND_S)
+
+
+# ---- what is refused before anything happens ---------------------------------------------------------------------
+
+
+def test_bad_settings_names_and_classes_are_refused_in_one_line() -> None:
+    for wrong in ({"every": 0}, {"mailbox_bound": 0}, {"every": "often"}, {"colour": "red"}, {"protocol": "two-phase"}):
+        with pytest.raises(rs.SettingError, match=rf"System\(\): {next(iter(wrong))}: .*got"):
+            rs.System("refused", **wrong)
+    for name in ("Upper", "1st", "with space", "", 5):
+        with pytest.raises(rs.NameNotAllowedError, match="system name"):
+            rs.System(name)  # type: ignore[arg-type]
+    with pytest.raises(rs.DetectorError, match="pass an instance"):
+        rs.System("refused", detectors=[detectors.Termination])
+    with pytest.raises(rs.DetectorError, match="two detectors are named 'termination'"):
+        rs.System("refused", detectors=["termination", detectors.Termination()])
+    with pytest.raises(rs.SystemNotRunningError, match="no system is open"):
+        rs.remote(Account).remote(1)
+
+
+class Asynchronous(rs.SnapshotMixin):
+    async def act(self) -> None: ...
+
+
+class Plain:
+    pass
+
+
+def test_bad_spawns_are_refused_and_leave_nothing_behind(house: House) -> None:
+    system = house.system
+    hosts = ray.get(system._service.about.remote())["hosts"]
+    with pytest.raises(rs.SettingError, match="Asynchronous.act is async"):
+        system.spawn(Asynchronous)
+    with pytest.raises(rs.SettingError, match="extends rs.SnapshotMixin"):
+        system.spawn(Plain)
+    with pytest.raises(rs.DuplicateMachineError, match="'north' already exists"):
+        system.spawn(Log, name="north")
+    with pytest.raises(rs.DuplicateMachineError, match="'twice'"):
+        system.spawn_many(Log, names=["twice", "once", "twice"])
+    with pytest.raises(rs.DuplicateMachineError, match="'driver'"):
+        system.spawn(Log, name="driver")
+    with pytest.raises(rs.SettingError, match="2 names for 1 machines"):
+        system.spawn_many(Log, args=[()], names=["p", "q"])
+    with pytest.raises(rs.SettingError, match="say how many"):
+        system.spawn_many(Log)
+    with pytest.raises(rs.SettingError, match="per_host is 0"):
+        system.spawn_many(Log, count=3, per_host=0)
+    with pytest.raises(rs.SettingError, match="role 'boss'"):
+        system.spawn(Log, role="boss")
+    with pytest.raises(rs.SettingError, match="resources="):
+        system.spawn(Log, resources={"CPU": -1})
+    with pytest.raises(rs.UnpicklableMessageError, match="__init__"):
+        system.spawn(Account, (number for number in range(3)))
+    assert ray.get(system._service.about.remote())["hosts"] == hosts
+    assert system.spawn_many(Log, count=0) == []
+
+
+def test_a_machine_that_spawns_a_second_one_of_a_name_can_catch_the_error(house: House) -> None:
+    class Parent(rs.SnapshotMixin):
+        def bear(self, name: str) -> str:
+            try:
+                self.spawn(Log, name=name)
+            except rs.DuplicateMachineError as error:
+                return f"{error.machine}: {error}"
+            return "born"
+
+    parent = house.make(Parent)
+    assert ray.get(parent.bear.remote("heir")) == "born"
+    assert ray.get(parent.bear.remote("heir")).startswith("heir: a machine 'heir' already exists")
+
+
+def test_a_machine_that_stops_keeps_its_mail_and_refuses_more(house: House, tmp_path: Any) -> None:
+    class Mortal(Log):
+        def die_at_gate(self, gate: str) -> None:
+            self.note_at_gate("last", gate)
+            self.stop()
+
+    gate = Gate(tmp_path)
+    mortal, sender = house.make(Mortal, at="south", name="mortal"), house.make(Sender, name="mourner")
+    mortal.die_at_gate.send(gate.path)
+    gate.await_arrival()
+    mortal.note.send("too late")
+    gate.open()
+    house.settle()
+    with pytest.raises(rs.MachineStoppedError, match="mortal"):
+        while True:
+            mortal.note.send("never")
+            house.settle()
+    with pytest.raises(rs.MachineStoppedError, match="mortal"):
+        ray.get(sender.ask_for.remote(mortal, "read"))
+    snapshot = house.system.snapshot()
+    snapshot.verify()
+    assert snapshot.machines["mortal"].status == "stopped"
+    assert snapshot.machines["mortal"].state == {"seen": ["last"]}
+    assert snapshot.channels["driver", "mortal"].messages[0].args == ["too late"]
+
+
+def test_a_second_system_of_the_same_name_is_refused_and_the_name_is_free_again_after_the_first() -> None:
+    with rs.System("once", detectors=[]) as first:
+        with pytest.raises(rs.SystemRunningError, match="'once' is already running"):
+            rs.System("once")
+        assert first.spawn(Log)._name == "Log-0"
+    with pytest.raises(rs.SystemNotRunningError, match="closed"):
+        first.spawn(Log)
+    with pytest.raises(rs.SystemNotRunningError, match="closed"):
+        first.snapshot()
+    first.close()
+    with rs.System("once", detectors=[]) as second:
+        assert second.snapshot().machine_count == 1
+
+
+def test_a_handle_of_a_closed_system_says_so() -> None:
+    with rs.System("closed", detectors=[]) as system:
+        log = system.spawn_many(Nursery, count=1)[0]
+    with pytest.raises(rs.NotAMachineError, match="system was closed"):
+        log.make.send()

