@@ -24,6 +24,8 @@ from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 
 _MOST_PROBLEMS = 20
 
+_COUNTS = ("sent_count", "accepted_count", "settled_count", "in_flight_count", "duplicate_count")
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -318,24 +320,34 @@ def satisfy_waits(waits: pa.Table, messages: pa.Table, calls: pa.Table) -> pa.Ta
 
 def _problems(snapshot: Snapshot) -> list[str]:
     found = _count_problems(snapshot)
-    channels = snapshot.tables["channels"]
-    columns = ("sent_count", "accepted_count", "settled_count", "in_flight_count", "duplicate_count")
-    sent, accepted, settled, in_flight, duplicate = (channels[name].to_numpy(zero_copy_only=False) for name in columns)
     numbers = _numbers_in_flight(snapshot.tables["messages"])
-    suspects = (accepted > sent) | (sent - accepted - settled - in_flight + duplicate != 0) | (in_flight != 0)
-    rows = np.flatnonzero(suspects)
-    seen = {key: 0 for key in numbers}
-    for row, channel in zip(rows.tolist(), channels.take(rows).to_pylist() if len(rows) else (), strict=True):
-        key = channel["source"], channel["target"], channel["kind"]
-        seen.pop(key, None)
-        found += _channel_problems(key, channel, numbers.get(key, []))
+    channels = snapshot.tables["channels"]
+    counts = {name: channels[name].to_numpy(zero_copy_only=False) for name in _COUNTS}
+    balance = counts["sent_count"] - counts["accepted_count"] - counts["settled_count"] + counts["duplicate_count"]
+    # A channel with nothing in flight, by its counts, is right if they add up: most channels are looked at no further.
+    rows = np.flatnonzero((balance != 0) | (counts["in_flight_count"] != 0) | (counts["duplicate_count"] != 0))
+    looked_at = channels.select(["source", "target", "kind", *_COUNTS]).take(rows)
+    for source, target, kind, *values in zip(*(column.to_pylist() for column in looked_at.columns), strict=True):
+        recorded = numbers.pop((source, target, kind), [])
+        sent, accepted, settled, in_flight, duplicate = values
+        if recorded == list(range(accepted + 1, sent + 1)) and in_flight == len(recorded) and not (settled or duplicate):
+            continue
+        found += _channel_problems((source, target, kind), dict(zip(_COUNTS, values, strict=True)), recorded)
         if len(found) >= _MOST_PROBLEMS:
-            return [*found, f"and more, from row {row} of channels on"]
-    known = set(zip(*(channels[name].to_pylist() for name in ("source", "target", "kind")), strict=True)) if seen else set()
-    for key in seen:
-        text = "says 0 in flight, but" if key in known else "has no row in channels, but"
-        found.append(f"{_named(key)} {text} {len(numbers[key])} messages are recorded")
-    return found
+            return [*found, "and perhaps more"]
+    return found + _strays(numbers, channels)
+
+
+def _strays(numbers: Mapping[tuple[str, str, str], list[int]], channels: pa.Table) -> list[str]:
+    """Messages whose channel says that nothing is in flight, or is not there."""
+    if not numbers:
+        return []
+    known = set(zip(*(channels[name].to_pylist() for name in ("source", "target", "kind")), strict=True))
+    return [
+        f"{_named(key)} {'says 0 in flight, but' if key in known else 'has no row in channels, but'}"
+        f" {len(found)} messages are recorded"
+        for key, found in numbers.items()
+    ][:_MOST_PROBLEMS]
 
 
 def _count_problems(snapshot: Snapshot) -> list[str]:
@@ -360,7 +372,7 @@ def _numbers_in_flight(messages: pa.Table) -> dict[tuple[str, str, str], list[in
     return found
 
 
-def _channel_problems(key: tuple[str, str, str], channel: dict[str, Any], numbers: list[int]) -> list[str]:
+def _channel_problems(key: tuple[str, str, str], channel: dict[str, int], numbers: list[int]) -> list[str]:
     sent, accepted, in_flight = channel["sent_count"], channel["accepted_count"], channel["in_flight_count"]
     settled, duplicate = channel["settled_count"], channel["duplicate_count"]
     if accepted > sent + duplicate:
@@ -371,7 +383,7 @@ def _channel_problems(key: tuple[str, str, str], channel: dict[str, Any], number
         text = f"says {in_flight} in flight, but {len(numbers)} messages are recorded"
     elif len(set(numbers)) != len(numbers):
         text = "records the same message number twice"
-    elif channel["kind"] == "mail" and not settled and not duplicate and sorted(numbers) != list(range(accepted + 1, sent + 1)):
+    elif key[2] == "mail" and not settled and not duplicate and sorted(numbers) != list(range(accepted + 1, sent + 1)):
         text = f"records numbers {min(numbers)} to {max(numbers)} in flight, not {accepted + 1} to {sent}"
     else:
         return []

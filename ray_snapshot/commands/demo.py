@@ -138,7 +138,7 @@ def _run_jobs(history: str) -> None:
 
     for job in _JOBS:
         print(f"\nray-snapshot analyze {history} {job}", flush=True)
-        execute(job, Request(history=history))
+        execute(job, Request(history=history, top=8))
 
 
 def _tell_where(history: str, seconds: float) -> None:

@@ -29,9 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def simulate(
     topology: Annotated[str, typer.Option(help="Machines, tokens and channels.")],
-    events: Annotated[
-        str | None, typer.Option(help="Lines 'send S T K', 'snapshot NAME', 'tick [N]'.")
-    ] = None,
+    events: Annotated[str | None, typer.Option(help="Lines 'send S T K', 'snapshot NAME', 'tick [N]'.")] = None,
     schedule: Annotated[
         str | None,
         typer.Option(help="JSON lines with op send, snapshot or deliver: nothing is left to chance."),
@@ -49,9 +47,7 @@ def simulate(
     _check(events, schedule, seed, protocol, exhaustive)
     system = scripts.read_topology(topology)
     if exhaustive:
-        _print_every_order(
-            playing.play_every_order(system, scripts.read_events(str(events), system)), as_json
-        )
+        _print_every_order(playing.play_every_order(system, scripts.read_events(str(events), system)), as_json)
         return
     if schedule is not None:
         play = playing.play_schedule(system, scripts.read_schedule(schedule, system))
@@ -66,9 +62,7 @@ def simulate(
     _exit_if_wrong(results)
 
 
-def _check(
-    events: str | None, schedule: str | None, seed: int | None, protocol: str, exhaustive: bool
-) -> None:
+def _check(events: str | None, schedule: str | None, seed: int | None, protocol: str, exhaustive: bool) -> None:
     if (events is None) == (schedule is None):
         raise SettingError("give either --events or --schedule: a run needs exactly one of them")
     if protocol not in PROTOCOLS:
@@ -118,8 +112,7 @@ def snapshots(results: list[Result]) -> list[str]:
         lines += ["", f"snapshot {result.number}, started by {result.initiator}: {_verdict(result)}"]
         lines += [f"  {name:<12} {tokens:>6}" for name, tokens in result.machines.items()]
         lines += [
-            f"  {f'{source} -> {target}':<12} {tokens:>6}  in flight"
-            for source, target, tokens in result.messages
+            f"  {f'{source} -> {target}':<12} {tokens:>6}  in flight" for source, target, tokens in result.messages
         ]
         total = sum(result.machines.values()) + sum(message[2] for message in result.messages)
         lines.append(f"  {'total':<12} {total:>6}")
@@ -147,9 +140,7 @@ def _print_every_order(found: Exhausted, as_json: bool) -> None:
         print(json.dumps(summary))
     else:
         verdict = "all are consistent" if found.is_consistent else "NOT ALL ARE CONSISTENT"
-        print(
-            f"\nevery order: {found.states} states, {found.ends} ends, {len(results)} distinct snapshots; {verdict}"
-        )
+        print(f"\nevery order: {found.states} states, {found.ends} ends, {len(results)} distinct snapshots; {verdict}")
     _exit_if_wrong(results)
 
 

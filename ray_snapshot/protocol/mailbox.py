@@ -1,7 +1,8 @@
 """Mailboxes: the receiving end of channels, one FIFO queue each, and the fair choice among them.
 
 A channel is (source machine, target machine, kind); it numbers its messages from 1. An action accepts the head of one
-mailbox, or, for a join, one head per port, each from another mailbox (EWD864a: at most one message per input buffer).
+mailbox, or, for a join, one message per port: heads of different mailboxes (EWD864a: at most one message per input
+buffer) or, where one sender serves several ports, several from the front of one (nothing in the theorem needs "at most").
 The choice is round robin among the mailboxes that have something, so that no busy channel starves another: this is
 EWD864a's friendly daemon.
 
@@ -90,7 +91,16 @@ class Inbox:
             )
         if not mailbox.queue:
             self.ready.append(mailbox)
+        elif self.ports:
+            self._unpark(mailbox, message[2])
         mailbox.queue.append(message)
+
+    def _unpark(self, mailbox: Mailbox, method: str) -> None:
+        """What waits for the rest of its join looks again when a port arrives right behind it."""
+        waiting = self.parked.get(mailbox.queue[0][2], ())
+        if method in self.ports and mailbox in waiting:
+            self.parked[mailbox.queue[0][2]].remove(mailbox)
+            self.ready.append(mailbox)
 
     def take(self) -> list[tuple[Mailbox, Message]] | None:
         """Accept the messages of the next enabled action (one, or one per port of a join); None if none is enabled."""
@@ -111,18 +121,36 @@ class Inbox:
 
     def _join(self) -> list[tuple[Mailbox, Message]] | None:
         for position, ports in enumerate(self.joins):
-            if all(self.parked[port] for port in ports):
+            chosen = self._chosen(ports)
+            if chosen is not None:
                 self.joins.append(self.joins.pop(position))  # the next choice begins behind this one
-                chosen = [self.parked[port].popleft() for port in ports]
-                return [(mailbox, self._accept(mailbox)) for mailbox in chosen]
+                return self._accept(ports, chosen)
         return None
 
-    def _accept(self, mailbox: Mailbox) -> Message:
-        message = mailbox.queue.popleft()
-        mailbox.accepted += 1
-        if mailbox.queue:
-            self.ready.append(mailbox)
-        return message
+    def _chosen(self, ports: tuple[str, ...]) -> list[tuple[str, Mailbox]] | None:
+        """A mailbox for each port, in the order of taking; None if one is missing.
+
+        Heads of different mailboxes first; a port that none of them has may stand right behind one that is taken.
+        """
+        chosen = [(port, self.parked[port][0]) for port in ports if self.parked[port]]
+        missing = [port for port in ports if not self.parked[port]]
+        for mailbox in [mailbox for _, mailbox in chosen] if missing else ():
+            depth = 1
+            while len(mailbox.queue) > depth and mailbox.queue[depth][2] in missing:
+                missing.remove(mailbox.queue[depth][2])
+                chosen.append((mailbox.queue[depth][2], mailbox))
+                depth += 1
+        return None if missing else chosen
+
+    def _accept(self, ports: tuple[str, ...], chosen: list[tuple[str, Mailbox]]) -> list[tuple[Mailbox, Message]]:
+        found = {}
+        for port, mailbox in chosen:
+            if self.parked[port] and self.parked[port][0] is mailbox:
+                self.parked[port].popleft()
+            found[port] = mailbox, mailbox.queue.popleft()
+            mailbox.accepted += 1
+        self.ready.extend(mailbox for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen) if mailbox.queue)
+        return [found[port] for port in ports]
 
     def waiting(self) -> Iterator[Message]:
         """Every message that has arrived and was not accepted."""

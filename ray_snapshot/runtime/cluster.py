@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import ray
@@ -16,6 +17,9 @@ from ray_snapshot.runtime.service import NAMESPACE, PREFIX
 
 _LONGEST_SOCKET_PATH = 107
 
+REACHABLE_S = 5.0
+"""How long a cluster's address may take to answer."""
+
 
 def connect(address: str | None = None, temp_dir: str | None = None) -> bool:
     """Start or reach Ray if nobody has; returns whether it was done here. Raises `ClusterError`."""
@@ -23,6 +27,7 @@ def connect(address: str | None = None, temp_dir: str | None = None) -> bool:
         return False
     options: dict[str, Any] = {"logging_level": "ERROR", "namespace": NAMESPACE}
     if address is not None:
+        _check_reachable(address)
         options["address"] = address
     else:
         options["include_dashboard"] = False
@@ -34,6 +39,17 @@ def connect(address: str | None = None, temp_dir: str | None = None) -> bool:
     except Exception as error:  # Ray raises many kinds here, from its own and from the system's
         raise ClusterError(_explained(error, address)) from error
     return True
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for minutes, and says so in many lines."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:  # "auto", "local", "ray://..."
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACHABLE_S).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(_explained(error, address)) from None
 
 
 def _check_socket_path(temp_dir: str) -> None:

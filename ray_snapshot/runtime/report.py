@@ -67,25 +67,22 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Columns:
-    """Rows gathered column by column; columns that are not given are null, or a constant."""
+    """Rows gathered as tuples of the columns named; columns that are not named are null, or a constant."""
 
     def __init__(self, schema: pa.Schema, *names: str) -> None:
         self.schema = inner(schema)
-        self.lists: dict[str, list[Any]] = {name: [] for name in names}
-        self._appends = [column.append for column in self.lists.values()]
-
-    def row(self, *values: Any) -> None:
-        for append, value in zip(self._appends, values, strict=True):
-            append(value)
+        self.names = names
+        self.rows: list[tuple[Any, ...]] = []
 
     def batch(self, **constants: Any) -> pa.RecordBatch:
-        length = len(next(iter(self.lists.values())))
+        length = len(self.rows)
         if not length:
             return _empty(self.schema)
+        columns = dict(zip(self.names, zip(*self.rows, strict=True), strict=True))
         arrays = []
         for item in self.schema:
-            if item.name in self.lists:
-                arrays.append(pa.array(self.lists[item.name], item.type))
+            if item.name in columns:
+                arrays.append(pa.array(columns[item.name], item.type))
             elif item.name in constants:
                 arrays.append(pa.repeat(pa.scalar(constants[item.name], item.type), length))
             else:
@@ -110,18 +107,17 @@ class MessageRows:
         due, payload = payload if kind == TIMER else (None, payload)
         args, size = recorded_args(payload)
         encoded = to_json(args)
-        self.columns.row(
-            source, target, kind, number, call_id, method, encoded.text, encoded.truncated, size, _us(sent_at), _us(due)
+        sent_us, due_us = int(sent_at * 1e6), None if due is None else int(due * 1e6)
+        self.columns.rows.append(
+            (source, target, kind, number, call_id, method, encoded.text, encoded.truncated, size, sent_us, due_us)
         )
 
     def add_creation(self, creation: Creation) -> None:
         """A creation in flight: message 0 of the channel from creator to child."""
         args, size = recorded_args(creation.payload[2])
         encoded = to_json(args)
-        self.columns.row(
-            creation.creator, creation.child, "mail", 0, None, "__init__",
-            encoded.text, encoded.truncated, size, _us(creation.sent_at), None,
-        )  # fmt: skip
+        head = (creation.creator, creation.child, "mail", 0, None, "__init__")
+        self.columns.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))
 
     def batch(self) -> pa.RecordBatch:
         return self.columns.batch()
@@ -147,8 +143,8 @@ def host_payload(host: str, recording: Recording, recorded_at: float, incarnatio
     for creation in recording.creations:
         rows.add_creation(creation)
     for key, (sent, accepted, in_flight, held) in local.channels.items():
-        channels.row(*key, sent, accepted, in_flight + held, "sender" if held else "marker")
-    found.machines = machines.batch(host=host, incarnation=incarnation, max_concurrency=1, recorded_at=_us(recorded_at))
+        channels.rows.append((*key, sent, accepted, in_flight + held, "sender" if held else "marker"))
+    found.machines = machines.batch(host=host, incarnation=incarnation, max_concurrency=1, recorded_at=int(recorded_at * 1e6))
     found.channels = channels.batch(settled_count=0, duplicate_count=0)
     found.messages = rows.batch()
     return found
@@ -185,13 +181,9 @@ class _Local:
 
 def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPayload) -> None:
     body: BodyCopy = copy.extra
-    state = body.state
-    mode, k, on = body.short_wait
-    machines.row(
-        copy.machine, body.class_name, body.status,
-        None if state is None else state.text, state is not None and state.truncated, None if state is None else state.size,
-        mode, k, on, copy.accepted, copy.sent,
-    )  # fmt: skip
+    state = (None, False, None) if body.state is None else tuple(body.state)
+    counts = (copy.accepted, copy.sent)
+    machines.rows.append((copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts))
     if body.waits:
         found.waits += [{"machine": copy.machine, **row} for row in body.waits]
     if body.calls:
@@ -231,7 +223,3 @@ def _outputs(
                 held[key] = len(waiting)
         for message in waiting:
             rows.add(*key, message)
-
-
-def _us(seconds: float | None) -> int | None:
-    return None if seconds is None else int(seconds * 1e6)

@@ -1,0 +1,6 @@
+"""A deterministic world around `ray_snapshot.protocol`, in which every order can be tried.
+
+Read `world` first (hosts, network, steps), then `schedules` (who chooses: a seed, a script, everyone) and `oracle` (the
+theorem, as a check). `tokens`, `scripts` and `playing` are what `ray-snapshot simulate` runs. Imports the standard library
+only.
+"""

@@ -77,9 +77,7 @@ class Behaviour(Protocol):
     def joins(self) -> tuple[tuple[str, ...], ...]:
         """Methods that one action takes together, each from another channel."""
 
-    def react(
-        self, name: str, state: Any, inputs: tuple[Input, ...], choice: int, /
-    ) -> tuple[Any, tuple[Output, ...]]:
+    def react(self, name: str, state: Any, inputs: tuple[Input, ...], choice: int, /) -> tuple[Any, tuple[Output, ...]]:
         """The new state, and what is sent, in this order; without side effects."""
 
 
@@ -133,9 +131,7 @@ class Wanderer:
         """`left` and `right` are taken together, if it has the habit."""
         return (("left", "right"),) if "join" in self.habits else ()
 
-    def react(
-        self, name: str, state: Any, inputs: tuple[Input, ...], choice: int, /
-    ) -> tuple[Any, tuple[Output, ...]]:
+    def react(self, name: str, state: Any, inputs: tuple[Input, ...], choice: int, /) -> tuple[Any, tuple[Output, ...]]:
         """Take the tokens that came, then send some on."""
         tokens = state.tokens + sum(one.args for one in inputs)
         outputs: list[Output] = []

@@ -102,7 +102,8 @@ class Replay:
 
     def perform(self, action: Action) -> None:
         """One more action; raises `OracleError` where it is not possible, or does not do what it did."""
-        inputs = tuple(self._accept(action, message) for message in action.accepted)
+        found = {message: self._accept(action, message) for message in sorted(action.accepted)}
+        inputs = tuple(found[message] for message in action.accepted)
         if inputs and inputs[0].kind == "creation":
             self._be_born(action, inputs[0])
             return

@@ -91,9 +91,7 @@ def play_events(topology: Topology, script: Script, seed: int) -> Play:
             case Tick(_, count):
                 for _ in range(count):
                     delays.tick()
-    while (
-        not play.system.is_quiet
-    ):  # ends: a snapshot puts one marker on each channel, and nobody sends any more
+    while not play.system.is_quiet:  # ends: a snapshot puts one marker on each channel, and nobody sends any more
         delays.tick()
     return play
 
@@ -187,9 +185,7 @@ def play_every_order(topology: Topology, script: Script, most: int = MOST_STATES
     return found
 
 
-def _following(
-    place: int, system: TokenSystem, operations: list[Operation]
-) -> Iterator[tuple[int, TokenSystem]]:
+def _following(place: int, system: TokenSystem, operations: list[Operation]) -> Iterator[tuple[int, TokenSystem]]:
     if place < len(operations):
         operation = operations[place]
         if isinstance(operation, StartSnapshot):

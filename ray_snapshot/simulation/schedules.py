@@ -70,11 +70,7 @@ def build(profile: Profile, trace: list[str] | None = None) -> World:
     """The world of a profile: machines of 10 tokens each, dealt out to its hosts."""
     hosts = tuple(f"h{index}" for index in range(profile.hosts))
     names = [f"m{index}" for index in range(profile.machines)]
-    peers = (
-        (*names, *(f"{name}.0" for name in names))
-        if profile.names_come_late and profile.birthplaces
-        else (*names,)
-    )
+    peers = (*names, *(f"{name}.0" for name in names)) if profile.names_come_late and profile.birthplaces else (*names,)
     wanderer = Wanderer(peers, hosts[: profile.birthplaces], profile.habits)
     world = World(
         {name: (hosts[index % len(hosts)], wanderer, Purse(10)) for index, name in enumerate(names)},

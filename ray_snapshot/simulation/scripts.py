@@ -104,9 +104,7 @@ def _add_machine(topology: Topology, path: str, line: int, text: str, count: int
     which = f"machine {len(topology.machines) + 1} of {count}"
     tokens = _whole(words[1]) if len(words) == 2 else None
     if tokens is None:
-        fail(
-            path, line, f"expected NAME TOKENS ({which}), found {text!r}; TOKENS is a whole number, 0 or more"
-        )
+        fail(path, line, f"expected NAME TOKENS ({which}), found {text!r}; TOKENS is a whole number, 0 or more")
     try:
         name = check_machine_name(words[0])
     except NameNotAllowedError as error:

@@ -32,9 +32,7 @@ class Holder:
     targets: tuple[str, ...]
     joins: tuple[tuple[str, ...], ...] = ()
 
-    def react(
-        self, _name: str, state: Any, inputs: tuple[Input, ...], choice: int
-    ) -> tuple[Any, tuple[Output, ...]]:
+    def react(self, _name: str, state: Any, inputs: tuple[Input, ...], choice: int) -> tuple[Any, tuple[Output, ...]]:
         """Take tokens, or send some."""
         if inputs:
             return state + inputs[0].args, ()
@@ -63,9 +61,7 @@ class TokenSystem:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.tokens = dict(topology.machines)
-        self.channels: dict[tuple[str, str], deque[Batch]] = {
-            channel: deque() for channel in topology.channels
-        }
+        self.channels: dict[tuple[str, str], deque[Batch]] = {channel: deque() for channel in topology.channels}
         self.outputs: dict[str, list[tuple[str, str]]] = {name: [] for name in topology.machines}
         for channel in topology.channels:
             self.outputs[channel[0]].append(channel)

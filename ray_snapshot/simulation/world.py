@@ -143,9 +143,7 @@ class World:
         self.log.lengths[name] = 0
 
     def _add_host(self, host: str, protocol: ChandyLamport, open_at_birth: Iterable[int]) -> None:
-        core = HostCore(
-            host, protocol=protocol, copy_body=state_of, bound=self.bound, open_at_birth=open_at_birth
-        )
+        core = HostCore(host, protocol=protocol, copy_body=state_of, bound=self.bound, open_at_birth=open_at_birth)
         self.hosts[host] = SimHost(core)
 
     def _tell_places(self) -> None:
@@ -244,9 +242,7 @@ class World:
         machine, taken = found
         accepted = [(box.source, machine.name, box.kind, message[1]) for box, message in taken]
         inputs = tuple(Input(box.source, box.kind, message[2], message[3]) for box, message in taken)
-        texts = [
-            f"{box.kind} {message[1]} from {box.source}: {message[2]} {message[3]}" for box, message in taken
-        ]
+        texts = [f"{box.kind} {message[1]} from {box.source}: {message[2]} {message[3]}" for box, message in taken]
         return f"{recorded}{machine.name} accepts {' and '.join(texts)}" + self._react(
             host, machine, accepted, inputs, choice
         )

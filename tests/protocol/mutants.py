@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pytest import MonkeyPatch
+import pytest
 
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport, MarkerArrived, SendMarker
 from ray_snapshot.protocol.collector import PendingSnapshot
@@ -28,24 +28,24 @@ class Mutant:
     name: str
     profile: str
     """The kind of world that shows it."""
-    breaks: Callable[[MonkeyPatch], None]
+    breaks: Callable[[pytest.MonkeyPatch], None]
     seen_by: str
     """A part of what the failure says."""
 
 
-def _without_guard(patch: MonkeyPatch) -> None:
+def _without_guard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostCore, "_check_white", lambda *_: None)
     patch.setattr(HostCore, "begin_action", lambda self, machine: self._copy_if_due(machine))
 
 
-def _complete_without_counting(patch: MonkeyPatch) -> None:
+def _complete_without_counting(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PendingSnapshot, "is_complete", property(lambda self: not self.awaited))
 
 
 # ---- markers ----------------------------------------------------------------------------------------------------------
 
 
-def marker_behind_the_first_red_message(patch: MonkeyPatch) -> None:
+def marker_behind_the_first_red_message(patch: pytest.MonkeyPatch) -> None:
     """The marker goes onto the link behind the next batch, and so behind what was sent meanwhile."""
     _without_guard(patch)
     carry_out, take = HostCore._carry_out, HostCore.take_batches
@@ -66,7 +66,7 @@ def marker_behind_the_first_red_message(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "take_batches", mark_late)
 
 
-def marker_does_not_make_red(patch: MonkeyPatch) -> None:
+def marker_does_not_make_red(patch: pytest.MonkeyPatch) -> None:
     """A marker ends its input, but does not make the host record: only the coordinator's request does."""
     _without_guard(patch)
     marker = ChandyLamport._marker
@@ -80,7 +80,7 @@ def marker_does_not_make_red(patch: MonkeyPatch) -> None:
     patch.setattr(ChandyLamport, "_marker", quiet)
 
 
-def boundary_later(patch: MonkeyPatch) -> None:
+def boundary_later(patch: pytest.MonkeyPatch) -> None:
     """The host records, but accepts one more message first."""
     _without_guard(patch)
     boundary = HostCore.boundary
@@ -95,7 +95,7 @@ def boundary_later(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "boundary", reluctant)
 
 
-def marker_waits_for_its_turn(patch: MonkeyPatch) -> None:
+def marker_waits_for_its_turn(patch: pytest.MonkeyPatch) -> None:
     """A marker is handled when all that lies in front of it has been accepted, not on arrival."""
     _without_guard(patch)
     hear, take = HostCore.hear, HostCore.next_action
@@ -123,12 +123,12 @@ def _boxes(core: HostCore, source: str) -> list[Any]:
 # ---- numbers and colours ------------------------------------------------------------------------------------------------
 
 
-def lower_numbers_are_not_recorded(patch: MonkeyPatch) -> None:
+def lower_numbers_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
     """Who records n records n alone (trap 2)."""
     patch.setattr(Numbered, "newly_red", lambda _, old, new: (new,) if new > old else ())
 
 
-def numbers_are_used_again(patch: MonkeyPatch) -> None:
+def numbers_are_used_again(patch: pytest.MonkeyPatch) -> None:
     """A number that was given up is given out again."""
     abort = Coordinator.abort
 
@@ -140,7 +140,7 @@ def numbers_are_used_again(patch: MonkeyPatch) -> None:
     patch.setattr(Coordinator, "abort", forgetful)
 
 
-def host_turns_red_one_machine_at_a_time(patch: MonkeyPatch) -> None:
+def host_turns_red_one_machine_at_a_time(patch: pytest.MonkeyPatch) -> None:
     """A machine of a red host stays white until it is copied, and goes on acting as such (trap 1)."""
     _without_guard(patch)
     _never_copy_before_acting(patch)
@@ -156,7 +156,7 @@ def host_turns_red_one_machine_at_a_time(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "send", pale)
 
 
-def reply_does_not_make_red(patch: MonkeyPatch) -> None:
+def reply_does_not_make_red(patch: pytest.MonkeyPatch) -> None:
     """A red reply is accepted by a white machine (trap 4, in the protocol)."""
     patch.setattr(HostCore, "note", lambda *_: ())
 
@@ -164,7 +164,7 @@ def reply_does_not_make_red(patch: MonkeyPatch) -> None:
 # ---- copies ---------------------------------------------------------------------------------------------------------------
 
 
-def _never_copy_before_acting(patch: MonkeyPatch) -> None:
+def _never_copy_before_acting(patch: pytest.MonkeyPatch) -> None:
     copy_next, copy_if_due = HostCore.copy_next, HostCore._copy_if_due
     copying: list[bool] = []
 
@@ -179,12 +179,12 @@ def _never_copy_before_acting(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "_copy_if_due", lambda self, machine: copy_if_due(self, machine) if copying else None)
 
 
-def copy_after_the_next_action(patch: MonkeyPatch) -> None:
+def copy_after_the_next_action(patch: pytest.MonkeyPatch) -> None:
     """A machine may act before it is copied: the copy holds what red actions did (trap 6)."""
     _never_copy_before_acting(patch)
 
 
-def resumed_without_a_copy(patch: MonkeyPatch) -> None:
+def resumed_without_a_copy(patch: pytest.MonkeyPatch) -> None:
     """A machine leaves its wait, and its state changes, before it is copied (trap 6)."""
 
     def resume(self: HostCore, machine: Any) -> None:
@@ -194,7 +194,7 @@ def resumed_without_a_copy(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "resume", resume)
 
 
-def copy_holds_red_messages(patch: MonkeyPatch) -> None:
+def copy_holds_red_messages(patch: pytest.MonkeyPatch) -> None:
     """The copy takes its mailboxes whole, whatever colour is in them."""
     copy = HostCore._copy
 
@@ -206,7 +206,7 @@ def copy_holds_red_messages(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "_copy", whole)
 
 
-def copy_shares_the_mailbox(patch: MonkeyPatch) -> None:
+def copy_shares_the_mailbox(patch: pytest.MonkeyPatch) -> None:
     """The copy refers to the live mailboxes, which go on changing (trap 8)."""
     copy = HostCore._copy
 
@@ -218,12 +218,12 @@ def copy_shares_the_mailbox(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "_copy", alias)
 
 
-def fired_without_a_copy(patch: MonkeyPatch) -> None:
+def fired_without_a_copy(patch: pytest.MonkeyPatch) -> None:
     """A timer fires before its machine is copied: it is in no copy, and its message is red."""
     fire, copy_if_due = HostCore.fire, HostCore._copy_if_due
 
     def hasty(self: HostCore, channel: Any, number: int) -> None:
-        with MonkeyPatch.context() as inner:
+        with pytest.MonkeyPatch.context() as inner:
             inner.setattr(HostCore, "_copy_if_due", lambda *_: None)
             fire(self, channel, number)
 
@@ -231,12 +231,12 @@ def fired_without_a_copy(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "_copy_if_due", copy_if_due)
 
 
-def resolved_without_a_copy(patch: MonkeyPatch) -> None:
+def resolved_without_a_copy(patch: pytest.MonkeyPatch) -> None:
     """A name is found before its sender is copied: what was held for it is in no copy."""
     resolve = HostCore.resolve
 
     def hasty(self: HostCore, *rest: Any) -> None:
-        with MonkeyPatch.context() as inner:
+        with pytest.MonkeyPatch.context() as inner:
             inner.setattr(HostCore, "_copy_if_due", lambda *_: None)
             resolve(self, *rest)
 
@@ -246,7 +246,7 @@ def resolved_without_a_copy(patch: MonkeyPatch) -> None:
 # ---- messages in flight ---------------------------------------------------------------------------------------------------
 
 
-def held_messages_are_recorded_twice(patch: MonkeyPatch) -> None:
+def held_messages_are_recorded_twice(patch: pytest.MonkeyPatch) -> None:
     """What was held or timed keeps the colour in which it was sent, and is found in flight again where it arrives."""
     dispatch = HostCore._dispatch
 
@@ -260,22 +260,22 @@ def held_messages_are_recorded_twice(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "_dispatch", old_colour)
 
 
-def held_messages_are_lost(patch: MonkeyPatch) -> None:
+def held_messages_are_lost(patch: pytest.MonkeyPatch) -> None:
     """What waits at its sender is recorded by nobody."""
     patch.setattr(OutChannel, "waiting", lambda _: [])
 
 
-def recording_closed_early(patch: MonkeyPatch) -> None:
+def recording_closed_early(patch: pytest.MonkeyPatch) -> None:
     """A snapshot is complete once every host has reported; white messages that arrive later are forgotten."""
     _complete_without_counting(patch)
 
 
-def late_messages_are_dropped(patch: MonkeyPatch) -> None:
+def late_messages_are_dropped(patch: pytest.MonkeyPatch) -> None:
     """White messages that arrive at a red host are not reported."""
     patch.setattr(HostCore, "_report_if_late", lambda *_: None)
 
 
-def late_whether_copied_or_not(patch: MonkeyPatch) -> None:
+def late_whether_copied_or_not(patch: pytest.MonkeyPatch) -> None:
     """A white message is reported late though its machine is still to be copied, with it."""
 
     def report(self: HostCore, mailbox: Any, machine: Any, message: Any) -> None:
@@ -286,7 +286,7 @@ def late_whether_copied_or_not(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "_report_if_late", report)
 
 
-def double_reports_count_twice(patch: MonkeyPatch) -> None:
+def double_reports_count_twice(patch: pytest.MonkeyPatch) -> None:
     """A late report that comes twice is counted twice, and hides a message that is missing."""
     late = PendingSnapshot.late
 
@@ -297,13 +297,13 @@ def double_reports_count_twice(patch: MonkeyPatch) -> None:
     patch.setattr(PendingSnapshot, "late", forgetful)
 
 
-def batches_in_any_order(patch: MonkeyPatch) -> None:
+def batches_in_any_order(patch: pytest.MonkeyPatch) -> None:
     """The link takes batches as they come."""
     _without_guard(patch)
     patch.setattr(InLink, "in_order", lambda _, batch: [batch])
 
 
-def mailboxes_in_any_order(patch: MonkeyPatch) -> None:
+def mailboxes_in_any_order(patch: pytest.MonkeyPatch) -> None:
     """A mailbox is a stack."""
 
     put = Inbox.put
@@ -318,7 +318,7 @@ def mailboxes_in_any_order(patch: MonkeyPatch) -> None:
 # ---- born meanwhile --------------------------------------------------------------------------------------------------------
 
 
-def white_creation_forgotten(patch: MonkeyPatch) -> None:
+def white_creation_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A creation in flight at the cut is recorded by nobody, and nobody counts creations (trap 3)."""
     begin = HostCore._begin
 
@@ -330,7 +330,7 @@ def white_creation_forgotten(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "_begin", forget)
 
 
-def new_hosts_are_not_waited_for(patch: MonkeyPatch) -> None:
+def new_hosts_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     """The collector's list of hosts is fixed at the start, and creations are not counted (trap 3)."""
     patch.setattr(PendingSnapshot, "expect", lambda *_: None)
     count = PendingSnapshot._count
@@ -349,7 +349,7 @@ def _as_counted(pending: PendingSnapshot) -> bool:
     return not pending.awaited and not any(left > 0 for left in pending.missing.values())
 
 
-def red_creations_are_counted(patch: MonkeyPatch) -> None:
+def red_creations_are_counted(patch: pytest.MonkeyPatch) -> None:
     """A creation that arrived behind the marker is counted as arrived inside the cut."""
     begin = HostCore._begin
 
@@ -361,7 +361,7 @@ def red_creations_are_counted(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "_begin", all_of_them)
 
 
-def host_born_red_knows_nothing(patch: MonkeyPatch) -> None:
+def host_born_red_knows_nothing(patch: pytest.MonkeyPatch) -> None:
     """A host that is born red is not told which numbers are open: white messages that reach it are missed."""
     create = HostCore.__init__
 
@@ -372,7 +372,7 @@ def host_born_red_knows_nothing(patch: MonkeyPatch) -> None:
     patch.setattr(HostCore, "__init__", ignorant)
 
 
-def body_before_its_mailbox_is_copied(patch: MonkeyPatch) -> None:
+def body_before_its_mailbox_is_copied(patch: pytest.MonkeyPatch) -> None:
     """A machine is born without a look at what was in its mailboxes at the cut."""
     born = HostCore.born
 

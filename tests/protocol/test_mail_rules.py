@@ -83,8 +83,33 @@ def test_what_waits_for_its_join_holds_back_what_is_behind_it_on_its_channel_and
     assert net.act("A") == ("j", ["behind"])
 
 
+@pytest.mark.parametrize("ports", [("left", "right"), ("right", "left")])
+def test_one_sender_may_serve_all_ports_of_a_join(ports: tuple[str, str]) -> None:
+    net = Net({"a": "A", "j": "B"}, joins=JOIN)
+    for round_number in range(3):
+        for port in ports:
+            net.send("a", "j", f"{port} {round_number}", port)
+            net.carry("A", "B")
+    net.send("a", "j", "behind")
+    net.carry("A", "B")
+
+    assert [net.act("B") for _ in range(5)] == [
+        *(("j", [f"left {n}", f"right {n}"]) for n in range(3)),
+        ("j", ["behind"]),
+        None,
+    ]
+
+
+def test_a_join_never_reaches_past_a_message_of_the_same_channel() -> None:
+    net = Net({"a": "A", "j": "A"}, joins=JOIN)
+    for port in ("left", "left", "right"):
+        net.send("a", "j", port, port)
+
+    assert net.act("A") is None
+
+
 def test_joins_that_share_a_port_take_turns() -> None:
-    net = Net({name: "A" for name in "abcj"}, joins=(("left", "right"), ("left", "other")))
+    net = Net(dict.fromkeys("abcj", "A"), joins=(("left", "right"), ("left", "other")))
     for number in range(4):
         net.send("a", "j", number, "left")
         net.send("b", "j", f"right {number}", "right")

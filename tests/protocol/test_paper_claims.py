@@ -286,7 +286,9 @@ class Doubler:
 
     joins = ()
 
-    def react(self, _name: str, state: int, inputs: tuple[Input, ...], choice: int, /) -> tuple[int, tuple[Output, ...]]:
+    def react(
+        self, _name: str, state: int, inputs: tuple[Input, ...], choice: int, /
+    ) -> tuple[int, tuple[Output, ...]]:
         return state + choice + len(inputs), ()
 
 

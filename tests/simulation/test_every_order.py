@@ -29,9 +29,7 @@ def answering(**sends: Output) -> Script:
 
 
 def world_of(*machines: tuple[str, str, Script], is_connected: bool = False, **options: Any) -> World:
-    world = World(
-        {name: (host, script, ()) for name, host, script in machines}, **{"is_atomic": True, **options}
-    )
+    world = World({name: (host, script, ()) for name, host, script in machines}, **{"is_atomic": True, **options})
     if is_connected:
         world.connect_all()
     return world
@@ -42,9 +40,7 @@ def every_order(world: World, *acts: str, snapshots: int = 1, hosts: tuple[str, 
 
     def extra(now: World) -> list[Step]:
         steps: list[Step] = [("snapshot", *hosts)] if now.coordinator.last < snapshots else []
-        return steps + [
-            ("act", name) for name in acts if not now.log.lengths.get(name) and now.can_act(name)
-        ]
+        return steps + [("act", name) for name in acts if not now.log.lengths.get(name) and now.can_act(name)]
 
     return explore(world, fingerprint, extra, **options)
 
@@ -89,9 +85,7 @@ def test_two_snapshots_that_spread_by_markers_alone() -> None:
 
 
 def test_two_snapshots_of_independent_colours() -> None:
-    world = world_of(
-        ("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))), colours=Independent
-    )
+    world = world_of(("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))), colours=Independent)
 
     found = every_order(world, "a", "b", eager=COPIES_TOO)
     assert found == Explored(states=1102, ends=54, snapshots=40)
@@ -105,17 +99,13 @@ def test_a_ring_of_three() -> None:
 
 def test_a_machine_that_is_born_on_another_host() -> None:
     """Trap 3, in every order."""
-    world = world_of(
-        ("a", "A", acting(Create("k", "B", Script(), ()), Send("k", "x", 1))), ("b", "B", Script())
-    )
+    world = world_of(("a", "A", acting(Create("k", "B", Script(), ()), Send("k", "x", 1))), ("b", "B", Script()))
 
     assert every_order(world, "a") == Explored(states=438, ends=14, snapshots=14)
 
 
 def test_a_machine_that_is_born_on_a_new_host() -> None:
-    world = world_of(
-        ("a", "A", acting(Create("k", "K", Script(), ()), Send("k", "x", 1))), ("b", "B", Script())
-    )
+    world = world_of(("a", "A", acting(Create("k", "K", Script(), ()), Send("k", "x", 1))), ("b", "B", Script()))
 
     assert every_order(world, "a", eager=COPIES_TOO) == Explored(states=1084, ends=21, snapshots=18)
 
@@ -127,9 +117,7 @@ def test_a_timer() -> None:
 
 
 def test_a_name_that_is_found_late() -> None:
-    world = world_of(
-        ("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))), knows_places=False
-    )
+    world = world_of(("a", "A", acting(Send("b", "x", 1))), ("b", "B", acting(Send("a", "x", 1))), knows_places=False)
 
     assert every_order(world, "a", "b", eager=COPIES_TOO) == Explored(states=1915, ends=90, snapshots=40)
 

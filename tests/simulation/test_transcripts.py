@@ -183,6 +183,11 @@ tick
 send N1 N2 2
 """
 
+SHORT = """send N1 N2 4
+snapshot N2
+send N2 N1 5
+"""
+
 SCHEDULE = """{"op": "send", "source": "N1", "target": "N2", "tokens": 4}
 {"op": "snapshot", "machine": "N1"}
 {"op": "send", "source": "N1", "target": "N2", "tokens": 1}
@@ -195,19 +200,22 @@ SCHEDULE = """{"op": "send", "source": "N1", "target": "N2", "tokens": 4}
 """
 
 
+FILES = {"topology": TOPOLOGY, "events": EVENTS, "short": SHORT, "schedule": SCHEDULE}
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
         ("simulate_events", ["--events", "events", "--seed", "3"]),
         ("simulate_schedule", ["--schedule", "schedule"]),
-        ("simulate_every_order", ["--events", "events", "--exhaustive"]),
+        ("simulate_every_order", ["--events", "short", "--exhaustive"]),
     ],
 )
 def test_simulate_prints(
     name: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for file, text in (("topology", TOPOLOGY), ("events", EVENTS), ("schedule", SCHEDULE)):
+    for file, text in FILES.items():
         (tmp_path / file).write_text(text)
 
     assert main(["simulate", "--topology", "topology", *arguments]) == 0

@@ -1,0 +1,105 @@
+"""The public face, line by line as the design states it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import ray
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+
+@rs.remote
+class Account(rs.SnapshotMixin):
+    def __init__(self, balance: int) -> None:
+        self.balance = balance
+
+    def deposit(self, amount: int) -> None:
+        self.balance += amount
+
+    def transfer(self, to: object, amount: int) -> None:
+        self.balance -= amount
+        to.deposit.send(amount)  # type: ignore[attr-defined]
+
+
+def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) -> None:
+    conservation = detectors.TokenConservation(total=2_100, state="$.balance", messages={"deposit": "$[0]", "__init__": "$[0]"})
+    watch = [detectors.Termination(), detectors.Deadlock(), conservation]
+    with rs.System("bank", history=tmp_path / "history", every=0.5, detectors=watch) as system:
+        a = system.spawn(Account, 100, name="a")
+        many = system.spawn_many(Account, args=[(1,)] * 2_000, per_host=1_000)
+        system.start()
+        a.transfer.send(many[0], 10)
+        system.machine("Account-7").deposit.send(0)
+        snap = system.snapshot(timeout=30)
+        assert isinstance(snap, rs.Snapshot)
+        balance = snap.machines["a"].state["balance"]
+        paid = snap.machines["Account-0"].state["balance"] == 11
+        in_flight = [message.args for message in snap.channels["a", "Account-0", "mail"].messages]
+        assert (balance, in_flight, paid) in [(100, [], False), (90, [[10]], False), (90, [], True)]
+        snap.verify()
+        assert snap.machine_count == 2_002
+        assert {snap.machines[name].host for name in ("a", "Account-0", "Account-1999")} == {"host-0", "host-1", "host-2"}
+        assert isinstance(detectors.Termination().evaluate(snap), rs.Verdict)
+        verdict = system.wait_for("termination", timeout=60)
+        assert (verdict.holds, verdict.detector) == (True, "termination")
+        assert verdict.sentence.startswith("Terminated: 2,002 machines")
+        after = system.snapshot()
+        assert (after.machines["a"].state, after.machines["Account-0"].state) == ({"balance": 90}, {"balance": 11})
+        assert conservation.evaluate(after).holds is True
+        b = Account.remote(100)
+        named = Account.options(name="c").remote(5)
+        b.transfer.send(named, 100)
+        system.wait_for(detectors.Termination(name="again"), timeout=60)
+        last = system.snapshot()
+        assert last.machines["Account-2000"].state == {"balance": 0}
+        assert last.machines["c"].state == {"balance": 105}
+        with pytest.raises(rs.SnapshotTimeoutError, match="deadlock did not hold within 0.2 s; last verdicts"):
+            system.wait_for("deadlock", timeout=0.2)
+        with pytest.raises(rs.SettingError, match="does not restore"):
+            system.restore(last)
+    history = rs.History(tmp_path / "history")
+    assert {row["snapshot_id"] for row in history.snapshots()} >= {snap.snapshot_id, after.snapshot_id, last.snapshot_id}
+    assert history.load(last.snapshot_id).machines["c"].state == {"balance": 105}
+    stored = {(row["snapshot_id"], row["detector"]): row["holds"] for row in history.verdicts()}
+    assert stored[verdict.snapshot_id, "termination"] is True
+    assert stored[last.snapshot_id, "termination"] is False, "the driver, which may send more, is active in snapshot()"
+    assert stored[last.snapshot_id, "conservation"] is False, "new accounts brought 105 coins"
+    assert history.files("machines")
+
+
+class Doubler(rs.SnapshotMixin):
+    """Joins two ports."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[int, int]] = []
+
+    @rs.join("left", "right")
+    def both(self, left: int, right: int) -> int:
+        self.pairs.append((left, right))
+        return left * right
+
+
+def test_a_join_takes_one_message_from_each_port_and_answers_every_caller(ray_cluster: None) -> None:  # noqa: ARG001
+    with rs.System("joined", detectors=[]) as system:
+        (doubler,) = system.spawn_many(Doubler, count=1)
+        doubler.left.send(2)
+        doubler.left.send(3)
+        assert ray.get(doubler.right.remote(5), timeout=60) == 10
+        assert ray.get(doubler.right.remote(7), timeout=60) == 21
+        assert system.snapshot().machines["Doubler-0"].state == {"pairs": [[2, 5], [3, 7]]}
+
+
+def test_a_system_is_found_by_its_address_or_started_where_there_is_none() -> None:
+    with pytest.raises(rs.ClusterError, match="no Ray cluster can be reached at '127.0.0.1:1'"):
+        from ray_snapshot.runtime.cluster import _check_reachable
+
+        _check_reachable("127.0.0.1:1")
+    assert ray.is_initialized()
+    with rs.System("guest", detectors=[]) as system:
+        assert system.snapshot().machine_count == 1
+    assert ray.is_initialized(), "who found Ray running leaves it running"

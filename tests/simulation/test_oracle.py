@@ -1,0 +1,102 @@
+"""The oracle itself: it accepts what is right, and says what is wrong with everything else."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from copy import deepcopy
+
+import pytest
+
+from ray_snapshot.simulation import machines, oracle
+from ray_snapshot.simulation.machines import Script, Send
+from ray_snapshot.simulation.oracle import Log, OracleError, Recorded, check, check_run
+from ray_snapshot.simulation.schedules import run_seeded
+
+
+def a_run() -> tuple[Log, Recorded]:
+    """p sends two messages to q; q accepts one; p recorded behind its sends, q before it accepted."""
+    sender = Script((("go", (Send("q", "one", 1), Send("q", "two", 2))),), ("go",))
+    log = Log({"p": (sender, ()), "q": (Script(), ())}, lengths={"p": 0, "q": 0})
+    log.record(1, ["q"])
+    sends = log.begin("p", [], 1)
+    sends.after, sends.sent = ("go",), [("p", "q", "mail", 1), ("p", "q", "mail", 2)]
+    log.record(1, ["p"])
+    log.begin("q", [("p", "q", "mail", 1)], 0).after = ("one",)
+    recorded = Recorded(
+        1,
+        {"p": ("go",), "q": ()},
+        {("p", "q", "mail"): [(1, "one", 1), (2, "two", 2)]},
+        sent={("p", "q", "mail"): 2},
+    )
+    return log, recorded
+
+
+def test_the_right_snapshot_passes() -> None:
+    log, recorded = a_run()
+
+    check_run(log, [recorded], {"p": ("go",), "q": ("one",)})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda one: one.states.update(q=("one",)), "the states are"),
+        (lambda one: one.states.pop("q"), "the states are"),
+        (lambda one: one.channels.clear(), "the channels hold"),
+        (lambda one: one.channels["p", "q", "mail"].reverse(), "the channels hold"),
+        (lambda one: one.channels["p", "q", "mail"].pop(), "the channels hold"),
+        (lambda one: one.channels["p", "q", "mail"].append((3, "three", 3)), "the channels hold"),
+        (lambda one: one.channels.update({("q", "p", "mail"): [(1, "m", 0)]}), "the channels hold"),
+        (lambda one: one.creations.add(("p", "child")), "creations in flight are"),
+        (lambda one: one.sent.update({("p", "q", "mail"): 3}), "the white actions sent"),
+        (lambda one: one.accepted.update({("p", "q", "mail"): 1}), "the white actions accepted"),
+    ],
+)
+def test_a_snapshot_that_is_changed_at_one_place_does_not(change: object, told: str) -> None:
+    log, recorded = a_run()
+    change(recorded)  # type: ignore[operator]
+
+    with pytest.raises(OracleError, match=f"snapshot 1: .*{told}"):
+        check(log, recorded)
+
+
+def test_a_cut_that_is_changed_at_one_machine_does_not() -> None:
+    log, recorded = a_run()
+    log.cuts[1]["q"] = 1
+
+    with pytest.raises(OracleError, match="the states are"):
+        check(log, recorded)
+    log.cuts[1]["p"] = 0
+    with pytest.raises(OracleError, match="action 1 of q is impossible here: it accepts mail 1 from p"):
+        check(log, recorded)
+
+
+def test_a_run_that_ends_elsewhere_than_its_actions_lead_does_not() -> None:
+    log, recorded = a_run()
+
+    with pytest.raises(OracleError, match="ends with the states"):
+        check_run(log, [recorded], {"p": ("go",), "q": ()})
+
+
+def test_every_recorded_thing_of_a_seeded_run_counts() -> None:
+    world = run_seeded("everything", 1)
+    for recorded in world.completed:
+        for name in recorded.states:
+            wrong = deepcopy(recorded)
+            del wrong.states[name]
+            with pytest.raises(OracleError):
+                check(world.log, wrong)
+        for key in recorded.channels:
+            wrong = deepcopy(recorded)
+            wrong.channels[key].pop(0)
+            with pytest.raises(OracleError):
+                check(world.log, wrong)
+
+
+def test_it_shares_no_code_with_the_protocols() -> None:
+    for module in (oracle, machines):
+        tree = ast.parse(inspect.getsource(module))
+        found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+
+        assert not [name for name in found if name and name.startswith("ray_snapshot.protocol")]

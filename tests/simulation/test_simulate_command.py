@@ -1,0 +1,309 @@
+"""`ray-snapshot simulate`: its formats, what it answers, and how it refuses what is wrong, file and line named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_snapshot.cli import main
+from ray_snapshot.protocol.chandy_lamport import ChandyLamport
+
+TWO = "2\nN1 5\nN2 0\nN1 N2\nN2 N1\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Write the files, run the command; returns (exit code, lines, what stood on stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, topology: str = TWO, **files: str) -> tuple[int, list[str], str]:
+        options = []
+        for name, text in {"topology": topology, **files}.items():
+            (tmp_path / name).write_text(text)
+            options += [f"--{name}", name]
+        code = main(["simulate", *options, *arguments])
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err
+
+    return run
+
+
+def answers(found: tuple[int, list[str], str]) -> list[dict[str, Any]]:
+    code, lines, err = found
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in lines]
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_in_front_of_the_marker_is_in_flight(run: Any) -> None:
+    assert answers(run("--json", events="send N1 N2 2\nsnapshot N2\n")) == [
+        {
+            "snapshot": 0,
+            "complete": True,
+            "machines": {"N1": 3, "N2": 0},
+            "messages": [{"source": "N1", "target": "N2", "tokens": 2}],
+            "consistent": True,
+        }
+    ]
+
+
+def test_a_snapshot_of_one_machine_is_complete_at_once(run: Any) -> None:
+    found = answers(run("--json", topology="1\nonly 7\n", events="snapshot only\n"))
+
+    assert found == [{"snapshot": 0, "complete": True, "machines": {"only": 7}, "messages": [], "consistent": True}]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_the_delays_no_token_is_lost_or_doubled(run: Any, seed: int) -> None:
+    names = [f"N{index}" for index in range(1, 6)]
+    channels = [(one, other) for one in names for other in names if one != other]
+    topology = "\n".join(["5", *(f"{name} 20" for name in names), *map(" ".join, channels)])
+    lines = []
+    for index in range(60):
+        source, target = channels[(index * 7) % len(channels)]
+        lines += [f"send {source} {target} 1", *["tick"] * (index % 3), *[f"snapshot {target}"] * (index % 10 == 5)]
+    found = answers(run("--json", "--seed", str(seed), topology=topology, events="\n".join(lines)))
+
+    assert [one["snapshot"] for one in found] == list(range(6))
+    for one in found:
+        assert one["complete"] is one["consistent"] is True
+        assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 100
+
+
+def test_the_seed_decides_and_is_printed(run: Any) -> None:
+    events = "send N1 N2 1\ntick 2\nsnapshot N2\nsend N1 N2 1\ntick\nsnapshot N1\n"
+    runs = [run("--seed", str(seed), events=events)[1] for seed in (1, 1, 2, 3, 4)]
+
+    assert runs[0] == runs[1]
+    assert len(set(map(tuple, runs))) > 2
+    assert runs[2][0] == "events events, seed 2"
+    assert run(events=events)[1][0] == "events events, seed 0"
+
+
+def test_no_message_overtakes_another_on_its_channel_and_each_waits_one_to_five_ticks(run: Any) -> None:
+    events = "".join(f"send N1 N2 1\nsend N1 N2 2\ntick {n}\n" for n in (1, 2))
+    for seed in range(20):
+        rows = [line.split() for line in run("--seed", str(seed), topology=TWO.replace("5", "9"), events=events)[1][2:]]
+        deliveries = [(int(row[0]), int(row[5])) for row in rows if "delivers" in row]
+        assert [tokens for _, tokens in deliveries] == [1, 2, 1, 2]
+        assert all(1 <= tick <= 6 for tick, _ in deliveries)
+
+
+def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) -> None:
+    lines = [
+        {"op": "send", "source": "N1", "target": "N2", "tokens": 2},
+        {"op": "snapshot", "machine": "N2"},
+        {"op": "deliver", "source": "N2", "target": "N1"},
+        {"op": "deliver", "source": "N1", "target": "N2"},
+        {"op": "deliver", "source": "N1", "target": "N2"},
+    ]
+    whole = answers(run("--json", schedule="\n".join(map(json.dumps, lines))))
+    part = answers(run("--json", schedule="\n".join(map(json.dumps, lines[:4]))))
+    less = answers(run("--json", schedule="\n".join(map(json.dumps, lines[:2]))))
+
+    message = {"source": "N1", "target": "N2", "tokens": 2}
+    machines = {"N1": 3, "N2": 0}
+    assert whole == [{"snapshot": 0, "complete": True, "machines": machines, "messages": [message], "consistent": True}]
+    assert part == [{"snapshot": 0, "complete": False, "machines": machines, "messages": [message], "consistent": None}]
+    assert less == [{"snapshot": 0, "complete": False, "machines": {"N2": 0}, "messages": [], "consistent": None}]
+
+
+def test_messages_come_in_the_order_of_the_channel_lines_and_in_order_within_a_channel(run: Any) -> None:
+    topology = "3\nA 9\nB 9\nC 9\nC A\nA B\nB C\nA C\nB A\n"
+    sends = [("A", "C", 3), ("A", "B", 2), ("A", "B", 1), ("C", "A", 4)]
+    lines = [{"op": "send", "source": one, "target": other, "tokens": k} for one, other, k in sends]
+    lines.append({"op": "snapshot", "machine": "B"})
+    for channel in ("BA", "BC", "CA", "CA", "AB", "AB", "AB", "AC", "AC"):
+        lines.append({"op": "deliver", "source": channel[0], "target": channel[1]})
+    (found,) = answers(run("--json", topology=topology, schedule="\n".join(map(json.dumps, lines))))
+
+    assert found["complete"] is found["consistent"] is True
+    assert [tuple(message.values()) for message in found["messages"]] == [
+        ("C", "A", 4),
+        ("A", "B", 2),
+        ("A", "B", 1),
+        ("A", "C", 3),
+    ]
+
+
+def test_overlapping_snapshots_do_not_touch_each_other(run: Any) -> None:
+    lines = [
+        {"op": "snapshot", "machine": "N1"},
+        {"op": "send", "source": "N1", "target": "N2", "tokens": 1},
+        {"op": "snapshot", "machine": "N2"},
+        {"op": "deliver", "source": "N1", "target": "N2"},
+        {"op": "deliver", "source": "N2", "target": "N1"},
+        {"op": "deliver", "source": "N2", "target": "N1"},
+        {"op": "deliver", "source": "N1", "target": "N2"},
+        {"op": "deliver", "source": "N1", "target": "N2"},
+    ]
+    first, second = answers(run("--json", schedule="\n".join(map(json.dumps, lines))))
+
+    assert (first["machines"], first["messages"]) == ({"N1": 5, "N2": 0}, [])
+    assert second["machines"] == {"N1": 4, "N2": 0}
+    assert second["messages"] == [{"source": "N1", "target": "N2", "tokens": 1}]
+    assert first["consistent"] is second["consistent"] is True
+
+
+def test_every_order_is_tried_and_counted(run: Any) -> None:
+    *snapshots, summary = answers(run("--json", "--exhaustive", events="send N1 N2 2\ntick\nsnapshot N2\n"))
+
+    assert summary == {"states": 11, "ends": 2, "snapshots": 2, "consistent": True}
+    assert sorted(one["machines"]["N2"] for one in snapshots) == [0, 2]
+
+
+def test_a_send_that_needs_what_is_to_come_waits_for_it_in_every_order(run: Any) -> None:
+    *_, summary = answers(run("--json", "--exhaustive", events="send N1 N2 5\nsend N2 N1 5\nsnapshot N1\n"))
+
+    assert summary["consistent"] is True
+
+
+def test_a_protocol_that_is_wrong_is_told_and_the_exit_code_is_1(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChandyLamport, "is_white", lambda self, colour, number: not colour)
+    events = "send N1 N2 1\nsnapshot N1\nsnapshot N2\nsend N1 N2 1\n"
+    code, lines, _ = run("--exhaustive", events=events)
+
+    assert code == 1
+    assert "NOT CONSISTENT" in "\n".join(lines)
+
+
+# ---- what is wrong is refused, with its line --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topology", "line", "told"),
+    [
+        ("", 1, "the file is empty"),
+        ("two\nN1 1\n", 1, "expected the number of machines, found 'two'"),
+        ("0\n", 1, "expected the number of machines"),
+        ("2\nN1 1\n", 2, "2 machines were announced, but the file ends after 1"),
+        ("2\nN1 1\nN2\n", 3, "expected NAME TOKENS (machine 2 of 2), found 'N2'"),
+        ("2\nN1 1\nN2 -3\n", 3, "TOKENS is a whole number"),
+        ("# c\n2\nN1 1\n\nN1 2\n", 5, "a second machine 'N1'"),
+        ("1\nN/1 1\n", 2, "machine name 'N/1' is not allowed"),
+        ("2\nN1 1\nN2 1\nN1 N3\n", 4, "no machine 'N3'; the topology has N1, N2"),
+        ("2\nN1 1\nN2 1\nN1 N2\nN1 N2\n", 5, "a second channel from N1 to N2"),
+        ("2\nN1 1\nN2 1\nN1 N2 5\n", 4, "expected SOURCE TARGET, found 'N1 N2 5'"),
+        ("1\nN1 1\nN1 N1\n", 3, "a channel from N1 to itself"),
+    ],
+)
+def test_a_topology_with_an_error_is_refused(run: Any, topology: str, line: int, told: str) -> None:
+    code, lines, err = run(topology=topology, events="")
+
+    assert (code, lines) == (2, [])
+    assert err.startswith(f"ray-snapshot: error: topology:{line}: ")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "line", "told"),
+    [
+        ("send N1 N2 6", 1, "N1 has 5 tokens and cannot send 6"),
+        ("send N1 N2 3\ntick\nsend N1 N2 3", 3, "N1 has 2 tokens and cannot send 3"),
+        ("send N1 N9 1", 1, "no machine 'N9'"),
+        ("send N1 N2 x", 1, "a whole number, 1 or more"),
+        ("send N1 N2 0", 1, "a whole number, 1 or more"),
+        ("send N1 N2", 1, "expected 'send SOURCE TARGET K'"),
+        ("tick\n# so far so good\nhop N1", 3, "found 'hop N1'"),
+        ("tick 0", 1, "found 'tick 0'"),
+        ("snapshot", 1, "found 'snapshot'"),
+        ("snapshot N3", 1, "no machine 'N3'"),
+    ],
+)
+def test_events_with_an_error_are_refused(run: Any, events: str, line: int, told: str) -> None:
+    code, lines, err = run(events=events)
+
+    assert (code, lines) == (2, [])
+    assert err.startswith(f"ray-snapshot: error: events:{line}: ")
+    assert told in err
+
+
+@pytest.mark.parametrize(
+    ("schedule", "told"),
+    [
+        ("{", "no JSON object"),
+        ("[]", 'expected {"op": "send"'),
+        ('{"op": "jump"}', 'expected {"op": "send"'),
+        ('{"op": "snapshot", "machine": "N1", "now": true}', 'expected {"op": "send"'),
+        ('{"op": "snapshot", "machine": 1}', "no machine 1"),
+        ('{"op": "send", "source": "N1", "target": "N2", "tokens": true}', "a whole number, 1 or more"),
+        ('{"op": "send", "source": "N1", "target": "N2", "tokens": 9}', "N1 has 5 tokens and cannot send 9"),
+        ('{"op": "deliver", "source": "N1", "target": "N2"}', "the channel from N1 to N2 is empty"),
+        ('{"op": "deliver", "source": "N1", "target": "N1"}', "no channel from N1 to N1"),
+    ],
+)
+def test_a_schedule_with_an_error_is_refused(run: Any, schedule: str, told: str) -> None:
+    code, lines, err = run(schedule=f"# first line\n{schedule}\n")
+
+    assert (code, lines) == (2, [])
+    assert err.startswith("ray-snapshot: error: schedule:2: ")
+    assert told in err
+
+
+def test_a_missing_channel_is_refused(run: Any) -> None:
+    code, _, err = run(topology="2\nN1 1\nN2 1\nN1 N2\n", events="send N2 N1 1")
+
+    assert code == 2
+    assert "events:1: no channel from N2 to N1 in the topology" in err
+
+
+def test_an_initiator_that_cannot_reach_every_machine_is_refused_with_their_names(run: Any) -> None:
+    code, _, err = run(topology="3\nN1 1\nN2 1\nN3 1\nN1 N2\nN3 N1\n", events="tick\nsnapshot N1")
+
+    assert code == 2
+    assert "events:2: a snapshot from N1 cannot reach N3" in err
+
+
+def test_a_send_that_never_has_its_tokens_is_refused_in_every_order_too(run: Any) -> None:
+    code, _, err = run("--exhaustive", events="tick\nsend N1 N2 6")
+
+    assert code == 2
+    assert "events:2: N1 has 5 tokens and cannot send 6" in err
+
+
+def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray_snapshot.simulation import playing
+
+    monkeypatch.setattr(playing.play_every_order, "__defaults__", (50,))
+    code, _, err = run("--exhaustive", events="send N1 N2 1\n" * 4 + "snapshot N1\nsnapshot N2\n")
+
+    assert code == 2
+    assert "more than 50 states" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files", "told"),
+    [
+        ([], {}, "either --events or --schedule"),
+        ([], {"events": "", "schedule": ""}, "either --events or --schedule"),
+        (["--protocol", "observer"], {"events": ""}, "no protocol 'observer'; it has chandy-lamport"),
+        (["--seed", "1"], {"schedule": ""}, "a schedule leaves nothing to chance"),
+        (["--exhaustive"], {"schedule": ""}, "a schedule leaves nothing to chance"),
+        (["--exhaustive", "--seed", "1"], {"events": ""}, "it takes no --seed"),
+        (["--seed", "one"], {"events": ""}, "--seed"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(run: Any, arguments: list[str], files: Any, told: str) -> None:
+    code, _, err = run(*arguments, **files)
+
+    assert code == 2
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_a_file_that_cannot_be_read_is_refused(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "topology"
+    if content is not None:
+        path.write_bytes(content)
+
+    assert main(["simulate", "--topology", str(path), "--events", "events"]) == 2
+    assert f"{path}: cannot be read" in capsys.readouterr().err
