@@ -57,7 +57,10 @@ def _print(row: dict[str, object], as_json: bool) -> None:
         return
     arms = ", ".join(f"{name} {value:,}" for name, value in row["arms"].items())
     verdict = "met" if row["met"] else "NOT MET"
-    print(f"{row['name']:<26} {row['ratio']:>8} ({row['low']} to {row['high']})  {row['goal']:<8} {verdict:<8} {arms}", flush=True)
+    print(
+        f"{row['name']:<26} {row['ratio']:>8} ({row['low']} to {row['high']})  {row['goal']:<8} {verdict:<8} {arms}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

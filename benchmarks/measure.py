@@ -37,7 +37,12 @@ class Result:
 
 
 def alternate(
-    name: str, goal: str, one: tuple[str, Callable[[], float]], other: tuple[str, Callable[[], float]], *, pairs: int = 8
+    name: str,
+    goal: str,
+    one: tuple[str, Callable[[], float]],
+    other: tuple[str, Callable[[], float]],
+    *,
+    pairs: int = 8,
 ) -> Result:
     """Run `one` and `other` in the order A B B A ...; the ratio is one / other, pair by pair; one round is not counted."""
     (one_name, run_one), (other_name, run_other) = one, other

@@ -109,14 +109,12 @@ def run(names: set[str]) -> Iterator[Result]:
         ray.get([one.hit.remote(0), two.hit.remote(0)])
 
         def sending(source: object, target: object) -> float:
-            target.expect.send(MESSAGES)
-            ray.get(target.rate.remote())
+            ray.get(target.expect.remote(MESSAGES))
             source.burst.send(target, MESSAGES // BURST)
             return _until(target.rate)
 
         def lone() -> float:
-            far.expect.send(LONE)
-            ray.get(far.median_delay.remote())
+            ray.get(far.expect.remote(LONE))
             sender.lone.send(far, LONE)
             return 1e3 * _until(far.median_delay)
 

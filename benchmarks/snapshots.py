@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +31,15 @@ class Runner(rs.SnapshotMixin):
     def pass_on(self, turns: int) -> None:
         self.passed += 1
         (self.far if turns % 4 == 0 else self.next).pass_on.send(turns + 1)
+
+
+class Metronome(rs.SnapshotMixin):
+    """Starts a snapshot every so many seconds, and waits for none of them."""
+
+    def beat(self, every: float, left: int) -> None:
+        self.request_snapshot()
+        if left > 1:
+            self.handle.beat.send_after(every, every, left - 1)
 
 
 class Idle(rs.SnapshotMixin):
@@ -56,25 +66,23 @@ def _throughput() -> Result:
         system.start()
         for machine in machines[::4]:
             machine.pass_on.send(1)
+        metronome = system.spawn(Metronome)
+        metronome.beat.send(EVERY_S, 2)
         return alternate(
             "throughput-with-snapshots",
             ">= 0.95",
-            ("messages_per_s_with", lambda: _rate(system, EVERY_S)),
-            ("messages_per_s_without", lambda: _rate(system, WINDOW_S)),
+            ("messages_per_s_with", lambda: _rate(system, metronome)),
+            ("messages_per_s_without", lambda: _rate(system, None)),
             pairs=6,
         )
 
 
-def _rate(system: rs.System, every: float) -> float:
-    """Messages accepted a second over a window, with a snapshot every `every` seconds of it (and one at either end)."""
+def _rate(system: rs.System, metronome: Any) -> float:
+    """Messages accepted a second between two snapshots, with one every `EVERY_S` in between or with none."""
     first = system.snapshot()
-    began = time.monotonic()
-    due = began + every
-    while due < began + WINDOW_S:
-        time.sleep(max(0.0, due - time.monotonic()))
-        system.snapshot()
-        due += every
-    time.sleep(max(0.0, began + WINDOW_S - time.monotonic()))
+    if metronome is not None:
+        metronome.beat.send(EVERY_S, int(WINDOW_S / EVERY_S) - 1)
+    time.sleep(WINDOW_S)
     last = system.snapshot()
     accepted = [pc.sum(found.tables["machines"]["accepted_count"]).as_py() for found in (first, last)]
     return (accepted[1] - accepted[0]) / (last.started_at - first.started_at).total_seconds()
@@ -90,7 +98,10 @@ def _sizes(names: set[str]) -> Iterator[Result]:
             with _idle(1_000, "benchmark-small") as small:
                 per_machine = ("us_per_machine_at_10000", lambda: _timed(large.snapshot) / 10)
                 yield alternate(
-                    "snapshot-scaling", "<= 1.1", per_machine, ("us_per_machine_at_1000", lambda: _timed(small.snapshot))
+                    "snapshot-scaling",
+                    "<= 1.1",
+                    per_machine,
+                    ("us_per_machine_at_1000", lambda: _timed(small.snapshot)),
                 )
 
 

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -59,9 +58,7 @@ def make_app() -> typer.Typer:
     )
     app.callback()(_options)
     for name in _COMMANDS:
-        module = f"ray_snapshot.commands.{name}"
-        if find_spec(module):
-            import_module(module).register(app)
+        import_module(f"ray_snapshot.commands.{name}").register(app)
     return app
 
 

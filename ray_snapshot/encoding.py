@@ -58,7 +58,7 @@ def to_json(value: Any) -> Encoded:
         return Encoded(_clean(text), True, len(text))
 
 
-def _is_plain(value: Any, depth: int) -> bool:  # noqa: PLR0911, PLR0912 - called for every state and message
+def _is_plain(value: Any, depth: int) -> bool:  # noqa: PLR0912 - called for every state and message
     """Whether the C encoder can take it as it is: small, shallow, exact built-in types, short integers."""
     kind = type(value)
     if kind is dict:
@@ -109,9 +109,7 @@ def _dump(value: Any) -> str:
 
 def _make_encoder() -> Any:
     """The encoder in C, made once: `json.dumps` makes one for every call, which takes as long as its work."""
-    encoder = json.JSONEncoder(
-        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
-    )
+    encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
     try:
         made = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
             None, encoder.default, json.encoder.encode_basestring, None, ":", ",", False, False, False

@@ -16,14 +16,18 @@ _SYSTEM = re.compile(r"[a-z_.-][a-z0-9_.-]*")
 def check_machine_name(name: object) -> str:
     """Return `name` if a machine may bear it; raises `NameNotAllowedError`."""
     if not isinstance(name, str) or not _MACHINE.fullmatch(name):
-        raise NameNotAllowedError(f"machine name {name!r} is not allowed: use letters, digits and _ . - only", name=name)
+        raise NameNotAllowedError(
+            f"machine name {name!r} is not allowed: use letters, digits and _ . - only", name=name
+        )
     return name
 
 
 def check_target_name(name: object) -> str:
     """Return `name` if messages may go to a machine of that name; raises `NameNotAllowedError`."""
     if name == DRIVER:
-        raise NameNotAllowedError(f"{DRIVER!r} is the driver program: it sends, but nothing can be sent to it", name=name)
+        raise NameNotAllowedError(
+            f"{DRIVER!r} is the driver program: it sends, but nothing can be sent to it", name=name
+        )
     return check_machine_name(name)
 
 
@@ -31,6 +35,7 @@ def check_system_name(name: object) -> str:
     """Return `name` if a system may bear it; raises `NameNotAllowedError`."""
     if not isinstance(name, str) or not _SYSTEM.fullmatch(name):
         raise NameNotAllowedError(
-            f"system name {name!r} is not allowed: use lower-case letters, digits and _ . - only, no digit first", name=name
+            f"system name {name!r} is not allowed: use lower-case letters, digits and _ . - only, no digit first",
+            name=name,
         )
     return name

@@ -158,9 +158,7 @@ class Reducer:
         self.bytes_cut += missing * max(2, (left_before - self.left) // max(1, done))
         return {"$cut": "items", "count": missing}
 
-    def cut(
-        self, kind: str, size: int, head: Any, raw: bytes | memoryview | None, **more: Any
-    ) -> dict[str, Any]:
+    def cut(self, kind: str, size: int, head: Any, raw: bytes | memoryview | None, **more: Any) -> dict[str, Any]:
         """What stands for one long string, blob or array; `size` is what its text would have taken, in
         bytes.
         """
@@ -295,9 +293,7 @@ def _complex(reducer: Reducer, value: complex) -> Any:
 
 def _enum(reducer: Reducer, value: enum.Enum) -> Any:
     name = f"{type(value).__qualname__}.{value._name_}"
-    return reducer.inside(
-        value, lambda: {"$enum": _string(reducer, name), "value": reducer.reduce(value._value_)}
-    )
+    return reducer.inside(value, lambda: {"$enum": _string(reducer, name), "value": reducer.reduce(value._value_)})
 
 
 def _range(reducer: Reducer, value: range) -> Any:
@@ -344,9 +340,7 @@ def _mapping_proxy(reducer: Reducer, value: types.MappingProxyType[Any, Any]) ->
 
 def _set(reducer: Reducer, value: Any) -> Any:
     base = set if isinstance(value, set) else frozenset
-    return reducer.inside(
-        value, lambda: {"$set": _set_items(reducer, base.__iter__(value), base.__len__(value))}
-    )
+    return reducer.inside(value, lambda: {"$set": _set_items(reducer, base.__iter__(value), base.__len__(value))})
 
 
 def _set_items(reducer: Reducer, items: Iterable[Any], count: int) -> list[Any]:
@@ -469,11 +463,7 @@ def _numpy_array(reducer: Reducer, value: Any) -> Any:
     size = value.size * _element_bytes(value)
     if size > reducer.left and value.size > _HEAD_ITEMS // 10:
         head = value.flat[: _HEAD_ITEMS // 10]
-        raw = (
-            None
-            if value.dtype.hasobject
-            else value.flat[: max(1, HASHED_BYTES // max(1, value.itemsize))].tobytes()
-        )
+        raw = None if value.dtype.hasobject else value.flat[: max(1, HASHED_BYTES // max(1, value.itemsize))].tobytes()
         shown = reducer.reduce((head.astype(str) if kind in "mM" else head).tolist())
         return reducer.cut("array", size, shown, raw, **about)
     values = value.astype(str).tolist() if kind in "mM" else value.tolist()

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.columns import packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import InconsistentCutError, SettingError, UnknownMachineError
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
@@ -183,7 +184,7 @@ class Snapshot:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Snapshot, (self.tables,)
+        return _received, ({name: packed(table) for name, table in self.tables.items() if table.num_rows},)
 
     @cached_property
     def machines(self) -> Mapping[str, Machine]:
@@ -268,7 +269,9 @@ class Snapshot:
             row["args"] = to_json(list(row.get("args", ()))).text
         wait_rows = [dict(row) for row in waits]
         declared = {row["machine"] for row in wait_rows}
-        wait_rows += [row for machine in machine_rows if machine["machine"] not in declared for row in _short_waits(machine)]
+        wait_rows += [
+            row for machine in machine_rows if machine["machine"] not in declared for row in _short_waits(machine)
+        ]
         in_flight = {(row["source"], row["target"]) for row in message_rows}
         for row in wait_rows:
             if row.get("satisfied") is None:
@@ -298,6 +301,10 @@ class Snapshot:
         }
         run_id = meta.get("run_id", DEFAULTS["snapshots"]["run_id"])
         return cls({name: _table(name, found, meta["snapshot_id"], run_id) for name, found in rows.items()})
+
+
+def _received(buffers: dict[str, pa.Buffer]) -> Snapshot:
+    return Snapshot({name: unpacked(buffer) for name, buffer in buffers.items()})
 
 
 def satisfy_waits(waits: pa.Table, messages: pa.Table, calls: pa.Table) -> pa.Table:
@@ -330,7 +337,11 @@ def _problems(snapshot: Snapshot) -> list[str]:
     for source, target, kind, *values in zip(*(column.to_pylist() for column in looked_at.columns), strict=True):
         recorded = numbers.pop((source, target, kind), [])
         sent, accepted, settled, in_flight, duplicate = values
-        if recorded == list(range(accepted + 1, sent + 1)) and in_flight == len(recorded) and not (settled or duplicate):
+        if (
+            recorded == list(range(accepted + 1, sent + 1))
+            and in_flight == len(recorded)
+            and not (settled or duplicate)
+        ):
             continue
         found += _channel_problems((source, target, kind), dict(zip(_COUNTS, values, strict=True)), recorded)
         if len(found) >= _MOST_PROBLEMS:
@@ -442,10 +453,16 @@ def _table(name: str, rows: list[dict[str, Any]], snapshot_id: str, run_id: str)
     for row in rows:
         unknown = set(row) - set(schema.names)
         if unknown:
-            raise SettingError(f"{', '.join(sorted(unknown))}: no such column in {name}; it has {', '.join(schema.names)}")
+            raise SettingError(
+                f"{', '.join(sorted(unknown))}: no such column in {name}; it has {', '.join(schema.names)}"
+            )
     return pa.Table.from_pylist([{**defaults, **row} for row in rows], schema=schema)
 
 
 def _some(names: Iterable[str]) -> str:
     listed = list(names)
-    return ", ".join(map(repr, listed[:5])) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "") if listed else "none"
+    return (
+        ", ".join(map(repr, listed[:5])) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
+        if listed
+        else "none"
+    )

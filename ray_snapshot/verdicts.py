@@ -124,7 +124,9 @@ def check_detector(item: Any) -> Detector:
     if isinstance(item, str):
         return load_detector(item)
     if inspect.isclass(item):
-        raise DetectorError(f"detector {item.__name__} is a class: pass an instance, {item.__name__}(...)", detector=item.__name__)
+        raise DetectorError(
+            f"detector {item.__name__} is a class: pass an instance, {item.__name__}(...)", detector=item.__name__
+        )
     lacks = [word for word in ("name", "stable", "alarm_when", "evaluate") if not hasattr(item, word)]
     if lacks:
         raise DetectorError(
@@ -154,7 +156,9 @@ def load_detector(reference: str) -> Detector:
     return found
 
 
-def evaluate(item: Detector, snapshot: Snapshot, *, earlier: Snapshot | None = None, evaluator: str = "live") -> Verdict:
+def evaluate(
+    item: Detector, snapshot: Snapshot, *, earlier: Snapshot | None = None, evaluator: str = "live"
+) -> Verdict:
     """Evaluate one detector on one snapshot and complete its verdict; a detector that raises gives holds None.
 
     The verdict of a snapshot that is inconsistent or was aborted is never True (and never an alarm).
@@ -171,7 +175,10 @@ def evaluate(item: Detector, snapshot: Snapshot, *, earlier: Snapshot | None = N
     if verdict.holds and not (snapshot.status == "complete" and snapshot.consistent):
         reason = "the snapshot was aborted" if snapshot.status != "complete" else "the cut is not consistent"
         verdict = verdict.model_copy(
-            update={"holds": None, "sentence": f"{item.name} cannot be told: {reason}. (It answered: {verdict.sentence})"}
+            update={
+                "holds": None,
+                "sentence": f"{item.name} cannot be told: {reason}. (It answered: {verdict.sentence})",
+            }
         )
     return verdict.model_copy(
         update={

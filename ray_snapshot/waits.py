@@ -93,7 +93,9 @@ def at_least(k: int, *items: Any) -> Wait:
     if waits:
         raise SettingError("at_least() takes machines only; combine it with others by all_of() and any_of()")
     if not 1 <= k <= len(names):
-        raise SettingError(f"at_least({k}, ...) of {len(names)} machines can never be met: k goes from 1 to {len(names)}")
+        raise SettingError(
+            f"at_least({k}, ...) of {len(names)} machines can never be met: k goes from 1 to {len(names)}"
+        )
     return Wait((Alternative(k, names),))
 
 
@@ -116,4 +118,6 @@ def _expanded(wait: Wait) -> Wait:
 
 def _bound(count: int) -> None:
     if count > MOST_ALTERNATIVES:
-        raise SettingError(f"a wait of more than {MOST_ALTERNATIVES} alternatives is not supported: nest fewer any_of in all_of")
+        raise SettingError(
+            f"a wait of more than {MOST_ALTERNATIVES} alternatives is not supported: nest fewer any_of in all_of"
+        )

@@ -68,9 +68,9 @@ VIEWS = (
 EXACT = "decimal(38,12)"
 """Integers and recorded decimals are added exactly, up to 10**26 and to twelve places."""
 
-_WHOLE = "^(BIGINT|BOOLEAN|DECIMAL[(][0-9]+,0[)])$"
-_NUMBER = "^(BIGINT|BOOLEAN|DOUBLE|FLOAT|DECIMAL.*)$"
-_TAGGED = "^OBJECT<`?[$](int|decimal)`?: STRING>$"
+_WHOLE = ("BIGINT", "BOOLEAN")
+_ROUNDED = ("DOUBLE", "FLOAT")
+_TAGGED = tuple(f"OBJECT<{quote}${tag}{quote}: STRING>" for tag in ("int", "decimal") for quote in ("", "`"))
 """How Spark names the types of JSON numbers, and of the recorded form of Python's exact ones."""
 
 
@@ -195,12 +195,12 @@ def _amounts(frame: DataFrame, column: str, *, missing_is_zero: bool) -> DataFra
         .withColumn("value", F.try_variant_get("parsed", F.col("path"), "variant"))
         .withColumn("kind", F.schema_of_variant("value"))
     )
-    whole, number = F.col("kind").rlike(_WHOLE), F.col("kind").rlike(_NUMBER)
-    exact = F.when(whole, _as(EXACT)).when(F.col("kind").rlike(_TAGGED), _untagged())
-    rounded = F.when(number & ~whole, _as("double"))
-    nothing = (
-        F.col("parsed").isNotNull() & (F.col("value").isNull() | (F.col("kind") == "VOID")) & F.lit(missing_is_zero)
-    )
+    kind = F.col("kind")
+    decimal = kind.startswith("DECIMAL")  # which JSON numbers Spark calls so
+    whole = kind.isin(*_WHOLE) | (decimal & kind.endswith(",0)"))
+    exact = F.when(whole, _as(EXACT)).when(kind.isin(*_TAGGED), _untagged())
+    rounded = F.when((decimal | kind.isin(*_ROUNDED)) & ~whole, _as("double"))
+    nothing = F.col("parsed").isNotNull() & (F.col("value").isNull() | (kind == "VOID")) & F.lit(missing_is_zero)
     return frame.select(
         "snapshot_id",
         "detector",

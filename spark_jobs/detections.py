@@ -8,6 +8,7 @@ compares with earlier snapshots goes to one task, in order.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -88,7 +89,9 @@ def run(
     """`detectors` (one row a detector of a run) and `verdicts` (one row a snapshot and detector, evaluator `spark`)."""
     tables = Tables(spark, history, selection or Selection())
     extra = [_spec_of(reference) for reference in detectors]
-    work = assignments(tables.complete, read_table(spark, history, "verdicts"), in_order=bool(extra))
+    work = assignments(
+        tables.complete, read_table(spark, history, "verdicts"), in_order=any(map(_looks_back, detectors))
+    )
     verdicts = evaluated(work, history, extra, tasks=2 * spark.sparkContext.defaultParallelism)
     (verdicts,) = results({"verdicts": verdicts}, out).values()
     live = live_verdicts(tables.complete, tables.rows("verdicts"))
@@ -367,6 +370,11 @@ def _spec_of(reference: str) -> dict[str, Any]:
     """The data from which a task builds the detector that `--detector` names."""
     detector = load_detector(reference)
     return {"type": "callable", "name": reference} if ":" in reference else dict(detector.spec)  # type: ignore[attr-defined]
+
+
+def _looks_back(reference: str) -> bool:
+    """Whether a detector asks for the earlier snapshot, so that its run must be evaluated in order."""
+    return "earlier" in inspect.signature(load_detector(reference).evaluate).parameters
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.views.tables import Column, print_json, print_table
 
 _JSON_BATCH_ROWS = 10_000
@@ -40,8 +42,21 @@ def _kept(name: str, frame: DataFrame, out: str | None) -> DataFrame:
     if out is None:
         return frame.persist()
     path = f"{out.rstrip('/')}/{name}"
+    check_replaceable(path)
     frame.write.mode("overwrite").parquet(path)
     return frame.sparkSession.read.schema(frame.schema).parquet(path)
+
+
+def check_replaceable(path: str) -> None:
+    """Raise `HistoryWriteError` if a folder has contents that no job wrote: a result replaces what is there."""
+    folder = Path(path)
+    if "://" in path or not folder.exists():
+        return
+    entries = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {folder.name}
+    if entries and not entries & {"_SUCCESS", "_temporary"}:
+        raise HistoryWriteError(
+            f"{path} exists and is no result of a Spark job: name another folder with --out", path=path
+        )
 
 
 def print_view(view: View, frame: DataFrame, top: int) -> None:

@@ -46,7 +46,7 @@ def default_master() -> str:
 def spark_session(master: str | None = None, *, brief: bool = False) -> SparkSession:
     """The Spark session of this process, started if there is none.
 
-    `brief`: for jobs of seconds, where compiling Spark's code would take longer than running it.
+    `brief`: for jobs of seconds, where Java would spend more time on compiling Spark well than the jobs take.
     Under `spark-submit` the master, its Java and its log stay as they were submitted.
     Raises `MissingExtraError`, `JavaMissingError`, `SparkJobError` (Spark does not start).
     """
@@ -115,7 +115,6 @@ _SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
 
-_BRIEF = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -129,7 +128,6 @@ def _launch_settings(master: str, folder: Path, brief: bool) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.memory": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),
         "spark.driver.extraJavaOptions": java.strip(),
-        **(_BRIEF if brief else {}),
     }
 
 

@@ -56,9 +56,10 @@ def run(
 ) -> dict[str, DataFrame]:
     """`channels` (a row a channel), `stuck` (a row a head that stood still), `intervals` (a row a channel and interval)."""
     tables = Tables(spark, history, selection or Selection())
-    traffic = intervals(tables.complete, tables.rows("channels"), heads(tables.rows("messages")))
+    messages = tables.rows("messages")
+    traffic = intervals(tables.complete, tables.rows("channels"), heads(messages))
     (traffic,) = results({"intervals": traffic}, out).values()
-    return {**results({"channels": channels(traffic), "stuck": stuck(traffic)}, out), "intervals": traffic}
+    return {**results({"channels": channels(traffic), "stuck": stuck(traffic, messages)}, out), "intervals": traffic}
 
 
 def generations(snapshots: DataFrame) -> DataFrame:
@@ -86,37 +87,36 @@ def generations(snapshots: DataFrame) -> DataFrame:
 
 
 def heads(messages: DataFrame) -> DataFrame:
-    """The lowest message number in flight on each channel of each snapshot, and its method."""
-    return messages.groupBy("snapshot_id", *CHANNEL).agg(
-        F.min("number").alias("head_number"), F.min_by("method", "number").alias("head_method")
-    )
+    """The lowest message number in flight on each channel of each snapshot."""
+    return messages.groupBy("snapshot_id", *CHANNEL).agg(F.min("number").alias("head_number"))
 
 
 def intervals(snapshots: DataFrame, channels: DataFrame, heads: DataFrame) -> DataFrame:
-    """One row a channel and snapshot: what was sent and accepted since the snapshot before (null for a run's first)."""
+    """One row a channel and snapshot: what was sent and accepted since the snapshot before (null for a run's first).
+
+    `head_snapshots`: how many snapshots in a row have seen this message at the head, the first of them `head_since_id`
+    at `head_since`; 0 and null where none waits.
+    """
     frame = (
         channels.drop("run_id")
-        .join(F.broadcast(generations(snapshots)), "snapshot_id", "inner")
+        .join(generations(snapshots), "snapshot_id", "inner")
         .join(heads, ["snapshot_id", *CHANNEL], "left_outer")
     )
-    channel = Window.partitionBy("system", "run_id", "generation", *CHANNEL).orderBy("sequence")
-    target = Window.partitionBy("snapshot_id", "target")
+    # One order for all windows: the rows are sorted once, by the column that differs most first.
+    channel = Window.partitionBy(*CHANNEL, "run_id", "generation").orderBy("sequence")
+    until_here = channel.rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
     def since_before(name: str) -> Column:
         # A channel that no earlier snapshot has seen began at nought.
         grown = F.col(name) - F.coalesce(F.lag(name).over(channel), F.lit(0))
         return F.when(F.col("previous_id").isNotNull(), grown)
 
-    frame = (
-        frame.withColumn("target_accepted_count", F.sum("accepted_count").over(target))
-        .withColumn("sent", since_before("sent_count"))
-        .withColumn("accepted", since_before("accepted_count"))
-        .withColumn("backlog_growth", since_before("in_flight_count"))
-        .withColumn("same_head", _same_head(channel))
-        .withColumn("streak", F.sum(F.when(F.col("same_head"), 0).otherwise(1)).over(channel))
-    )
-    streak = Window.partitionBy("system", "run_id", "generation", *CHANNEL, "streak").orderBy("sequence")
+    def at_first(name: str) -> Column:
+        return F.last(F.when(~F.col("same_head"), F.col(name)), True).over(until_here)
+
+    frame = frame.withColumn("same_head", _same_head(channel)).withColumn("row", F.row_number().over(channel))
     has_head = F.col("head_number").isNotNull()
+    streak = F.when(has_head, F.col("row") - at_first("row") + 1).otherwise(0)
     return frame.select(
         "system",
         "run_id",
@@ -126,20 +126,18 @@ def intervals(snapshots: DataFrame, channels: DataFrame, heads: DataFrame) -> Da
         "started_at",
         "seconds",
         *CHANNEL,
-        "sent",
-        "accepted",
-        per_second("sent").alias("sent_per_s"),
-        per_second("accepted").alias("accepted_per_s"),
+        "sent_count",
+        "accepted_count",
+        since_before("sent_count").alias("sent"),
+        since_before("accepted_count").alias("accepted"),
+        per_second(since_before("sent_count")).alias("sent_per_s"),
+        per_second(since_before("accepted_count")).alias("accepted_per_s"),
         "in_flight_count",
-        "backlog_growth",
+        since_before("in_flight_count").alias("backlog_growth"),
         "head_number",
-        "head_method",
-        F.when(has_head, F.row_number().over(streak)).otherwise(0).cast("long").alias("head_snapshots"),
-        F.when(has_head, seconds_between(F.first("started_at").over(streak), F.col("started_at"))).alias(
-            "head_seconds"
-        ),
-        "streak",
-        "target_accepted_count",
+        streak.cast("long").alias("head_snapshots"),
+        F.when(has_head, at_first("snapshot_id")).alias("head_since_id"),
+        F.when(has_head, at_first("started_at")).alias("head_since"),
     )
 
 
@@ -163,7 +161,7 @@ def channels(traffic: DataFrame) -> DataFrame:
             "sent",
             "accepted",
             "seconds",
-            per_second("sent").alias("sent_per_s"),
+            per_second(F.col("sent")).alias("sent_per_s"),
             "peak_per_s",
             "most_in_flight",
             "backlog_growth",
@@ -172,34 +170,48 @@ def channels(traffic: DataFrame) -> DataFrame:
     )
 
 
-def stuck(traffic: DataFrame) -> DataFrame:
+def stuck(traffic: DataFrame, messages: DataFrame) -> DataFrame:
     """One row a message that stayed at the head of its channel for `STUCK_AFTER` snapshots in a row.
 
     `behind`: the most messages that waited on the channel, it included. `target_accepted`: how many messages the target
     accepted on all its channels meanwhile; 0 means that it stood still. Timers are left out: they wait for their time.
     """
     keys = ("system", "run_id", *CHANNEL)
-    return (
-        traffic.where(F.col("head_number").isNotNull() & (F.col("kind") != "timer"))
-        .groupBy(*keys, "generation", "streak")
+    streaks = (
+        traffic.where((F.col("head_snapshots") >= STUCK_AFTER) & (F.col("kind") != "timer"))
+        .groupBy(*keys, "head_since_id", F.col("head_since").alias("since"), F.col("head_number").alias("number"))
         .agg(
-            F.first("head_number").alias("number"),
-            F.first("head_method").alias("method"),
             F.max("head_snapshots").alias("snapshots"),
-            F.min("started_at").alias("since"),
             F.max("started_at").alias("until"),
-            F.max("head_seconds").alias("seconds"),
+            F.max_by("snapshot_id", "sequence").alias("last_id"),
             F.max("in_flight_count").alias("behind"),
-            (F.max("target_accepted_count") - F.min("target_accepted_count")).alias("target_accepted"),
         )
-        .where(F.col("snapshots") >= STUCK_AFTER)
-        .select(*keys, "number", "method", "snapshots", "since", "until", "seconds", "behind", "target_accepted")
+    )
+    accepted = traffic.groupBy("snapshot_id", "target").agg(F.sum("accepted_count").alias("accepted"))
+    at_first = accepted.withColumnsRenamed({"snapshot_id": "head_since_id", "accepted": "accepted_then"})
+    at_last = accepted.withColumnRenamed("snapshot_id", "last_id")
+    heads = messages.select(F.col("snapshot_id").alias("last_id"), *CHANNEL, "number", "method")
+    return (
+        streaks.join(at_first, ["head_since_id", "target"], "inner")
+        .join(at_last, ["last_id", "target"], "inner")
+        .join(heads, ["last_id", *CHANNEL, "number"], "inner")
+        .select(
+            *keys,
+            "number",
+            "method",
+            "snapshots",
+            "since",
+            "until",
+            seconds_between(F.col("since"), F.col("until")).alias("seconds"),
+            "behind",
+            (F.col("accepted") - F.col("accepted_then")).alias("target_accepted"),
+        )
     )
 
 
-def per_second(name: str) -> Column:
+def per_second(count: Column) -> Column:
     """A count over the column `seconds`; null where no time passed."""
-    return F.try_divide(F.col(name).cast("double"), F.col("seconds"))
+    return F.try_divide(count.cast("double"), F.col("seconds"))
 
 
 def _same_head(channel: WindowSpec) -> Column:

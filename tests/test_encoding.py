@@ -376,10 +376,7 @@ def test_importing_it_loads_nothing_but_the_standard_library() -> None:
         "import sys; from ray_snapshot.encoding import to_json; to_json({'a': {1, 2}});"
         "print([name for name in ('numpy', 'pydantic', 'pandas', 'pyarrow', 'ray') if name in sys.modules])"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        == "[]\n"
-    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 @pytest.fixture

@@ -12,14 +12,10 @@ import typer
 if TYPE_CHECKING:
     from ray_snapshot.history import History, Records, Row
 
-HistoryPath = Annotated[
-    str, typer.Argument(metavar="HISTORY", help="The folder of the history.", show_default=False)
-]
+HistoryPath = Annotated[str, typer.Argument(metavar="HISTORY", help="The folder of the history.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 System = Annotated[str | None, typer.Option(help="Only this system.", show_default=False)]
-Run = Annotated[
-    str | None, typer.Option(help="Only this run (run_id, or its beginning).", show_default=False)
-]
+Run = Annotated[str | None, typer.Option(help="Only this run (run_id, or its beginning).", show_default=False)]
 Limit = Annotated[int | None, typer.Option(min=0, help="How many rows at most; 0: all.", show_default=False)]
 
 NOT_PASSED = 1
@@ -64,7 +60,7 @@ def list_snapshots(
     _say_earlier(rows, shown, "snapshots")
 
 
-def verdicts(  # noqa: PLR0917 - typer hands options over by name
+def verdicts(
     history: HistoryPath,
     system: System = None,
     run: Run = None,
@@ -105,9 +101,7 @@ def show(
     history: HistoryPath,
     snapshot: Annotated[
         str,
-        typer.Argument(
-            metavar="[SNAPSHOT]", help="An id, its beginning, latest, or -1, -2, ...", show_default=False
-        ),
+        typer.Argument(metavar="[SNAPSHOT]", help="An id, its beginning, latest, or -1, -2, ...", show_default=False),
     ] = "latest",
     system: System = None,
     limit: Limit = None,
@@ -146,11 +140,7 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
         elif problems:
             print(tables.one_line(f"{snapshot_id}: {'; '.join(problems)}"))
     if not json:
-        print(
-            f"{count} snapshots verified, {bad} did not pass"
-            if bad
-            else f"{count} snapshots verified, all passed"
-        )
+        print(f"{count} snapshots verified, {bad} did not pass" if bad else f"{count} snapshots verified, all passed")
     return NOT_PASSED if bad else 0
 
 
@@ -171,9 +161,7 @@ def vacuum(
     history: HistoryPath,
     keep_hours: Annotated[
         int,
-        typer.Option(
-            min=0, help="Keep files for so many hours after they left the tables, for slow readers."
-        ),
+        typer.Option(min=0, help="Keep files for so many hours after they left the tables, for slow readers."),
     ] = 168,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     json: Json = False,
@@ -182,9 +170,7 @@ def vacuum(
     from ray_snapshot.views import tables
 
     deleted = _open(history).vacuum(keep_hours, dry_run=dry_run)
-    rows = [
-        {"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()
-    ]
+    rows = [{"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()]
     heading = "files to delete" if dry_run else "files deleted"
     _print(rows, [tables.Column("table", "table"), tables.Column(heading, "files_deleted", right=True)], json)
 
@@ -234,9 +220,7 @@ def _print_snapshot_json(row: Row, found: dict[str, Records], limit: int) -> Non
 def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
     from ray_snapshot.views import tables
 
-    tables.print_fields(
-        (name, value) for name, value in row.items() if value not in (None, [], {}) and name != "date"
-    )
+    tables.print_fields((name, value) for name, value in row.items() if value not in (None, [], {}) and name != "date")
     for name, columns in _shown_columns().items():
         rows = found[name]
         if not rows:

@@ -109,9 +109,7 @@ class History:
         """Snapshots in the order of `snapshot_ids`; many small ones cost little more than one."""
         listed = self._snapshot_rows(list(snapshot_ids))
         for batch in row_batches({snapshot_id: row_count(row) for snapshot_id, row in listed.items()}):
-            details = {
-                name: _split(self._read(name, snapshot_ids=batch), batch) for name in tables.DETAIL_TABLES
-            }
+            details = {name: _split(self._read(name, snapshot_ids=batch), batch) for name in tables.DETAIL_TABLES}
             for snapshot_id in batch:
                 parts = {name: found[snapshot_id] for name, found in details.items()}
                 yield self._assemble(snapshot_id, {"snapshots": listed[snapshot_id], **parts})

@@ -165,9 +165,7 @@ def _check_format(path: Path, name: str, table: DeltaTable) -> None:
     if not found or lacks or table.metadata().partition_columns != list(PARTITIONS):
         problem = "is a Delta table, but none of a ray-snapshot history"
     elif int(found[1]) > FORMAT_VERSION:
-        problem = (
-            f"is of format {found[1]}, newer than format {FORMAT_VERSION}: upgrade ray-snapshot to read it"
-        )
+        problem = f"is of format {found[1]}, newer than format {FORMAT_VERSION}: upgrade ray-snapshot to read it"
     elif strange := set(table.protocol().reader_features or ()) - _HARMLESS_FEATURES:
         problem = f"uses {', '.join(sorted(strange))}, which ray-snapshot does not read: rewrite it without"
     else:
@@ -296,9 +294,7 @@ def scan(
     wanted = ds.field("snapshot_id").isin(list(snapshot_ids))
     try:
         return dataset.to_table(columns=names, filter=wanted)
-    except (
-        pa.ArrowNotImplementedError
-    ):  # rewritten by another writer, with text types that cannot be compared
+    except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared
         return dataset.to_table().filter(wanted).select(names)
 
 

@@ -85,9 +85,7 @@ class HistoryWriter:
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
-                raise SettingError(
-                    f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ"
-                )
+                raise SettingError(f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ")
             self._snapshots[snapshot_id] = prepared
             self._remember(snapshot_id, _Place(system, day, snapshot.run_id))
 
@@ -194,9 +192,7 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
     schema = tables.stored_schema(name)
     added = {"system": pa.scalar(system), "date": pa.scalar(day, pa.date32())}
     columns = [
-        table[field.name]
-        if field.name in table.column_names
-        else pa.repeat(added[field.name], table.num_rows)
+        table[field.name] if field.name in table.column_names else pa.repeat(added[field.name], table.num_rows)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

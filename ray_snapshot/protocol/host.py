@@ -120,7 +120,9 @@ class Creation:
 
     __slots__ = ("child", "colour", "creator", "payload", "sent_at", "source")
 
-    def __init__(self, creator: str, child: str, payload: Any, sent_at: float, colour: Colour, source: str | None) -> None:
+    def __init__(
+        self, creator: str, child: str, payload: Any, sent_at: float, colour: Colour, source: str | None
+    ) -> None:
         self.creator = creator
         self.child = child
         self.payload = payload
@@ -251,7 +253,9 @@ class HostCore:
         if not self.births:
             return None
         if self.protocol.must_record:
-            raise ProtocolError(f"host {self.host} was about to carry out a creation before it recorded", host=self.host)
+            raise ProtocolError(
+                f"host {self.host} was about to carry out a creation before it recorded", host=self.host
+            )
         self.birth = self.births.popleft()
         return self.birth
 
@@ -422,7 +426,9 @@ class HostCore:
 
     def _connect(self, link: InLink, index: int, source: str, target: str, kind: str) -> None:
         if index != len(link.mailboxes):
-            raise ProtocolError(f"channel {index} of the link from {link.source} was declared out of turn", host=self.host)
+            raise ProtocolError(
+                f"channel {index} of the link from {link.source} was declared out of turn", host=self.host
+            )
         link.mailboxes.append(self.machine(target).inbox.mailbox(source, kind, link.source, index))
 
     def _deliver(self, link: InLink, messages: list[Message]) -> None:
@@ -493,7 +499,9 @@ class HostCore:
     def _check_white(self, machine: Machine, message: Message) -> None:
         """EWD864a: no red message is accepted in a white action."""
         if self.protocol.colours.joined(self.colour, message[5]) != self.colour:
-            raise ProtocolError(f"{machine.name} was about to accept a red message in a white action", machine=machine.name)
+            raise ProtocolError(
+                f"{machine.name} was about to accept a red message in a white action", machine=machine.name
+            )
 
     def _acknowledge_sender(self, mailbox: Mailbox) -> None:
         mailbox.acknowledged = mailbox.accepted

@@ -25,7 +25,7 @@ from ray_snapshot.runtime.faults import first_line, text_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 
-FLUSH_S = 2.0
+FLUSH_S = 5.0
 """How long snapshots and verdicts are gathered before they are committed together."""
 
 MOST_KEPT = 1_000
@@ -105,7 +105,9 @@ class Analyst:
         except RaySnapshotError as error:
             self.trouble = error
         except Exception as error:
-            self.trouble = RaySnapshotError(f"the history cannot be written: {type(error).__name__}: {first_line(error)}")
+            self.trouble = RaySnapshotError(
+                f"the history cannot be written: {type(error).__name__}: {first_line(error)}"
+            )
 
     def _tell(self) -> None:
         asyncio.ensure_future(self._notify())  # noqa: RUF006 - it ends within this turn of the loop

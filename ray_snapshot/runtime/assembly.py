@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.protocol.collector import ChannelKey, HostReport
-from ray_snapshot.runtime.report import HostPayload, inner
+from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
 
@@ -141,8 +142,14 @@ def _cross_channels(payloads: list[HostPayload]) -> pa.RecordBatch | None:
     return pa.RecordBatch.from_arrays([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
 
 
-def _concat(batches: list[pa.RecordBatch | None], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([batch for batch in batches if batch is not None], schema=inner(schema))
+def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
+    """One table of the parts (tables or batches) that are there, each column in one piece."""
+    tables = [
+        pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
+        for part in parts
+        if part is not None
+    ]
+    return pa.concat_tables([inner(schema).empty_table(), *tables]).combine_chunks()
 
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:

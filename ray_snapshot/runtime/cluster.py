@@ -6,7 +6,6 @@ import socket
 from typing import Any
 
 import ray
-
 from ray.exceptions import GetTimeoutError, RayError
 
 from ray_snapshot.errors import ClusterError, HostDiedError, SnapshotTimeoutError, SystemNotRunningError
@@ -98,5 +97,7 @@ def ask(refs: Any, what: str, timeout: float = 60.0) -> Any:
     except RayError as error:
         found = as_error(error)
         if isinstance(found, HostDiedError) and found.host is None:
-            found = HostDiedError(f"waited for {what}, but the process asked is gone: {first_line(error)}", host=None, machines=[])
+            found = HostDiedError(
+                f"waited for {what}, but the process asked is gone: {first_line(error)}", host=None, machines=[]
+            )
         raise found from None

@@ -47,14 +47,21 @@ class Held:
         return "all", len(self.targets), self.targets
 
     def rows(self, alternative: int) -> list[dict[str, Any]]:
-        common = {"alternative": alternative, "k": len(self.targets), "satisfied": False, "waiting_since": int(self.since * 1e6)}
+        common = {
+            "alternative": alternative,
+            "k": len(self.targets),
+            "satisfied": False,
+            "waiting_since": int(self.since * 1e6),
+        }
         return [{"on_machine": name, **common} for name in self.targets]
 
 
 class DriverPost(Post):
     """See the module."""
 
-    def __init__(self, run_id: str, service: Any, *, mailbox_bound: int, send_timeout: float, spawn_timeout: float) -> None:
+    def __init__(
+        self, run_id: str, service: Any, *, mailbox_bound: int, send_timeout: float, spawn_timeout: float
+    ) -> None:
         super().__init__(run_id, DRIVER, service, spawn_timeout=spawn_timeout)
         self.send_timeout = send_timeout
         self.core = HostCore(DRIVER, copy_body=self.copy_body, bound=mailbox_bound)
@@ -104,7 +111,9 @@ class DriverPost(Post):
             try:
                 commands = await self.service.commands.remote(obeyed)
             except RayActorError as error:
-                raise HostDiedError(f"the system's service is gone: {first_line(error)}", host="service", machines=[]) from None
+                raise HostDiedError(
+                    f"the system's service is gone: {first_line(error)}", host="service", machines=[]
+                ) from None
             with self.lock:
                 for command in commands:
                     self._obey(command)

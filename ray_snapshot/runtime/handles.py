@@ -105,7 +105,7 @@ class MethodSender:
             raise _not_a_machine(self)
         return post.call(self.handle, self.method, args, kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"{self!r} is on another machine: use .send(...) or .remote(...)")
 
     def __repr__(self) -> str:

@@ -28,7 +28,7 @@ _INNER = ("ray_snapshot.runtime.", "ray_snapshot.protocol.", "ray.", "concurrent
 
 
 def call_site(frame: FrameType | None) -> str | None:
-    """"file:line" of the innermost frame that is neither ours nor Ray's nor a library's that only waits."""
+    """ "file:line" of the innermost frame that is neither ours nor Ray's nor a library's that only waits."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not f"{module}.".startswith(_INNER):

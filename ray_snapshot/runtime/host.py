@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import logging
 import pickle
 import sys
 import threading
@@ -60,6 +61,9 @@ MOST_REPLIES = 10_000
 
 READY_S = 0.005
 """How often a host that is starting looks whether its machines are there."""
+
+HELD_LOOKS = 20
+"""How often a machine that is held is looked at, within the time that it may be."""
 
 GUARD_S = 0.02
 """How often the guard looks, while a snapshot is open."""
@@ -134,6 +138,7 @@ class HostPost(Post):
         self.action_began = 0.0
         self.suspended: dict[str, Performance] = {}
         self.held_since: dict[str, float] = {}
+        self.is_watching_held = False
         self.forced: Machine | None = None
         self.recorded_at: dict[int, float] = {n: time.time() for n in config.open_at_birth}
         self.reported: set[int] = set()
@@ -322,23 +327,36 @@ class HostPost(Post):
     # ---- held back by full mailboxes ------------------------------------------------------------------------------
 
     def _held(self, machine: Machine) -> None:
-        since = self.held_since[machine.name] = time.time()
-        self.loop.call_soon_threadsafe(self.loop.call_later, self.config.send_timeout, self._held_too_long, machine, since)
+        self.held_since[machine.name] = time.time()
+        if not self.is_watching_held:
+            self.is_watching_held = True
+            self.loop.call_soon_threadsafe(self._start, self._watch_held())
 
-    def _held_too_long(self, machine: Machine, since: float) -> None:
-        with self.lock:
-            if not machine.is_held or self.held_since.get(machine.name) != since or self.is_closing:
+    async def _watch_held(self) -> None:
+        """While a machine is held: none may be for longer than `send_timeout`."""
+        while True:
+            await asyncio.sleep(self.config.send_timeout / HELD_LOOKS)
+            with self.lock:
+                held = {name: since for name, since in self.held_since.items() if self.core.machines[name].is_held}
+                self.held_since = held
+                self.is_watching_held = bool(held)
+            if not held:
                 return
-            target = machine.over[0].target
-        self.fail(
-            MailboxFullError(
-                f"{machine.name} was held at the full mailbox of {target} for {self.config.send_timeout:g} s"
-                f" ({self.config.mailbox_bound} messages not accepted): make {target} accept faster, send less,"
-                " or raise mailbox_bound or send_timeout",
-                machine=machine.name,
-                target=target,
-                seconds=self.config.send_timeout,
-            )
+            first = min(held, key=held.__getitem__)
+            if time.time() - held[first] > self.config.send_timeout:
+                self.fail(self._held_too_long(self.core.machines[first]))
+                return
+
+    def _held_too_long(self, machine: Machine) -> MailboxFullError:
+        with self.lock:
+            target = machine.over[0].target if machine.over else "another machine"
+        return MailboxFullError(
+            f"{machine.name} was held at the full mailbox of {target} for {self.config.send_timeout:g} s"
+            f" ({self.config.mailbox_bound} messages not accepted): make {target} accept faster, send less,"
+            " or raise mailbox_bound or send_timeout",
+            machine=machine.name,
+            target=target,
+            seconds=self.config.send_timeout,
         )
 
     # ---- calls and waits ------------------------------------------------------------------------------------------
@@ -349,7 +367,9 @@ class HostPost(Post):
         action = self.action
         return None if action is None else Performance(action, self.action_began)
 
-    def _answer(self, machine: Machine, method: str, calls: tuple[str, ...], result: Any, error: Exception | None) -> None:
+    def _answer(
+        self, machine: Machine, method: str, calls: tuple[str, ...], result: Any, error: Exception | None
+    ) -> None:
         """A called method is over: its callers are told, with the colour that this host has now."""
         outcome = self._outcome(machine, method, result, error)
         with self.lock:
@@ -511,7 +531,13 @@ class HostPost(Post):
     async def _report(self, recording: Recording) -> None:
         number = recording.number
         payload = await self.loop.run_in_executor(
-            self.copier, host_payload, self.host, recording, self.recorded_at.get(number, time.time()), 1, self.markers.get(number, 0)
+            self.copier,
+            host_payload,
+            self.host,
+            recording,
+            self.recorded_at.get(number, time.time()),
+            1,
+            self.markers.get(number, 0),
         )
         await self.service.report.remote(payload)
 
@@ -540,7 +566,9 @@ class HostPost(Post):
         if machine is self.forced and self.performing is not None:
             site = call_site_of(self._action_thread())
             calls = self._call_rows(self.performing, site)
-            return BodyCopy(class_name, "active", None, calls=calls, obstacle=f"inside {self.performing.method} at {site}")
+            return BodyCopy(
+                class_name, "active", None, calls=calls, obstacle=f"inside {self.performing.method} at {site}"
+            )
         performance = self.suspended.get(machine.name)
         found = BodyCopy(class_name, "passive", None)
         if performance is not None and performance.wait is not None:
@@ -674,7 +702,9 @@ def _ask_hooks(found: BodyCopy, body: Any) -> None:
 
 def _describe(found: BodyCopy, wait: Any) -> None:
     if not isinstance(wait, Wait):
-        raise SettingError(f"waiting_for() returned {wait!r}: return rs.all_of(...), rs.any_of(...), rs.at_least(...) or None")
+        raise SettingError(
+            f"waiting_for() returned {wait!r}: return rs.all_of(...), rs.any_of(...), rs.at_least(...) or None"
+        )
     found.status = "blocked"
     found.short_wait = wait.short_form
     found.waits = [
@@ -689,11 +719,17 @@ def _internal(error: Exception) -> RaySnapshotError:
     return RaySnapshotError(f"a host's action thread failed: {type(error).__name__}: {error}\n{text}")
 
 
+def _is_no_warning_of_blocking(record: logging.LogRecord) -> bool:
+    """Ray warns of `ray.get` in asynchronous actors; here it blocks an action thread, never the event loop."""
+    return "blocking ray.get inside async actor" not in record.getMessage()
+
+
 class Host:
     """The Ray actor; asynchronous, so that any number of replies and controls can be awaited at once."""
 
     def __init__(self, config: HostConfig, service: Any) -> None:
         waits.install()
+        logging.getLogger("ray._private.worker").addFilter(_is_no_warning_of_blocking)
         extend_import_path(config.import_path)
         self.post = HostPost(config, service, asyncio.get_event_loop())
         self.post.start()

@@ -97,7 +97,9 @@ class Post:
         """See `MethodSender.send_after`."""
         machine = self.acting()
         if not (isinstance(seconds, (int, float)) and 0 <= seconds < math.inf):
-            raise SettingError(f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 or more")
+            raise SettingError(
+                f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 or more"
+            )
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         now = time.time()
         with self.lock:

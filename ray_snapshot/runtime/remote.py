@@ -32,10 +32,12 @@ class MachineClass:
         """The same class with `name`, `resources` or `role` set for the next machine."""
         unknown = set(options) - {"name", "resources", "role"}
         if unknown:
-            raise SettingError(f"{self.__name__}.options: no option {', '.join(sorted(unknown))}; there are name, resources, role")
+            raise SettingError(
+                f"{self.__name__}.options: no option {', '.join(sorted(unknown))}; there are name, resources, role"
+            )
         return MachineClass(self.machine_class, {**self._options, **options})
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"{self.__name__} is a machine's class: create machines with {self.__name__}.remote(...)")
 
 

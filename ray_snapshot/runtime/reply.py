@@ -38,7 +38,12 @@ class Reply:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.buffers is None:
             return accept, (self.run_id, self.colour, self.value)
-        return accept_pickled, (self.run_id, self.colour, self.value, [pickle.PickleBuffer(item) for item in self.buffers])
+        return accept_pickled, (
+            self.run_id,
+            self.colour,
+            self.value,
+            [pickle.PickleBuffer(item) for item in self.buffers],
+        )
 
 
 class RaisedError(Exception):

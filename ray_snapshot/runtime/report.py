@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
@@ -41,9 +42,9 @@ class HostPayload:
 
     number: int
     counts: HostReport | LateReport
-    messages: pa.RecordBatch
-    machines: pa.RecordBatch | None = None
-    channels: pa.RecordBatch | None = None
+    messages: pa.RecordBatch | pa.Table
+    machines: pa.RecordBatch | pa.Table | None = None
+    channels: pa.RecordBatch | pa.Table | None = None
     """Channels within the host; those that cross hosts are joined by the collector."""
     held: dict[ChannelKey, int] = field(default_factory=dict)
     """Messages that wait at their sender, per channel: they are recorded by it."""
@@ -54,11 +55,14 @@ class HostPayload:
     markers: int = 0
     """Markers that this host put on its links."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        batches = [None if batch is None else packed(batch) for batch in (self.messages, self.machines, self.channels)]
+        rest = (self.held, self.waits, self.calls, self.obstacles, self.uncovered, self.markers)
+        return _received, (self.number, self.counts, batches, rest)
 
-@cache
-def inner(schema: pa.Schema) -> pa.Schema:
-    """A table's columns without those that are the same in all rows of a snapshot."""
-    return pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
+
+def _received(number: int, counts: HostReport | LateReport, batches: list[Any], rest: tuple[Any, ...]) -> HostPayload:
+    return HostPayload(number, counts, *(None if buffer is None else unpacked(buffer) for buffer in batches), *rest)
 
 
 @cache
@@ -130,7 +134,9 @@ def host_payload(host: str, recording: Recording, recorded_at: float, incarnatio
         *("machine", "class_name", "status", "state", "state_truncated", "state_bytes"),
         *("wait_mode", "wait_k", "waits_for", "accepted_count", "sent_count"),
     )
-    channels = _Columns(CHANNELS, "source", "target", "kind", "sent_count", "accepted_count", "in_flight_count", "recorded_by")
+    channels = _Columns(
+        CHANNELS, "source", "target", "kind", "sent_count", "accepted_count", "in_flight_count", "recorded_by"
+    )
     rows = MessageRows()
     counts = HostReport(host, {}, {}, {}, recording.created, recording.arrived)
     found = HostPayload(recording.number, counts, rows.batch(), markers=markers)
@@ -144,7 +150,9 @@ def host_payload(host: str, recording: Recording, recorded_at: float, incarnatio
         rows.add_creation(creation)
     for key, (sent, accepted, in_flight, held) in local.channels.items():
         channels.rows.append((*key, sent, accepted, in_flight + held, "sender" if held else "marker"))
-    found.machines = machines.batch(host=host, incarnation=incarnation, max_concurrency=1, recorded_at=int(recorded_at * 1e6))
+    found.machines = machines.batch(
+        host=host, incarnation=incarnation, max_concurrency=1, recorded_at=int(recorded_at * 1e6)
+    )
     found.channels = channels.batch(settled_count=0, duplicate_count=0)
     found.messages = rows.batch()
     return found

@@ -147,7 +147,9 @@ class Service:
         taken = next((name for name in names if name in self.places), None)
         if taken is not None or len(set(names)) < len(names):
             taken = taken or next(name for name in names if names.count(name) > 1)
-            raise DuplicateMachineError(f"a machine {taken!r} already exists in {self.config.system}; names are unique", machine=taken)
+            raise DuplicateMachineError(
+                f"a machine {taken!r} already exists in {self.config.system}; names are unique", machine=taken
+            )
         self.places.update(zip(names, hosts, strict=True))
         await self._notify()
         return names
@@ -170,7 +172,9 @@ class Service:
         """Declare the channel from `source` to `target` beforehand."""
         for name in (source, target):
             if name not in self.places:
-                raise UnknownMachineError(f"connect({source!r}, {target!r}): no machine {name!r} was spawned", machine=name)
+                raise UnknownMachineError(
+                    f"connect({source!r}, {target!r}): no machine {name!r} was spawned", machine=name
+                )
         if self.places[source] != DRIVER:
             await self.actors[self.places[source]].control.remote([("connect", source, target)])
 
@@ -240,7 +244,11 @@ class Service:
         first = list(dict.fromkeys(self.places[name] for name in initiators))
         if DRIVER in first:  # it has a link to every host
             return first
-        edges = [edge for found in await asyncio.gather(*(a.channels.remote() for a in self.actors.values())) for edge in found]
+        edges = [
+            edge
+            for found in await asyncio.gather(*(a.channels.remote() for a in self.actors.values()))
+            for edge in found
+        ]
         hosts = {(self.places.get(source, source), self.places.get(target, target)) for source, target in edges}
         missed = set(self.actors) - reachable(hosts, first)
         if missed:
@@ -341,7 +349,9 @@ class Service:
         try:
             doing = await asyncio.wait_for(_wrapped(self.actors[host].doing.remote()), timeout=1.0)
         except (TimeoutError, RayActorError):
-            header.abort_reason = f"{header.abort_reason}: {host} with {_listed(self._machines_on(host))} does not answer"
+            header.abort_reason = (
+                f"{header.abort_reason}: {host} with {_listed(self._machines_on(host))} does not answer"
+            )
             return
         if doing is not None:
             machine, method, site, seconds = doing

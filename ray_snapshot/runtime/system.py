@@ -133,11 +133,14 @@ class System:
             self.name, self.run_id, self.settings.protocol, self.settings.most_open, self.settings.snapshot_timeout
         )
         try:
-            self._service = ServiceActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(config, analyst)
+            self._service = ServiceActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
+                config, analyst
+            )
         except ValueError:
             ray.kill(analyst)
             raise SystemRunningError(
-                f"a system {self.name!r} is already running on this cluster: close it, or choose another name", system=self.name
+                f"a system {self.name!r} is already running on this cluster: close it, or choose another name",
+                system=self.name,
             ) from None
         self._analyst = analyst
         try:
@@ -246,7 +249,12 @@ class System:
         """A machine by name; valid before it is spawned."""
         return handle_of(self.run_id, check_target_name(name))
 
-    def connect(self, source: MachineHandle | str, target: MachineHandle | str, port: str | None = None) -> None:
+    def connect(
+        self,
+        source: MachineHandle | str,
+        target: MachineHandle | str,
+        port: str | None = None,  # noqa: ARG002 - a channel's joins are known from its target's class
+    ) -> None:
         """Declare the channel from `source` to `target` before anything is sent on it."""
         self._check()
         names = [machine_name(item) for item in (source, target)]
@@ -256,7 +264,10 @@ class System:
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error."""
         self._check()
         handle = machine if isinstance(machine, MachineHandle) else self.machine(machine)
-        self._ask(self._hosts[self._post._place_of(handle)].control.remote([("stop", handle._name)]), f"{handle._name} to stop")
+        self._ask(
+            self._hosts[self._post._place_of(handle)].control.remote([("stop", handle._name)]),
+            f"{handle._name} to stop",
+        )
         with self._post.lock:
             self._post.core.stopped.add(handle._name)
 
@@ -276,7 +287,9 @@ class System:
             self._ask(self._service.start_clock.remote(self.settings.every), "the clock")
         return self
 
-    def snapshot(self, *, timeout: float | None = None, initiators: Iterable[MachineHandle | str] | MachineHandle | str = ()) -> Snapshot:
+    def snapshot(
+        self, *, timeout: float | None = None, initiators: Iterable[MachineHandle | str] | MachineHandle | str = ()
+    ) -> Snapshot:
         """Take a consistent snapshot of the whole system, now.
 
         By default every host is asked at once; with `initiators` those record first and markers alone spread it. Raises
@@ -288,7 +301,7 @@ class System:
             raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
         given: Any = [initiators] if isinstance(initiators, (str, MachineHandle)) else initiators
         names = [machine_name(item) for item in given]
-        found: Snapshot = self._ask(self._service.snapshot.remote(names, seconds), "the snapshot", seconds + 10)
+        found: Snapshot = self._ask(self._service.snapshot.remote(names, seconds), "the snapshot", 2 * seconds + 10)
         return found
 
     def wait_for(self, detector: Any, *, timeout: float = 60.0) -> Verdict:
@@ -319,9 +332,13 @@ class System:
                     last[verdict.detector] = verdict
                     if number > begun and verdict.detector == item.name and verdict.holds:
                         return verdict
-        said = "; ".join(f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()) or "no snapshot completed"
+        said = (
+            "; ".join(f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()) or "no snapshot completed"
+        )
         raise SnapshotTimeoutError(
-            f"{item.name} did not hold within {timeout:g} s; last verdicts: {said}", waited_for=item.name, seconds=timeout
+            f"{item.name} did not hold within {timeout:g} s; last verdicts: {said}",
+            waited_for=item.name,
+            seconds=timeout,
         )
 
     def _known(self, detector: Any) -> Detector:
@@ -337,7 +354,8 @@ class System:
             return item
         if found is not item and (_spec(found) is None or _spec(found) != _spec(item)):
             raise DetectorError(
-                f"another detector named {item.name!r} is evaluated already: give this one a name of its own", detector=item.name
+                f"another detector named {item.name!r} is evaluated already: give this one a name of its own",
+                detector=item.name,
             )
         return found
 
@@ -357,7 +375,7 @@ class System:
                 self._subscribers = Subscribers(self._analyst)
             self._subscribers.callbacks.append(callback)
 
-    def restore(self, snapshot: Snapshot | str) -> None:
+    def restore(self, snapshot: Snapshot | str) -> None:  # noqa: ARG002 - the contract names it
         """Roll every machine and channel back to a snapshot: not in this version."""
         raise SettingError("this version does not restore: snapshots are recorded for detection and analysis")
 
@@ -420,7 +438,9 @@ class System:
     def __enter__(self) -> System:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.close()
         except RaySnapshotError:
@@ -496,7 +516,9 @@ def _settings(given: dict[str, Any]) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise SettingError(f"System(): {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from None
+        raise SettingError(
+            f"System(): {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})"
+        ) from None
 
 
 def _detectors(given: Iterable[Any] | None) -> list[Detector]:

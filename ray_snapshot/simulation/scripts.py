@@ -21,7 +21,7 @@ class Topology:
     """Machines with their tokens, and directed channels, each in the order of the file."""
 
     machines: dict[str, int] = field(default_factory=dict)
-    channels: list[tuple[str, str]] = field(default_factory=list)
+    channels: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _add_channel(topology: Topology, path: str, line: int, text: str) -> None:
         fail(path, line, f"a channel from {source} to itself: a channel joins two machines")
     if (source, target) in topology.channels:
         fail(path, line, f"a second channel from {source} to {target}: there is at most one each way")
-    topology.channels.append((source, target))
+    topology.channels[source, target] = None
 
 
 def read_events(path: str, topology: Topology) -> Script:

@@ -91,7 +91,7 @@ def verdict_line(verdict: Any) -> str:
     return f"{one_line(verdict.detector)}  {word}  {one_line(verdict.sentence)}".rstrip()
 
 
-def text_of(value: Any) -> str:  # noqa: PLR0911 - a table of kinds
+def text_of(value: Any) -> str:
     """A value as one line of text for a person."""
     match value:
         case None:

@@ -68,17 +68,13 @@ def test_list_prints_a_row_a_snapshot_earliest_first(run: Any, rows: Any, histor
     assert rows("list", history, "--system", "ring")[0]["started_at"] == "2026-03-01T23:59:59.500000+00:00"
     assert [row["snapshot_id"] for row in rows("list", history, "--run", "run-b")] == ["ring-00000"]
     assert [row["snapshot_id"] for row in rows("list", history, "--limit", "2")] == ids[-2:]
-    assert (
-        run("list", history, "--limit", "2")[1][-1] == "(3 earlier snapshots not shown; --limit 0 shows all)"
-    )
+    assert run("list", history, "--limit", "2")[1][-1] == "(3 earlier snapshots not shown; --limit 0 shows all)"
     assert run("list", history, "--system", "none")[1][-1] == "no snapshots"
 
 
 def test_verdicts_can_be_filtered(rows: Any, history: str) -> None:
     assert len(rows("verdicts", history)) == 5
-    assert [row["detector"] for row in rows("verdicts", history, "--detector", "termination")] == [
-        "termination"
-    ]
+    assert [row["detector"] for row in rows("verdicts", history, "--detector", "termination")] == ["termination"]
     assert len(rows("verdicts", history, "--system", "bank")) == 4
     assert len(rows("verdicts", history, "--run", "run-b")) == 1
     assert len(rows("verdicts", history, "--snapshot", "latest", "--system", "bank")) == 2
@@ -127,9 +123,7 @@ def test_show_prints_one_snapshot_bounded(run: Any, rows: Any, history: str) -> 
 def test_verify_exits_1_and_names_each_snapshot_that_did_not_pass(run: Any, rows: Any, history: str) -> None:
     assert run("verify", history) == (0, ["5 snapshots verified, all passed"], [])
     assert all(row["passed"] for row in rows("verify", history))
-    DeltaTable(str(Path(history) / "channels")).update(
-        {"sent_count": "9"}, predicate="snapshot_id = 'bank-00001'"
-    )
+    DeltaTable(str(Path(history) / "channels")).update({"sent_count": "9"}, predicate="snapshot_id = 'bank-00001'")
     code, out, _ = run("verify", history)
     assert code == 1
     assert out[0].startswith("bank-00001: channel m")
@@ -137,9 +131,7 @@ def test_verify_exits_1_and_names_each_snapshot_that_did_not_pass(run: Any, rows
     assert run("verify", history, "--system", "ring")[0] == 0
     code, out, _ = run("verify", history, "--json")
     assert code == 1
-    assert [json.loads(line)["snapshot_id"] for line in out if not json.loads(line)["passed"]] == [
-        "bank-00001"
-    ]
+    assert [json.loads(line)["snapshot_id"] for line in out if not json.loads(line)["passed"]] == ["bank-00001"]
 
 
 def test_compact_and_vacuum_say_what_they_did(run: Any, rows: Any, history: str) -> None:
@@ -168,9 +160,7 @@ def test_compact_and_vacuum_say_what_they_did(run: Any, rows: Any, history: str)
         (["verdicts", "HISTORY", "--snapshot", "nothing"], "no snapshot 'nothing'"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(
-    run: Any, history: str, arguments: list[str], message: str
-) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(run: Any, history: str, arguments: list[str], message: str) -> None:
     code, out, err = run(*(history if word == "HISTORY" else word for word in arguments))
     assert (code, out, len(err)) == (2, [], 1)
     assert err[0].startswith("ray-snapshot: error: ")
@@ -193,10 +183,7 @@ def test_the_installed_command_answers_with_its_exit_code(history: str) -> None:
     assert execute("verify", history).returncode == 0
     failed = execute("show", history, "nothing")
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert (
-        execute("list", history, "--json", env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}).returncode
-        == 0
-    )
+    assert execute("list", history, "--json", env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}).returncode == 0
     helped = execute()
     assert (helped.returncode, execute("--help").stdout) == (0, helped.stdout)
     assert "verdicts" in helped.stdout
@@ -225,9 +212,7 @@ def test_a_reader_that_has_seen_enough_ends_the_output_quietly(history: str) -> 
         assert process.wait(60) == 1
 
 
-def test_control_c_ends_with_130_and_no_traceback(
-    run: Any, history: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_c_ends_with_130_and_no_traceback(run: Any, history: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 

@@ -57,9 +57,7 @@ def test_a_writer_killed_at_any_commit_leaves_a_snapshot_whole_or_absent(
     whole = step + after > COMMITS.index("snapshots")
     assert listed == ({"bank-00001", "full-1"} if whole else {"bank-00001"})
     for name in (*COMMITS[:5], "verdicts"):
-        assert set(history.table(name)["snapshot_id"].to_pylist()) <= listed, (
-            f"rows of {name} came out of nowhere"
-        )
+        assert set(history.table(name)["snapshot_id"].to_pylist()) <= listed, f"rows of {name} came out of nowhere"
     assert dict(history.verify()) == {name: [] for name in listed}
 
     with HistoryWriter(tmp_path) as after_it:  # the next writer goes on, with that snapshot too

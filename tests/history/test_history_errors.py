@@ -56,9 +56,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["a[1]", "a|b", "a^b", "50%20x"])
-def test_a_folder_name_that_delta_cannot_have_is_refused_before_anything_runs(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_folder_name_that_delta_cannot_have_is_refused_before_anything_runs(tmp_path: Path, name: str) -> None:
     with pytest.raises(HistoryWriteError, match="Delta tables cannot"):
         HistoryWriter(tmp_path / name)
     with pytest.raises(HistoryNotFoundError, match="Delta tables cannot"):
@@ -74,9 +72,7 @@ def test_a_newer_format_is_refused_by_readers_and_writers(tmp_path: Path) -> Non
 
     edit_log(tmp_path, "snapshots", 0, newer)
     for work in (History, HistoryWriter):
-        with pytest.raises(
-            HistoryFormatError, match=r"table snapshots is of format 2, newer .*upgrade"
-        ) as caught:
+        with pytest.raises(HistoryFormatError, match=r"table snapshots is of format 2, newer .*upgrade") as caught:
             work(tmp_path)
         assert (caught.value.path, caught.value.table) == (tmp_path, "snapshots")
 
@@ -150,9 +146,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_damage_gives_the_truth_or_a_clear_error_and_executes_nothing(
-    tmp_path: Path, seed: int
-) -> None:
+def test_random_damage_gives_the_truth_or_a_clear_error_and_executes_nothing(tmp_path: Path, seed: int) -> None:
     write(tmp_path, snapshot(1), snapshot(2))
     chance = random.Random(seed)
     files = sorted(file for name in ("snapshots", "machines") for file in (tmp_path / name).rglob("*.*"))
@@ -178,9 +172,7 @@ def test_random_damage_gives_the_truth_or_a_clear_error_and_executes_nothing(
 # What `verify` finds
 
 
-def tamper(
-    path: Path, table: str, changes: dict[str, str], where: str = "snapshot_id = 'bank-00002'"
-) -> None:
+def tamper(path: Path, table: str, changes: dict[str, str], where: str = "snapshot_id = 'bank-00002'") -> None:
     DeltaTable(str(path / table)).update(changes, predicate=where)
 
 
@@ -213,9 +205,7 @@ def test_verify_finds_a_row_that_was_tampered_with(
 def test_verify_finds_rows_that_are_missing_or_doubled(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1), snapshot(2))
     history = History(tmp_path)
-    write_deltalake(
-        str(tmp_path / "machines"), history.table("machines", "bank-00001").slice(0, 1), mode="append"
-    )
+    write_deltalake(str(tmp_path / "machines"), history.table("machines", "bank-00001").slice(0, 1), mode="append")
     DeltaTable(str(tmp_path / "channels")).delete("snapshot_id = 'bank-00002' and source = 'm1'")
     found = dict(history.verify())
     assert "machines has 4 rows of it, but machine_count is 3" in found["bank-00001"][0]

@@ -25,9 +25,7 @@ from ray_snapshot.snapshot import Snapshot
 def assert_same(found: Snapshot, expected: Snapshot) -> None:
     for name, given in expected.tables.items():
         table = in_order(given, ORDER[name])
-        assert found.tables[name].equals(table), (
-            f"{name}: {found.tables[name].to_pylist()} {table.to_pylist()}"
-        )
+        assert found.tables[name].equals(table), f"{name}: {found.tables[name].to_pylist()} {table.to_pylist()}"
 
 
 def test_every_column_of_every_table_comes_back(tmp_path: Path) -> None:
@@ -51,11 +49,7 @@ def test_every_field_of_a_verdict_comes_back_with_the_run_of_its_snapshot(tmp_pa
 def test_rows_are_dictionaries_with_attributes_beside_their_arrow_table(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1), snapshot(2))
     rows = History(tmp_path).snapshots()
-    assert (
-        [row["snapshot_id"] for row in rows]
-        == [row.snapshot_id for row in rows]
-        == ["bank-00001", "bank-00002"]
-    )
+    assert [row["snapshot_id"] for row in rows] == [row.snapshot_id for row in rows] == ["bank-00001", "bank-00002"]
     assert rows.table["snapshot_id"].to_pylist() == ["bank-00001", "bank-00002"]
     assert rows[0].coverage == {"uncovered": []}
     with pytest.raises(AttributeError, match="balance"):
@@ -251,9 +245,7 @@ def test_a_table_that_lacks_a_newer_column_is_read_and_widened(tmp_path: Path) -
     old = old.remove(old.get_field_index("alarm"))
     description = DeltaTable(str(tmp_path / "verdicts")).metadata().description
     shutil.rmtree(tmp_path / "verdicts")
-    DeltaTable.create(
-        str(tmp_path / "verdicts"), old, partition_by=["system", "date"], description=description
-    )
+    DeltaTable.create(str(tmp_path / "verdicts"), old, partition_by=["system", "date"], description=description)
     assert History(tmp_path).verdicts() == []
     with HistoryWriter(tmp_path) as writer:
         writer.add_verdicts([verdict("bank-00001")])

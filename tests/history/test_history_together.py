@@ -34,9 +34,7 @@ def test_two_processes_write_the_same_new_history_while_a_third_compacts_it(tmp_
     write(tmp_path / "old", snapshot(0))
     for path, others in ((tmp_path / "new", []), (tmp_path / "old", [(_compact_many, 4)])):
         ready = SPAWN.Barrier(2 + len(others))
-        processes = [
-            SPAWN.Process(target=_write_many, args=(str(path), name, 6, ready)) for name in ("one", "two")
-        ]
+        processes = [SPAWN.Process(target=_write_many, args=(str(path), name, 6, ready)) for name in ("one", "two")]
         processes += [SPAWN.Process(target=work, args=(str(path), count, ready)) for work, count in others]
         for process in processes:
             process.start()

@@ -72,6 +72,7 @@ class Net:
         pending = PendingSnapshot(number, self.cores)
         parts = []
         for host, core in self.cores.items():
+            assert number in core.open, f"{host} has not recorded {number}"
             recording = core.open[number]
             assert recording.is_copied, f"{host} has machines to copy"
             late = late_part(host, 1, recording)

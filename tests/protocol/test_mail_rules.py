@@ -148,6 +148,8 @@ def test_what_lies_in_front_of_a_marker_when_the_host_records_is_channel_state()
 def test_a_lone_left_of_a_join_in_front_of_a_marker_does_not_delay_the_snapshot() -> None:
     net = Net({"a": "A", "j": "B"}, joins=JOIN)
     net.send("a", "j", "lonely", "left")
+    net.carry("A", "B")
+    assert net.act("B") is None
     net.send("a", "j", "m1")
     net.record("A", 1)
     net.carry("A", "B")

@@ -15,7 +15,9 @@ def test_every_test_and_mutant_that_the_page_names_exists() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     traps = page.split("## Traps")[1].split("\n## ")[0]
     named = set(re.findall(r"`(test_\w+)`", page))
-    mutants = {name for row in traps.splitlines() if row.startswith("| ") for name in re.findall(r"`(\w+)`", row.split("|")[4])}
+    mutants = {
+        name for row in traps.splitlines() if row.startswith("| ") for name in re.findall(r"`(\w+)`", row.split("|")[4])
+    }
 
     assert len(named) > 15
     assert {name for name in named if f"def {name}(" not in sources} == set()

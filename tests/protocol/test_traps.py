@@ -110,6 +110,20 @@ def test_a_creation_that_has_arrived_but_is_not_carried_out_is_in_flight() -> No
     assert net.snapshot(1).creations == {("w", "n")}
 
 
+def test_what_waited_for_a_machine_to_be_born_is_in_flight() -> None:
+    net = Net({"w": "W", "x": "X"})
+    net.cores["W"].create("w", "n", "X", "payload", 0.0)
+    net.send("w", "n", "work")
+    net.carry("W", "X")
+    net.record("W", 1)
+    net.record("X", 1)
+    net.cores["X"].next_birth()
+    net.cores["X"].born("n", [])  # before anybody has copied what is in its mailbox
+    net.copy()
+
+    assert net.in_flight(1) == {("w", "n"): ["work"]}
+
+
 def test_a_creation_that_is_being_carried_out_while_its_host_is_forced_to_record_is_in_flight() -> None:
     net = Net({"w": "W"})
     net.cores["W"].create("w", "n", "W", "payload", 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ def pass_gate(path: str) -> None:
         come.write(b"x")
     with open(f"{path}.go", "rb", buffering=0) as go:
         go.read(1)
+
+
+def await_failure(system: rs.System) -> rs.RaySnapshotError:
+    """What stops the system; nobody sends, waits or takes a snapshot meanwhile."""
+    deadline = time.monotonic() + BOUND_S
+    while system.failure is None:
+        assert time.monotonic() < deadline, "nothing has stopped the system"
+    return system.failure
 
 
 class Nursery(rs.SnapshotMixin):

@@ -9,6 +9,7 @@ import ray
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.runtime.cluster import _check_reachable
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -27,7 +28,9 @@ class Account(rs.SnapshotMixin):
 
 
 def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) -> None:
-    conservation = detectors.TokenConservation(total=2_100, state="$.balance", messages={"deposit": "$[0]", "__init__": "$[0]"})
+    conservation = detectors.TokenConservation(
+        total=2_100, state="$.balance", messages={"deposit": "$[0]", "__init__": "$[0]"}
+    )
     watch = [detectors.Termination(), detectors.Deadlock(), conservation]
     with rs.System("bank", history=tmp_path / "history", every=0.5, detectors=watch) as system:
         a = system.spawn(Account, 100, name="a")
@@ -43,7 +46,11 @@ def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) ->
         assert (balance, in_flight, paid) in [(100, [], False), (90, [[10]], False), (90, [], True)]
         snap.verify()
         assert snap.machine_count == 2_002
-        assert {snap.machines[name].host for name in ("a", "Account-0", "Account-1999")} == {"host-0", "host-1", "host-2"}
+        assert {snap.machines[name].host for name in ("a", "Account-0", "Account-1999")} == {
+            "host-0",
+            "host-1",
+            "host-2",
+        }
         assert isinstance(detectors.Termination().evaluate(snap), rs.Verdict)
         verdict = system.wait_for("termination", timeout=60)
         assert (verdict.holds, verdict.detector) == (True, "termination")
@@ -58,12 +65,16 @@ def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) ->
         last = system.snapshot()
         assert last.machines["Account-2000"].state == {"balance": 0}
         assert last.machines["c"].state == {"balance": 105}
-        with pytest.raises(rs.SnapshotTimeoutError, match="deadlock did not hold within 0.2 s; last verdicts"):
+        with pytest.raises(rs.SnapshotTimeoutError, match=r"deadlock did not hold within 0.2 s; last verdicts"):
             system.wait_for("deadlock", timeout=0.2)
-        with pytest.raises(rs.SettingError, match="does not restore"):
+        with pytest.raises(rs.SettingError, match=r"does not restore"):
             system.restore(last)
     history = rs.History(tmp_path / "history")
-    assert {row["snapshot_id"] for row in history.snapshots()} >= {snap.snapshot_id, after.snapshot_id, last.snapshot_id}
+    assert {row["snapshot_id"] for row in history.snapshots()} >= {
+        snap.snapshot_id,
+        after.snapshot_id,
+        last.snapshot_id,
+    }
     assert history.load(last.snapshot_id).machines["c"].state == {"balance": 105}
     stored = {(row["snapshot_id"], row["detector"]): row["holds"] for row in history.verdicts()}
     assert stored[verdict.snapshot_id, "termination"] is True
@@ -84,7 +95,7 @@ class Doubler(rs.SnapshotMixin):
         return left * right
 
 
-def test_a_join_takes_one_message_from_each_port_and_answers_every_caller(ray_cluster: None) -> None:  # noqa: ARG001
+def test_a_join_takes_one_message_from_each_port_and_answers_every_caller(ray_cluster: None) -> None:
     with rs.System("joined", detectors=[]) as system:
         (doubler,) = system.spawn_many(Doubler, count=1)
         doubler.left.send(2)
@@ -95,9 +106,7 @@ def test_a_join_takes_one_message_from_each_port_and_answers_every_caller(ray_cl
 
 
 def test_a_system_is_found_by_its_address_or_started_where_there_is_none() -> None:
-    with pytest.raises(rs.ClusterError, match="no Ray cluster can be reached at '127.0.0.1:1'"):
-        from ray_snapshot.runtime.cluster import _check_reachable
-
+    with pytest.raises(rs.ClusterError, match=r"no Ray cluster can be reached at '127.0.0.1:1'"):
         _check_reachable("127.0.0.1:1")
     assert ray.is_initialized()
     with rs.System("guest", detectors=[]) as system:

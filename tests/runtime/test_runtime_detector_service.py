@@ -127,18 +127,20 @@ def test_wait_for_takes_names_detectors_and_functions_and_only_snapshots_from_no
     assert system.wait_for("new", timeout=BOUND_S).detector == "new"
     system.machine("account").deposit.send(1_000)
     assert system.wait_for(f"{__name__}:too_rich", timeout=BOUND_S).evidence["balance"] > 1_000
-    with pytest.raises(rs.DetectorError, match="another detector named 'new'"):
+    with pytest.raises(rs.DetectorError, match=r"another detector named 'new'"):
         system.wait_for(rs.detector(name="new")(lambda _: True), timeout=1)
-    with pytest.raises(rs.DetectorError, match="no detector 'terminations'"):
+    with pytest.raises(rs.DetectorError, match=r"no detector 'terminations'"):
         system.wait_for("terminations", timeout=1)
-    with pytest.raises(rs.DetectorError, match="cannot be pickled"):
-        lock = threading.Lock()
+    lock = threading.Lock()
+    with pytest.raises(rs.DetectorError, match=r"cannot be pickled"):
         system.wait_for(rs.detector(name="locked")(lambda _: lock.locked()), timeout=1)
 
 
 def test_wait_for_gives_up_with_the_last_verdicts_in_its_error(watched: tuple[rs.System, Path]) -> None:
     system, _ = watched
-    with pytest.raises(rs.SnapshotTimeoutError, match="raises did not hold within 0.5 s; last verdicts: .*too_rich: The acc") as caught:
+    with pytest.raises(
+        rs.SnapshotTimeoutError, match=r"raises did not hold within 0.5 s; last verdicts: .*too_rich: The acc"
+    ) as caught:
         system.wait_for("raises", timeout=0.5)
     assert (caught.value.waited_for, caught.value.seconds) == ("raises", 0.5)
     assert system.failure is None
@@ -153,16 +155,19 @@ def test_a_run_is_in_its_history_with_every_snapshot_and_verdict_and_subscribers
         raise ValueError("I cannot hear this")
 
     folder = tmp_path / "history"
-    with pytest.raises(rs.RaySnapshotError, match=r"the subscriber .*stumble raised ValueError: I cannot hear this on the"):  # noqa: SIM117
-        with rs.System("kept", history=folder, every=0.05, detectors=[detectors.Termination(), raises]) as system:
-            system.subscribe(stumble)
-            system.subscribe(heard.append)
-            log = system.spawn(Log, name="log")
-            system.start()
-            for number in range(50):
-                log.note.send(number)
-            system.wait_for("termination", timeout=BOUND_S)
-            last = system.snapshot()
+    system = rs.System("kept", history=folder, every=0.05, detectors=[detectors.Termination(), raises])
+    system.subscribe(stumble)
+    system.subscribe(heard.append)
+    log = system.spawn(Log, name="log")
+    system.start()
+    for number in range(50):
+        log.note.send(number)
+    system.wait_for("termination", timeout=BOUND_S)
+    last = system.snapshot()
+    with pytest.raises(
+        rs.RaySnapshotError, match=r"the subscriber .*stumble raised ValueError: I cannot hear this on the"
+    ):
+        system.close()
     history = rs.History(folder)
     snapshots, verdicts = list(history.snapshots()), list(history.verdicts())
     assert [row["sequence"] for row in snapshots] == list(range(1, len(snapshots) + 1))
@@ -181,7 +186,7 @@ def test_a_history_that_cannot_be_written_is_an_error_before_anything_runs(tmp_p
     (tmp_path / "taken").write_text("I am a file")
     place = tmp_path / "taken" if what == "a file" else tmp_path / "taken" / "history"
     before = {item["name"] for item in ray.util.list_named_actors(all_namespaces=True)}
-    with pytest.raises((rs.HistoryWriteError, rs.HistoryFormatError), match="taken"):
+    with pytest.raises((rs.HistoryWriteError, rs.HistoryFormatError), match=r"taken"):
         rs.System("unwritable", history=place)
     assert {item["name"] for item in ray.util.list_named_actors(all_namespaces=True)} == before
 
@@ -197,7 +202,7 @@ def test_the_clock_skips_when_too_many_snapshots_are_open_and_settling_waits_for
             pass
         about = ask(system._service.about.remote(), "the service")
         assert about["pending"] == 2
-        with pytest.raises(rs.SnapshotAbortedError, match="2 snapshots of clocked were pending for 0.1 s"):
+        with pytest.raises(rs.SnapshotAbortedError, match=r"2 snapshots of clocked were pending for 0.1 s"):
             system.snapshot(timeout=0.1)
         gate.open()
         ask(system._service.settle.remote(BOUND_S), "settling")

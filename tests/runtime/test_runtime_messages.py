@@ -52,7 +52,7 @@ def test_a_handle_is_equal_and_hashes_like_every_other_handle_of_its_machine(hou
     assert len({log, house.system.machine("twin"), house.system.machine("another")}) == 2
     assert log != "twin"
     assert repr(log) == "<machine twin>"
-    with pytest.raises(AttributeError, match="state lives with the machine"):
+    with pytest.raises(AttributeError, match=r"state lives with the machine"):
         log.seen = []
     with pytest.raises(TypeError, match=r"use \.send"):
         log.note(1)
@@ -153,18 +153,18 @@ def test_a_plain_task_and_a_thread_of_a_machine_cannot_send(house: House) -> Non
         to.note.send("from a task")
 
     log = house.make(Log)
-    with pytest.raises(rs.NotAMachineError, match="plain Ray task"):
+    with pytest.raises(rs.NotAMachineError, match=r"plain Ray task"):
         ray.get(task.remote(log))
     assert "only a machine's own actions send" in ray.get(house.make(Threaded).send_from_a_thread.remote(log))
     assert house.state(log) == {"seen": []}
 
 
 def test_nothing_can_be_sent_to_the_driver_and_names_are_checked(house: House) -> None:
-    with pytest.raises(rs.NameNotAllowedError, match="driver program"):
+    with pytest.raises(rs.NameNotAllowedError, match=r"driver program"):
         house.system.machine("driver")
-    with pytest.raises(rs.NameNotAllowedError, match="'a b' is not allowed"):
+    with pytest.raises(rs.NameNotAllowedError, match=r"'a b' is not allowed"):
         house.system.machine("a b")
-    with pytest.raises(rs.NameNotAllowedError, match="not allowed"):
+    with pytest.raises(rs.NameNotAllowedError, match=r"not allowed"):
         house.system.spawn(Log, name="später")
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ def test_after_the_block_no_process_of_the_system_is_left(how: str) -> None:
                 raise ZeroDivisionError("of the program's own")
 
     if how == "the block raises":
-        with pytest.raises(ZeroDivisionError, match="program's own"):
+        with pytest.raises(ZeroDivisionError, match=r"program's own"):
             work()
     else:
         work()
@@ -100,7 +99,12 @@ with system:
 }
 
 
-@pytest.mark.parametrize("how", ENDINGS)
+RARE = {"is interrupted in ray.get", "ends by an error"}
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[pytest.mark.nightly] if how in RARE else []) for how in ENDINGS]
+)
 def test_a_script_leaves_nothing_behind_and_keeps_its_history(how: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT + ENDINGS[how])
@@ -126,9 +130,9 @@ def test_a_script_leaves_nothing_behind_and_keeps_its_history(how: str, tmp_path
 
 
 @pytest.fixture(scope="module")
-def shown(house: House) -> Iterator[House]:
+def shown(house: House) -> House:
     house.make(Log, name="log")
-    yield house
+    return house
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -155,7 +159,10 @@ def test_running_systems_are_listed_and_a_snapshot_is_taken_from_another_process
 def test_an_unknown_system_a_bad_name_and_no_cluster_are_one_line_and_exit_code_2(shown: House) -> None:
     address = ray.get_runtime_context().gcs_address
     for arguments, text in (
-        (("snapshot", "nowhere", "--address", address), f"no system 'nowhere' is running on this cluster; running: {shown.system.name}"),
+        (
+            ("snapshot", "nowhere", "--address", address),
+            f"no system 'nowhere' is running on this cluster; running: {shown.system.name}",
+        ),
         (("snapshot", "Not/Allowed", "--address", address), "system name 'Not/Allowed' is not allowed"),
         (("systems", "--address", "127.0.0.1:1"), "no Ray cluster can be reached at '127.0.0.1:1'"),
     ):

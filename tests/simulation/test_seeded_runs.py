@@ -17,7 +17,7 @@ from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.schedules import PROFILES, run_seeded
 from ray_snapshot.simulation.world import World
 
-SEEDS = 250
+SEEDS = 200
 
 
 def _seen(world: World) -> Counter[str]:

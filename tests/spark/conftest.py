@@ -25,6 +25,9 @@ def spark() -> Iterator[Any]:
     from ray_snapshot.spark_jobs.session import spark_session
 
     session = spark_session("local[2]", brief=True)
+    # A dozen rows a query: generating code for each would be most of the time. `test_spark_command.py` runs with it.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield session
     session.stop()
 

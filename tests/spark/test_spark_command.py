@@ -112,6 +112,21 @@ def test_only_the_snapshots_asked_for_are_looked_at(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_results_replace_results_and_nothing_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    history = tmp_path / "h"
+    write(history, bank())
+    for _ in range(2):
+        assert (
+            main(["analyze", str(history), "conservation", "--state", "$.balance", "--out", str(tmp_path / "out")]) == 0
+        )
+    capsys.readouterr()
+    assert "verdicts exists and is no result" in complaint(capsys, str(history), "detections", "--out", str(history))
+    assert len(list(History(history).verdicts())) == 0
+    assert len(History(history).snapshots()) == 8
+
+
+@pytest.mark.spark
 def test_rows_that_snapshots_does_not_list_and_files_that_were_compacted_away_do_not_count(
     spark: Any, tmp_path: Path
 ) -> None:
