@@ -141,7 +141,7 @@ class _Channels(Mapping[tuple[str, str, str], Channel]):
 
 
 class Snapshot:
-    """One snapshot: `.machines[name]`, `.channels[source, target, kind]`, `.messages`, and the row of `snapshots` as attributes."""
+    """One snapshot: `.machines[name]`, `.channels[source, target, kind]`, `.messages`; the row of `snapshots` as attributes."""
 
     snapshot_id: str
     system: str

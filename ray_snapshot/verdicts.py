@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -76,6 +76,16 @@ class FunctionDetector:
 
     def __call__(self, snapshot: Snapshot) -> Any:
         return self.function(snapshot)
+
+
+@overload
+def detector(function: Callable[..., Any], /) -> FunctionDetector: ...
+
+
+@overload
+def detector(
+    *, stable: bool = True, alarm_when: bool | None = None, name: str | None = None
+) -> Callable[[Callable[..., Any]], FunctionDetector]: ...
 
 
 def detector(

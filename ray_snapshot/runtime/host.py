@@ -134,7 +134,7 @@ class HostPost(Post):
         self.answering: dict[str, tuple[str, ...]] = {}
         """By machine: the calls that its current action answers."""
         self.action: tuple[Machine, Mailbox, Message] | None = None
-        """The action that the holder of the floor is in, or has just left; a plain tuple, because there is one for every message."""
+        """The action that the holder of the floor is in, or has just left; a plain tuple, for there is one a message."""
         self.action_began = 0.0
         self.suspended: dict[str, Performance] = {}
         self.held_since: dict[str, float] = {}
@@ -303,7 +303,8 @@ class HostPost(Post):
         message = to_json(recorded_args(payload)[0]).text[:500]
         self.fail(
             MachineFailedError(
-                f"{machine.name}.{method} raised {type(error).__name__}: {text_of(error)} (message from {source}, args {message})",
+                f"{machine.name}.{method} raised {type(error).__name__}: {text_of(error)}"
+                f" (message from {source}, args {message})",
                 machine=machine.name,
                 method=method,
                 message=message,

@@ -62,7 +62,8 @@ class HostPayload:
 
 
 def _received(number: int, counts: HostReport | LateReport, batches: list[Any], rest: tuple[Any, ...]) -> HostPayload:
-    return HostPayload(number, counts, *(None if buffer is None else unpacked(buffer) for buffer in batches), *rest)
+    tables: list[Any] = [None if buffer is None else unpacked(buffer) for buffer in batches]
+    return HostPayload(number, counts, *tables, *rest)
 
 
 @cache
