@@ -307,16 +307,18 @@ def _received(buffers: dict[str, pa.Buffer]) -> Snapshot:
     return Snapshot({name: unpacked(buffer) for name, buffer in buffers.items()})
 
 
-def satisfy_waits(waits: pa.Table, messages: pa.Table, calls: pa.Table) -> pa.Table:
+def satisfy_waits(waits: pa.Table, messages: pa.Table, calls: pa.Table, machines: pa.Table) -> pa.Table:
     """Fill the nulls of `satisfied`.
 
     A wait for a machine is satisfied where a message from it is in flight; a wait for a call, where that call is neither
-    in flight nor accepted and unfinished: then its reply is.
+    in flight nor accepted and unfinished: then its reply is. A stopped machine refuses what it has not accepted.
     """
     if waits.num_rows == 0 or waits["satisfied"].null_count == 0:
         return waits
     in_flight = set(zip(messages["source"].to_pylist(), messages["target"].to_pylist(), strict=True))
-    unfinished = {*messages["call_id"].to_pylist(), *calls["call_id"].to_pylist()}
+    stopped = set(machines.filter(pc.equal(machines["status"], "stopped"))["machine"].to_pylist())
+    asked = zip(messages["call_id"].to_pylist(), messages["target"].to_pylist(), strict=True)
+    unfinished = {*(call_id for call_id, target in asked if target not in stopped), *calls["call_id"].to_pylist()}
     rows = zip(*(waits[name].to_pylist() for name in ("on_machine", "machine", "on_call_id", "satisfied")), strict=True)
     filled = [
         known if known is not None else (on, machine) in in_flight if call_id is None else call_id not in unfinished

@@ -68,6 +68,7 @@ VIEWS = (
 EXACT = "decimal(38,12)"
 """Integers and recorded decimals are added exactly, up to 10**26 and to twelve places."""
 
+_FINER = "decimal(38,18)"
 _WHOLE = ("BIGINT", "BOOLEAN")
 _ROUNDED = ("DOUBLE", "FLOAT")
 _TAGGED = tuple(f"OBJECT<{quote}${tag}{quote}: STRING>" for tag in ("int", "decimal") for quote in ("", "`"))
@@ -218,8 +219,8 @@ def _as(kind: str) -> Column:
 def _untagged() -> Column:
     """The number in `{"$int": "..."}` or `{"$decimal": "..."}`; null if it has more places than `EXACT`."""
     text = F.coalesce(*(F.try_variant_get("value", F.lit(f"$['{tag}']"), "string") for tag in ("$int", "$decimal")))
-    found, finer = text.try_cast(EXACT), text.try_cast("decimal(38,18)")
-    return F.when(finer.isNull() | (finer == found), found)
+    found, finer = text.try_cast(EXACT), text.try_cast(_FINER)
+    return F.when(finer.isNull() | (finer == found.try_cast(_FINER)), found)
 
 
 def sums(amounts: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.output import View, results
@@ -114,7 +114,8 @@ def intervals(snapshots: DataFrame, channels: DataFrame, heads: DataFrame) -> Da
     def at_first(name: str) -> Column:
         return F.last(F.when(~F.col("same_head"), F.col(name)), True).over(until_here)
 
-    frame = frame.withColumn("same_head", _same_head(channel)).withColumn("row", F.row_number().over(channel))
+    same_head = F.coalesce(F.col("head_number") == F.lag("head_number").over(channel), F.lit(False))
+    frame = frame.withColumn("same_head", same_head).withColumn("row", F.row_number().over(channel))
     has_head = F.col("head_number").isNotNull()
     streak = F.when(has_head, F.col("row") - at_first("row") + 1).otherwise(0)
     return frame.select(
@@ -212,12 +213,6 @@ def stuck(traffic: DataFrame, messages: DataFrame) -> DataFrame:
 def per_second(count: Column) -> Column:
     """A count over the column `seconds`; null where no time passed."""
     return F.try_divide(count.cast("double"), F.col("seconds"))
-
-
-def _same_head(channel: WindowSpec) -> Column:
-    """Whether the snapshot before, of the same run, saw the same message at the head."""
-    before = F.lag("snapshot_id").over(channel).eqNullSafe(F.col("previous_id"))
-    return F.coalesce(before & (F.col("head_number") == F.lag("head_number").over(channel)), F.lit(False))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

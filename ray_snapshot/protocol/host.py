@@ -273,8 +273,17 @@ class HostCore:
 
     def stop(self, machine: Machine) -> None:
         """The machine accepts nothing any more; what is in its mailboxes stays there."""
+        self._copy_if_due(machine)
         machine.is_stopped = True
-        self.stopped.add(machine.name)
+        self.learn_stopped((machine.name,))
+
+    def learn_stopped(self, names: Iterable[str]) -> None:
+        """These machines have stopped: sending to them is an error, and nobody is held at their mailboxes any more."""
+        self.stopped.update(names)
+        for machine in self.machines.values():
+            if machine.over:
+                machine.over = [channel for channel in machine.over if channel.target not in self.stopped]
+                self._let_go(machine)
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
@@ -304,8 +313,12 @@ class HostCore:
             self._put(mailbox, mailbox.owner.machine, (0, number, method, args, now, colour))
         else:
             channel.held.append((0, number, method, args, now, colour))
-        if number - channel.acknowledged > self.bound and channel not in machine.over:
-            machine.over.append(channel)
+        if (
+            number - channel.acknowledged > self.bound
+            and channel not in machine.over
+            and channel.target != machine.name
+        ):
+            machine.over.append(channel)  # a machine is not held at its own mailbox, which only it could empty
 
     def channel(self, machine: Machine, target: str, kind: str) -> OutChannel:
         """The channel from `machine` to `target`, opened if there is none yet; raises `MachineStoppedError`."""
@@ -522,7 +535,13 @@ class HostCore:
             machine.is_held = bool(machine.over)
 
     def suspend(self, machine: Machine) -> None:
-        """The machine waits inside its action (a tracked wait)."""
+        """The machine waits inside its action (a tracked wait).
+
+        It accepts nothing for a while: whoever it waits for may be held until it hears what was accepted so far.
+        """
+        for mailbox in machine.inbox.mailboxes.values():
+            if mailbox.accepted > mailbox.acknowledged:
+                self._acknowledge_sender(mailbox)
         machine.is_suspended = True
 
     def resume(self, machine: Machine) -> None:
@@ -541,6 +560,9 @@ class HostCore:
         if not machine.over:
             return
         machine.over = [channel for channel in machine.over if channel.outstanding > self.bound]
+        self._let_go(machine)
+
+    def _let_go(self, machine: Machine) -> None:
         if not machine.over and machine.is_held:
             machine.is_held = False
             self._queue(machine)

@@ -25,6 +25,11 @@ from ray_snapshot.runtime.faults import first_line, text_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 
+MOST_WAITING = 4
+"""Snapshots that may wait to be evaluated; past it the service is kept waiting, and starts no more of them."""
+
+LOOK_S = 0.02
+
 FLUSH_S = 5.0
 """How long snapshots and verdicts are gathered before they are committed together."""
 
@@ -48,8 +53,8 @@ class Analyst:
         self.evaluated = 0
         """Snapshots evaluated so far."""
         self.received = 0
-        self.earlier: dict[str, Snapshot] = {}
-        """Per detector that compares: the last snapshot on which it raised no alarm."""
+        self.earlier: dict[str, tuple[Snapshot, bool | None]] = {}
+        """Per detector: the last snapshot on which it raised no alarm, and its answer."""
         self.trouble: RaySnapshotError | None = None
         """Why the history is not written any more."""
         self.inbox: queue.SimpleQueue[Snapshot] = queue.SimpleQueue()
@@ -83,12 +88,19 @@ class Analyst:
 
     def _evaluate(self, item: Detector, snapshot: Snapshot) -> Verdict:
         try:
-            verdict = _portable(evaluate(item, snapshot, earlier=self.earlier.get(item.name)))
+            earlier = self.earlier.get(item.name)
+            verdict = _portable(evaluate(item, snapshot, earlier=earlier and earlier[0]))
         except BaseException as error:  # sys.exit() in a detector is a detector's fault as well
             verdict = _failed(item, snapshot, error)
-        if not verdict.alarm and verdict.holds is not None:
-            self.earlier[item.name] = snapshot
+        if snapshot.consistent and not verdict.alarm:
+            self._compare_with(item.name, snapshot, verdict.holds)
         return verdict
+
+    def _compare_with(self, name: str, snapshot: Snapshot, holds: bool | None) -> None:
+        """Keep the snapshot for the next comparison; one that could not be told only until there is a better one."""
+        known = self.earlier.get(name)
+        if holds is not None or known is None or known[1] is None:
+            self.earlier[name] = snapshot, holds
 
     def _forget(self) -> None:
         while len(self.verdicts) > MOST_KEPT and (self.handed_out is None or self.forgotten < self.handed_out):
@@ -128,9 +140,11 @@ class Analyst:
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
 
     async def add(self, snapshot: Snapshot) -> None:
-        """A snapshot has been completed or aborted."""
+        """A snapshot has been completed or aborted; answers when few others wait to be evaluated."""
         self.received += 1
         self.inbox.put(snapshot)
+        while self.received - self.evaluated > MOST_WAITING:
+            await asyncio.sleep(LOOK_S)
 
     async def watch(self, detector: bytes) -> None:
         """Evaluate one more detector from now on; raises `DetectorError`."""

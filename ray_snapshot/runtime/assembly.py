@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import ChannelKey, HostReport
 from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
@@ -47,6 +48,8 @@ def assemble(header: SnapshotHeader, payloads: list[HostPayload]) -> Snapshot:
     """The snapshot of a completed collection; O(machines + channels + messages)."""
     full = [payload for payload in payloads if isinstance(payload.counts, HostReport)]
     messages = _concat([payload.messages for payload in payloads], MESSAGES)
+    if len(full) < len(payloads):  # late reports come in any order
+        messages = messages.sort_by([(name, "ascending") for name in ("source", "target", "kind", "number")])
     channels = _concat([*(p.channels for p in full), _cross_channels(payloads)], CHANNELS)
     calls = _rows([row for payload in full for row in payload.calls], CALLS)
     tables = {
@@ -54,10 +57,29 @@ def assemble(header: SnapshotHeader, payloads: list[HostPayload]) -> Snapshot:
         "channels": channels,
         "messages": messages,
         "calls": calls,
-        "waits": satisfy_waits(_rows([row for payload in full for row in payload.waits], WAITS), messages, calls),
     }
+    waits = _rows(_held_or_not([row for payload in full for row in payload.waits], channels), WAITS)
+    tables["waits"] = satisfy_waits(waits, messages, calls, tables["machines"])
     tables = {name: _labelled(table, header) for name, table in tables.items()}
     return _checked(header, full, tables)
+
+
+def _held_or_not(rows: list[dict[str, Any]], channels: pa.Table) -> list[dict[str, Any]]:
+    """Decide the waits for full mailboxes (rows with `bound`) by the cut's own counts.
+
+    The sender is held until it hears that enough was accepted; where that has happened inside the cut, it is only the
+    acknowledgement that is on its way, and the wait is satisfied.
+    """
+    if not any("bound" in row for row in rows):
+        return rows
+    columns = (channels[name].to_pylist() for name in ("source", "target", "sent_count", "accepted_count"))
+    waiting: dict[tuple[str, str], int] = {}
+    for source, target, sent, accepted in zip(*columns, strict=True):
+        waiting[source, target] = max(sent - accepted, waiting.get((source, target), 0))
+    for row in rows:
+        if "bound" in row:
+            row["satisfied"] = waiting.get((row["machine"], row["on_machine"]), 0) <= row["bound"]
+    return rows
 
 
 def aborted(header: SnapshotHeader) -> Snapshot:
@@ -76,8 +98,8 @@ def _meta(
     header: SnapshotHeader, full: list[HostPayload], tables: Mapping[str, pa.Table], *, consistent: bool
 ) -> pa.Table:
     obstacles = [text for payload in full for text in payload.obstacles]
-    uncovered = [*header.uncovered, *(text for payload in full for text in payload.uncovered)]
-    hosts = len(full)
+    without_state = [name for payload in full for name in payload.without_state if name != DRIVER]
+    coverage = {"hosts": len(full), "uncovered": header.uncovered, "without_state": without_state}
     row = {
         "snapshot_id": header.snapshot_id,
         "system": header.system,
@@ -101,7 +123,7 @@ def _meta(
         "consistent": consistent,
         "restorable": False,
         "obstacles": obstacles,
-        "coverage": to_json({"hosts": hosts, "uncovered": uncovered}).text,
+        "coverage": to_json(coverage).text,
     }
     return pa.Table.from_pylist([row], schema=SNAPSHOTS)
 

@@ -41,6 +41,7 @@ class Held:
 
     targets: tuple[str, ...]
     since: float
+    bound: int
 
     @property
     def short_form(self) -> tuple[str, int, tuple[str, ...]]:
@@ -50,7 +51,7 @@ class Held:
         common = {
             "alternative": alternative,
             "k": len(self.targets),
-            "satisfied": False,
+            "bound": self.bound,
             "waiting_since": int(self.since * 1e6),
         }
         return [{"on_machine": name, **common} for name in self.targets]
@@ -88,7 +89,8 @@ class DriverPost(Post):
     def acting(self) -> Machine:
         thread = threading.get_ident()
         if thread not in self.senders:
-            self.senders.add(thread)
+            with self.lock:
+                self.senders.add(thread)
         return self.me
 
     def check(self) -> None:
@@ -128,8 +130,11 @@ class DriverPost(Post):
                 self.core.close(number)
             case ("abort", number):
                 self.core.abort(number)
-            case ("stopped", names):
-                self.core.stopped.update(names)
+            case ("stopped", names, colour):
+                self.core.note(colour)
+                self._record()
+                self.core.learn_stopped(names)
+                self.credit.notify_all()
             case ("failed", error):
                 self.stop_with(error)
 
@@ -143,7 +148,8 @@ class DriverPost(Post):
         if self.core.must_record:
             numbers = self.core.boundary()
             now = time.time()
-            self.core.copy_next()
+            while self.core.copy_next():
+                pass
             self.flush()
             for number in numbers:
                 if number in self.core.open:
@@ -212,7 +218,9 @@ class DriverPost(Post):
             try:
                 while machine.over and (left := deadline - time.monotonic()) > 0:
                     self.check()
-                    self.resting[thread] = Held(tuple(channel.target for channel in machine.over), since)
+                    self.resting[thread] = Held(
+                        tuple(dict.fromkeys(channel.target for channel in machine.over)), since, self.core.bound
+                    )
                     self._poll_credit(machine)
                     self.credit.wait(min(left, CREDIT_S))
                 if machine.over:

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ class HostPost(Post):
         self.held_since: dict[str, float] = {}
         self.is_watching_held = False
         self.forced: Machine | None = None
+        self.to_stop: deque[str] = deque()
+        """Machines that the driver has stopped, to be carried out at the next boundary."""
         self.recorded_at: dict[int, float] = {n: time.time() for n in config.open_at_birth}
         self.reported: set[int] = set()
         self.overdue: set[int] = set()
@@ -192,6 +195,9 @@ class HostPost(Post):
                 self._record()
             if core.uncopied:
                 self._copy_slice()
+            if self.to_stop:
+                self.stop_machine(core.machine(self.to_stop.popleft()))
+                continue
             if core.must_flush:
                 self.flush()
             if self.failure is None:
@@ -199,6 +205,8 @@ class HostPost(Post):
                 if work is not None:
                     # Under the lock that accepted it: who records without a boundary must find the action here.
                     self.action = None if isinstance(work, Creation) else (work[0], *work[1][0])
+                    if self.action is not None and self.action[1].kind == CALL:
+                        self.answering[self.action[0].name] = (self.action[2][3][0],)
                     self.action_began = time.time()
                     return work
             if not core.uncopied:
@@ -279,9 +287,8 @@ class HostPost(Post):
             body.__init__(*args, **kwargs)
         except BaseException as error:
             self._failed(machine, "__init__", creation.creator, payload, error)
-        self.action = None
-        HERE.machine = None
         with self.lock:
+            self.action = HERE.machine = None
             self.construct_count += 1
             self.core.resume(machine)
         return machine
@@ -411,7 +418,8 @@ class HostPost(Post):
         accepted = self.answering.get(name, ())
         for call_id, (machine, reply) in self.replies.items():
             if machine == name and call_id not in accepted:
-                _settle(reply, MachineStoppedError(f"{name} has stopped; it did not accept the call", machine=name))
+                error = MachineStoppedError(f"{name} has stopped; it did not accept the call", machine=name)
+                _settle(reply, RaisedError(self.run_id, self.core.colour, error))
 
     def stop_with(self, error: RaySnapshotError) -> None:
         with self.lock:
@@ -483,7 +491,7 @@ class HostPost(Post):
         with self.lock:
             self.core.stop(machine)
             self._refuse_calls(machine.name)
-        self.service.stopped.remote([machine.name])
+            self.service.stopped.remote([machine.name], self.core.colour)
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
@@ -502,7 +510,8 @@ class HostPost(Post):
 
     def _record_without_boundary(self) -> None:
         """Turn red in the middle of an action: that machine is recorded as active, without a state."""
-        self.forced = self.performing.machine if self.performing else None
+        action = self.performing
+        self.forced = None if action is None else action.machine
         self._record()
         if self.forced is not None:
             self.core._copy_if_due(self.forced)
@@ -564,12 +573,11 @@ class HostPost(Post):
 
     def _copied(self, machine: Machine) -> BodyCopy:
         class_name = type(machine.body).__name__
-        if machine is self.forced and self.performing is not None:
+        action = self.performing
+        if machine is self.forced and action is not None:
             site = call_site_of(self._action_thread())
-            calls = self._call_rows(self.performing, site)
-            return BodyCopy(
-                class_name, "active", None, calls=calls, obstacle=f"inside {self.performing.method} at {site}"
-            )
+            calls = self._call_rows(action, site)
+            return BodyCopy(class_name, "active", None, calls=calls, obstacle=f"inside {action.method} at {site}")
         performance = self.suspended.get(machine.name)
         found = BodyCopy(class_name, "passive", None)
         if performance is not None and performance.wait is not None:
@@ -586,10 +594,8 @@ class HostPost(Post):
         targets = tuple(dict.fromkeys(channel.target for channel in machine.over))
         found.status = "blocked"
         found.short_wait = ("all", len(targets), targets)
-        found.waits = [
-            {"alternative": 0, "k": len(targets), "on_machine": name, "satisfied": False, "waiting_since": since}
-            for name in targets
-        ]
+        common = {"alternative": 0, "k": len(targets), "bound": self.core.bound, "waiting_since": since}
+        found.waits = [{"on_machine": name, **common} for name in targets]
         found.calls = [{"method": "(held at a full mailbox)", "holds_slot": True, "started_at": since}]
 
     def _describe_wait(self, found: BodyCopy, performance: Performance, wait: waits.TrackedWait) -> None:
@@ -824,7 +830,12 @@ def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
             post.core.request(number)
             post._guard_soon()
             post.report_if_born_red(number)
-        case ("overdue", number):
+        case ("welcome", pending, last):
+            post.core.welcome(pending, last)
+            post._guard_soon()
+            for number in pending:
+                post.report_if_born_red(number)
+        case ("overdue", number) if number not in post.core.closed:
             post.core.request(number)
             post.hurry(number)
         case ("close", number):
@@ -833,10 +844,12 @@ def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
         case ("abort", number):
             post.core.abort(number)
             post.forget(number)
-        case ("stopped", names):
-            post.core.stopped.update(names)
-        case ("stop", name):
-            post.stop_machine(post.core.machine(name))
+        case ("stopped", names, colour):
+            post.core.note(colour)
+            post.core.learn_stopped(names)
+        case ("stop", name, colour):
+            post.core.note(colour)
+            post.to_stop.append(name)
         case ("connect", source, target):
             post.core.channel(post.core.machine(source), target, "mail")
             post._look_up()

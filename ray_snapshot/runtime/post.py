@@ -11,7 +11,6 @@ Order does not matter to the transport: batches are numbered, and the receiver p
 from __future__ import annotations
 
 import asyncio
-import math
 import pickle
 import threading
 import time
@@ -28,6 +27,8 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import as_error, first_line
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.payload import ATOMS, isolate
+
+LONGEST_TIMER_S = 1e9
 
 WINDOW = 2
 """Batches of one link that may be on their way; the rest gathers meanwhile."""
@@ -96,9 +97,9 @@ class Post:
     ) -> None:
         """See `MethodSender.send_after`."""
         machine = self.acting()
-        if not (isinstance(seconds, (int, float)) and 0 <= seconds < math.inf):
+        if not (isinstance(seconds, (int, float)) and 0 <= seconds <= LONGEST_TIMER_S):
             raise SettingError(
-                f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 or more"
+                f"send_after({seconds!r}, ...): the first argument is how many seconds from now, 0 to {LONGEST_TIMER_S:g}"
             )
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         now = time.time()

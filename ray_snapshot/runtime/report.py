@@ -51,13 +51,14 @@ class HostPayload:
     waits: list[dict[str, Any]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
-    uncovered: list[str] = field(default_factory=list)
+    without_state: list[str] = field(default_factory=list)
+    """Machines that were recorded in the middle of an action."""
     markers: int = 0
     """Markers that this host put on its links."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         batches = [None if batch is None else packed(batch) for batch in (self.messages, self.machines, self.channels)]
-        rest = (self.held, self.waits, self.calls, self.obstacles, self.uncovered, self.markers)
+        rest = (self.held, self.waits, self.calls, self.obstacles, self.without_state, self.markers)
         return _received, (self.number, self.counts, batches, rest)
 
 
@@ -193,6 +194,8 @@ def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPayload) -> N
     state = (None, False, None) if body.state is None else tuple(body.state)
     counts = (copy.accepted, copy.sent)
     machines.rows.append((copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts))
+    if body.state is None:
+        found.without_state.append(copy.machine)
     if body.waits:
         found.waits += [{"machine": copy.machine, **row} for row in body.waits]
     if body.calls:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 
 from ray_snapshot.errors import (
     DuplicateMachineError,
@@ -26,7 +26,7 @@ from ray_snapshot.errors import (
     UnreachableMachineError,
 )
 from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.collector import AbortedSnapshot, HostReport
+from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
 from ray_snapshot.runtime.assembly import SnapshotHeader, aborted, assemble
 from ray_snapshot.runtime.faults import first_line
@@ -90,11 +90,11 @@ class Service:
         self.clock: asyncio.Task[None] | None = None
         self.skipped = 0
         self.assembler = ThreadPoolExecutor(1, thread_name_prefix="assemble")
-        self.reaper = asyncio.get_event_loop().create_task(self._reap())
         self.tasks: set[asyncio.Task[Any]] = set()
         self.handing_over: set[asyncio.Task[Any]] = set()
         """Snapshots on their way to the analyst."""
         self.is_closing = False
+        self._background(self._reap())
         self._background(self._watch(analyst, "analyst"))
 
     # ---- hosts and names ------------------------------------------------------------------------------------------
@@ -102,8 +102,7 @@ class Service:
     async def register(self, host: str, actor: list[Any]) -> None:
         """A host joins; it is asked for every snapshot that is pending."""
         self.actors[host] = actor[0]
-        for number in self.coordinator.register(host):
-            self._tell(host, ("request", number))
+        self._tell(host, ("welcome", self.coordinator.register(host), self.coordinator.last))
         if self.failure is not None:
             self._tell(host, ("failed", self.failure))
         self._background(self._watch(actor[0], host))
@@ -163,9 +162,9 @@ class Service:
                 break
         return {name: self.places[name] for name in names if name in self.places}
 
-    async def stopped(self, names: list[str]) -> None:
-        """Machines have stopped; everybody is told, so that sending to them is an error from now on."""
-        self._broadcast(("stopped", names))
+    async def stopped(self, names: list[str], colour: int) -> None:
+        """Machines have stopped, on a host of this colour: everybody is told, and sending to them is an error from now on."""
+        self._broadcast(("stopped", names, colour))
         await self._notify()
 
     async def connect(self, source: str, target: str) -> None:
@@ -186,7 +185,7 @@ class Service:
         timeout = self.config.snapshot_timeout if timeout is None else timeout
         first = await self._hosts_of(initiators) if initiators else list(self.coordinator.hosts)
         self._check()
-        number = await self._slot(timeout) if wait else self.coordinator.start(time.time(), timeout)
+        number = await self._slot(timeout) if wait else self._start(timeout)
         if number is None:
             return None
         collection = self._begin(number, initiators, timeout, DRIVER in first)
@@ -199,7 +198,7 @@ class Service:
     async def _slot(self, timeout: float) -> int:
         """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        while (number := self.coordinator.start(time.time(), timeout)) is None:
+        while (number := self._start(timeout)) is None:
             if not await self._change(deadline - time.monotonic()):
                 raise SnapshotAbortedError(
                     f"{len(self.coordinator.pending)} snapshots of {self.config.system} were pending for {timeout:g} s, the"
@@ -211,6 +210,12 @@ class Service:
                 )
             self._check()
         return number
+
+    def _start(self, timeout: float) -> int | None:
+        """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time)."""
+        if len(self.handing_over) >= self.config.most_open:
+            return None
+        return self.coordinator.start(time.time(), timeout)
 
     async def begin_snapshot(self) -> int | None:
         """Start a snapshot without waiting for it; its number, or None if there can be none now."""
@@ -263,9 +268,9 @@ class Service:
     async def report(self, payload: HostPayload) -> None:
         """A host's part, or white messages that arrived after it."""
         number = payload.number
-        self.coordinator.report(number, payload.counts)
+        answer = self.coordinator.report(number, payload.counts)
         collection = self.collections.get(number)
-        if collection is None:
+        if collection is None or answer is not Answer.SUCCESS:
             return
         collection.payloads.append(payload)
         collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
@@ -279,6 +284,8 @@ class Service:
         self._broadcast(("close", number))
         collection.header.control_messages += len(self.coordinator.hosts)
         collection.header.completed_at = time.time()
+        reported = {found.counts.host for found in collection.payloads}
+        collection.header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
         await self._notify()
         self._hand_over(self._complete(collection))
 
@@ -295,6 +302,7 @@ class Service:
         if not collection.done.done():
             collection.done.set_result(snapshot)
         await self._tell_analyst(snapshot)
+        await self._notify()
 
     def _hand_over(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -314,7 +322,11 @@ class Service:
             now = time.time()
             for given_up in self.coordinator.expire(now):
                 self._hand_over(self._abort(given_up))
-            late = [n for n, found in self.collections.items() if not found.is_hurried and now > found.half_time]
+            late = [
+                number
+                for number, found in self.collections.items()
+                if number in self.coordinator.pending and not found.is_hurried and now > found.half_time
+            ]
             for number in late:
                 self.collections[number].is_hurried = True
                 for host in self.coordinator.pending[number].awaited:
@@ -348,7 +360,7 @@ class Service:
             return
         try:
             doing = await asyncio.wait_for(_wrapped(self.actors[host].doing.remote()), timeout=1.0)
-        except (TimeoutError, RayActorError):
+        except (TimeoutError, RayError):
             header.abort_reason = (
                 f"{header.abort_reason}: {host} with {_listed(self._machines_on(host))} does not answer"
             )
@@ -454,7 +466,13 @@ class Service:
     def _background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            fault = RaySnapshotError(f"the service of {self.config.system} failed: {type(error).__name__}: {error}")
+            self._hand_over(self.fail(fault))
 
     async def _notify(self) -> None:
         async with self.changed:

@@ -208,6 +208,7 @@ class System:
         role: str | None,
     ) -> list[MachineHandle]:
         self._check()
+        self._post.acting()
         if role not in (None, "source", "operator", "sink"):
             raise SettingError(f"role {role!r}: use 'source', 'operator' or 'sink'")
         key, blob = packed(kind)
@@ -264,12 +265,12 @@ class System:
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error."""
         self._check()
         handle = machine if isinstance(machine, MachineHandle) else self.machine(machine)
-        self._ask(
-            self._hosts[self._post._place_of(handle)].control.remote([("stop", handle._name)]),
-            f"{handle._name} to stop",
-        )
-        with self._post.lock:
-            self._post.core.stopped.add(handle._name)
+        post = self._post
+        post.acting()
+        command = ("stop", handle._name, post.core.colour)
+        self._ask(self._hosts[post._place_of(handle)].control.remote([command]), f"{handle._name} to stop")
+        with post.lock:
+            post.core.learn_stopped([handle._name])
 
     # ---- life -----------------------------------------------------------------------------------------------------
 

@@ -110,15 +110,17 @@ def answer_of(ref: Any) -> Any:
         raise as_error(error) from None
 
 
-def _get(refs: Any, *args: Any, **kwargs: Any) -> Any:
+def _get(*args: Any, **kwargs: Any) -> Any:
+    refs = args[0] if args else kwargs.get("object_refs")
     listed = list(refs) if isinstance(refs, (list, tuple)) else [refs]
-    return _tracked(listed, len(listed), kwargs.get("timeout"), lambda: _original["get"](refs, *args, **kwargs))
+    return _tracked(listed, len(listed), kwargs.get("timeout"), lambda: _original["get"](*args, **kwargs))
 
 
-def _wait(refs: Any, *args: Any, **kwargs: Any) -> Any:
+def _wait(*args: Any, **kwargs: Any) -> Any:
+    refs = args[0] if args else kwargs.get("ray_waitables")
     listed = list(refs) if isinstance(refs, (list, tuple)) else []
     k, timeout = kwargs.get("num_returns", 1), kwargs.get("timeout")
-    return _tracked(listed, k, timeout, lambda: _original["wait"](refs, *args, **kwargs))
+    return _tracked(listed, k, timeout, lambda: _original["wait"](*args, **kwargs))
 
 
 def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], Any]) -> Any:

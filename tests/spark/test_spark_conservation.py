@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +138,26 @@ def _by_hand() -> list[Snapshot]:
     return taken
 
 
+def _large() -> list[Snapshot]:
+    """One token of a million million is missing, then a float makes the sums rounded, then nothing is missing."""
+    held: list[list[Any]] = [[10**12 - 1], [10**12 - 1.5, 0.5], [Decimal("0.1"), 10**12 - Decimal("0.1")]]
+    return [
+        snapshot(
+            "large-1", n, machines=[{"machine": f"m{i}", "state": {"balance": value}} for i, value in enumerate(values)]
+        )
+        for n, values in enumerate(held)
+    ]
+
+
 @pytest.mark.parametrize("seed", [SEED])
 def test_the_job_and_the_detector_keep_the_same_ledger(spark: Any, tmp_path: Path, seed: int) -> None:
     from ray_snapshot.spark_jobs import conservation
 
     chance = random.Random(seed)
     taken, verdicts = _by_hand(), live(_by_hand(), BANK)
+    taken += _large()
+    verdicts += live(_large(), TokenConservation(total=10**12, state="$.balance"))
+    assert [verdict.holds for verdict in verdicts[-3:]] == [False, True, True]
     for n in range(70):
         run = _some_run(chance, f"some-{n}")
         taken += run
@@ -167,3 +182,15 @@ def _assert_same(holds: bool | None, evidence: Mapping[str, Any], row: Mapping[s
         ("difference", "difference"),
     ):
         assert row[column] == pytest.approx(evidence[figure], rel=1e-12, abs=1e-9), f"{column}: {sentence} {row}"
+
+
+def test_what_spark_cannot_add_exactly_is_unreadable_and_never_wrong(spark: Any, tmp_path: Path) -> None:
+    from ray_snapshot.spark_jobs import conservation
+
+    values = [Fraction(1, 3), Decimal("0.0000000000001"), 10**30, Decimal("1.000000000000000")]
+    taken = [
+        snapshot("odd-1", n, machines=[{"machine": "m", "state": {"tokens": value}}]) for n, value in enumerate(values)
+    ]
+    history = write(tmp_path / "odd", taken, live(taken, TokenConservation(total=1)))
+    ledger = rows(conservation.run(spark, history)["ledger"], "sequence")
+    assert [(ledger[n]["unreadable"], ledger[n]["holds"]) for n in range(4)] == [(1, None)] * 3 + [(0, True)]

@@ -62,7 +62,8 @@ def test_a_head_is_stuck_only_while_it_is_the_same_and_counts_start_anew_after_a
         busy = {"source": "c", "target": "b", "sent_count": n, "accepted_count": n}
         message = {"source": "a", "target": "b", "method": "put", "args": []}
         timer = {"source": "a", "target": "a", "kind": "timer", "method": "wake", "args": []}
-        return snapshot("line-1", n, channels=[channel, busy], messages=[message, timer], **more)
+        rare = [{"source": "d", "target": "b", "sent_count": 5 if n < 5 else 1, "accepted_count": 1}] if n != 5 else []
+        return snapshot("line-1", n, channels=[channel, busy, *rare], messages=[message, timer], **more)
 
     back = {"restored_from": "line-1-0000"}
     taken = [at(0, 7), at(1, 7), at(2, 8), at(3, 8), at(4, 8), at(5, 8, **back), at(6, 8, **back), at(7, 9, **back)]
@@ -72,3 +73,4 @@ def test_a_head_is_stuck_only_while_it_is_the_same_and_counts_start_anew_after_a
     found = rows(frames["intervals"], *CHANNEL, "sequence")
     assert found["line-1", "a", "b", "mail", 5]["accepted"] is None
     assert found["line-1", "a", "b", "mail", 7]["accepted"] == 1
+    assert found["line-1", "d", "b", "mail", 6]["sent"] == 1
