@@ -8,6 +8,7 @@ Imports no pyspark; `session.py` is what calls it.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -184,7 +185,9 @@ def _private_folders() -> Iterator[Path]:
     """Where the wrapper may live: the user's cache, else a new temporary folder (nobody else's can be planted there)."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     yield Path(cache, "ray-snapshot")
-    yield Path(tempfile.mkdtemp(prefix="ray-snapshot-"))
+    folder = tempfile.mkdtemp(prefix="ray-snapshot-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    yield Path(folder)
 
 
 def _write_wrapper(home: Path, text: str) -> Path:
