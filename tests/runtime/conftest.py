@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from runtime_machines import House
+from runtime_machines import Gate, House
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -18,3 +18,12 @@ def house(ray_cluster: None, request: pytest.FixtureRequest) -> Iterator[House]:
     watch = [detectors.Termination(), detectors.Deadlock()]
     with rs.System(name, detectors=watch, **getattr(request.module, "SETTINGS", {})) as system:
         yield House(system)
+
+
+@pytest.fixture(autouse=True)
+def gates_that_a_failed_test_left_shut() -> Iterator[None]:
+    """A machine that stays at a gate would hold up the tests that follow."""
+    yield
+    for gate in Gate.all:
+        gate.open(times=16)
+    Gate.all.clear()

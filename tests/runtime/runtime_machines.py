@@ -7,7 +7,7 @@ import os
 import select
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 
@@ -18,9 +18,13 @@ BOUND_S = 60.0
 
 
 class Gate:
-    """Two named pipes: a machine says that it has come, and stays until the test lets it go."""
+    """Two named pipes: a machine says that it has come, and stays until the test lets it go, or has ended."""
+
+    all: ClassVar[list[Gate]] = []
+    """Those of the current test."""
 
     def __init__(self, folder: Path, name: str = "gate") -> None:
+        Gate.all.append(self)
         self.path = str(folder / name)
         self._ends = {}
         for end in ("come", "go"):
