@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import queue
 import threading
 import time
@@ -30,6 +31,9 @@ MOST_WAITING = 4
 
 LOOK_S = 0.02
 
+NICENESS = 4
+"""Where the machines use every core, evaluating and writing come second."""
+
 FLUSH_S = 5.0
 """How long snapshots and verdicts are gathered before they are committed together."""
 
@@ -42,6 +46,7 @@ class Analyst:
 
     def __init__(self, system: str, history: str | None, paths: tuple[str, ...]) -> None:
         extend_import_path(paths)
+        os.nice(NICENESS)
         self.system = system
         self.detectors: list[Detector] = []
         self.history = history
