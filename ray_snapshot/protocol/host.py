@@ -214,6 +214,8 @@ class HostCore:
         """Recorded and not closed; a host born red has nothing to record, but may meet white messages from its birth on."""
         self.closed: deque[int] = deque(maxlen=1_000)
         self.uncopied: deque[Machine] = deque()
+        self._due: tuple[Any, list[Recording]] = (None, [])
+        """The answer of `_due_for`, and what it was asked of: mostly the same for one machine after the other."""
         self.must_record = self.protocol.must_record
         """Whether `boundary` has something to do before anything may be accepted."""
         self.must_flush = False
@@ -654,17 +656,24 @@ class HostCore:
             recording.is_copied = True
 
     def _copy_if_due(self, machine: Machine) -> None:
-        if machine.copied == self.colour:
+        colour = self.protocol.colour
+        if machine.copied == colour:
             return
-        due = [
-            recording
-            for number, recording in self.open.items()
-            if self.protocol.is_white(machine.copied, number) and not self.protocol.is_white(self.colour, number)
-        ]
+        key = (machine.copied, colour, *self.open)
+        if self._due[0] != key:
+            self._due = key, self._due_for(machine.copied)
+        due = self._due[1]
         extra = self.copy_body(machine) if due and machine.body is not None else None
         for recording in due:
             recording.copies.append(self._copy(machine, recording.number, extra))
-        machine.copied = self.colour
+        machine.copied = colour
+
+    def _due_for(self, copied: Colour) -> list[Recording]:
+        """The recordings that a machine copied up to that colour is missing from."""
+        is_white, colour = self.protocol.is_white, self.protocol.colour
+        return [
+            found for number, found in self.open.items() if is_white(copied, number) and not is_white(colour, number)
+        ]
 
     def _copy(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
         is_white = self.protocol.is_white
