@@ -39,7 +39,8 @@ from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
-from ray_snapshot.runtime.host import HostActor, HostConfig
+from ray_snapshot.runtime.host import HostConfig
+from ray_snapshot.runtime.host_actor import HostActor
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.service import NAMESPACE, PREFIX, ServiceActor, ServiceConfig
 from ray_snapshot.runtime.subscribers import Subscribers

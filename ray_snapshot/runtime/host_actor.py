@@ -1,0 +1,160 @@
+"""The Ray actor that carries a host: what others may call, and what the coordinator's commands mean.
+
+Asynchronous, so that any number of replies and controls can be awaited at once; user methods never run on its event loop.
+Read `host` for what it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import time
+from typing import Any
+
+import ray
+
+from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.classes import extend_import_path
+from ray_snapshot.runtime.here import call_site_of
+from ray_snapshot.runtime.host import HostConfig, HostPost
+
+MOST_REPLIES = 10_000
+"""Results that may be waited for in one host at the same time; the others wait in front of it."""
+
+READY_S = 0.005
+"""How often a host that is starting looks whether its machines are there."""
+
+
+def _is_no_warning_of_blocking(record: logging.LogRecord) -> bool:
+    """Ray warns of `ray.get` in asynchronous actors; here it blocks an action thread, never the event loop."""
+    return "blocking ray.get inside async actor" not in record.getMessage()
+
+
+class Host:
+    """The Ray actor; asynchronous, so that any number of replies and controls can be awaited at once."""
+
+    def __init__(self, config: HostConfig, service: Any) -> None:
+        waits.install()
+        logging.getLogger("ray._private.worker").addFilter(_is_no_warning_of_blocking)
+        extend_import_path(config.import_path)
+        self.post = HostPost(config, service, asyncio.get_event_loop())
+        self.post.start()
+
+    async def ready(self, machines: int) -> None:
+        """Answers once so many machines have been constructed here (or wait in their constructor)."""
+        while self.post.constructed() < machines:
+            self.post.check()
+            await asyncio.sleep(READY_S)
+        self.post.check()
+
+    async def deliver(self, blob: bytes) -> list[tuple[int, int]]:
+        """A batch of a link; answers with acknowledgements for a source that cannot be called."""
+        post = self.post
+        batch = pickle.loads(blob)
+        with post.lock:
+            core = post.core
+            core.arrive(batch)
+            if core.open:
+                post.report_late()
+            if core.must_record:
+                post._guard_soon()
+            post.floor.wake()
+            polled = core.polled_acknowledgements.get(batch[0])
+            if not polled:
+                return []
+            acknowledgements = list(polled.items())
+            polled.clear()
+            return acknowledgements
+
+    async def credit(self, source: str) -> list[tuple[int, int]]:
+        """Acknowledgements for a source that cannot be called, as soon as there are any; empty after a second."""
+        for _ in range(200):
+            with self.post.lock:
+                polled = self.post.core.polled_acknowledgements.get(source)
+                if polled:
+                    found = list(polled.items())
+                    polled.clear()
+                    return found
+            await asyncio.sleep(0.005)
+        return []
+
+    @ray.method(concurrency_group="replies")  # type: ignore[untyped-decorator]  # ray is skipped
+    async def reply(self, call_id: str, machine: str) -> Any:
+        """The result of a call that came over a link.
+
+        In a group of its own: thousands that wait here must not take the places of those that bring their messages.
+        """
+        outcome = await asyncio.wrap_future(self.post.reply_to(call_id, machine))
+        with self.post.lock:
+            self.post.replies.pop(call_id, None)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def watched(self) -> None:
+        """Never answers: who waits for it hears at once that this process is gone."""
+        await asyncio.get_running_loop().create_future()
+
+    async def control(self, commands: list[tuple[Any, ...]]) -> None:
+        """What the coordinator says, in order."""
+        post = self.post
+        with post.lock:
+            for command in commands:
+                _obey(post, command)
+            post.flush()
+            post.floor.wake()
+
+    async def channels(self) -> list[tuple[str, str]]:
+        """Every channel that leaves a machine of this host: (source, target)."""
+        with self.post.lock:
+            machines = list(self.post.core.machines.values())
+            return [(machine.name, target) for machine in machines for target, _ in machine.outputs]
+
+    async def doing(self) -> tuple[str, str, str | None, float] | None:
+        """The action that is under way: (machine, method, call site, seconds); None between actions."""
+        with self.post.lock:
+            found = self.post.performing
+            if found is None:
+                return None
+            return found.machine.name, found.method, call_site_of(self.post._action_thread()), time.time() - found.began
+
+    async def close(self) -> None:
+        """Stop acting; the process stays until it is killed."""
+        self.post.close()
+
+
+def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
+    match command:
+        case ("request", number):
+            post.core.request(number)
+            post._guard_soon()
+            post.report_if_born_red(number)
+        case ("welcome", pending, last):
+            post.core.welcome(pending, last)
+            post._guard_soon()
+            for number in pending:
+                post.report_if_born_red(number)
+        case ("overdue", number) if number not in post.core.closed:
+            post.core.request(number)
+            post.hurry(number)
+        case ("close", number):
+            post.core.close(number)
+            post.forget(number)
+        case ("abort", number):
+            post.core.abort(number)
+            post.forget(number)
+        case ("stopped", names, colour):
+            post.core.note(colour)
+            post.core.learn_stopped(names)
+        case ("stop", name, colour):
+            post.core.note(colour)
+            post.to_stop.append(name)
+        case ("connect", source, target):
+            post.core.channel(post.core.machine(source), target, "mail")
+            post._look_up()
+        case ("failed", error):
+            post.stop_with(error)
+
+
+HostActor = ray.remote(concurrency_groups={"replies": MOST_REPLIES})(Host)
