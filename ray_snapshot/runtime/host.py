@@ -59,9 +59,6 @@ HELD_LOOKS = 20
 GUARD_S = 0.02
 """How often the guard looks, while a snapshot is open."""
 
-SWITCH_INTERVAL_S = 0.001
-"""Python's thread switch interval in hosts: how long an action thread may keep the event loop waiting."""
-
 
 GC_THRESHOLD = (50_000, 20, 50)
 """Messages are tuples, made by the hundred thousand and free of cycles: Python's default would walk them every 700."""
@@ -145,7 +142,6 @@ class HostPost(Post):
     def start(self) -> None:
         """Begin to act."""
         POSTS[self.run_id] = self
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLD)
         self._new_runner()
 
