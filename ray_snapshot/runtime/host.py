@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import sys
 import threading
 import time
 import traceback
