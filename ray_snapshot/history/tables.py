@@ -113,8 +113,8 @@ def _create(path: Path, name: str) -> DeltaTable:
     from deltalake.exceptions import DeltaError
 
     folder = path / name
-    if not has_log(folder):
-        if folder.exists() and any(folder.iterdir()):
+    if not _has_commit(folder):
+        if _is_foreign(folder):
             raise HistoryFormatError(
                 f"history {path}: {folder} exists and is no Delta table: name another folder",
                 path=path,
@@ -135,6 +135,16 @@ def _create(path: Path, name: str) -> DeltaTable:
                 with faults(path, name, "created", HistoryWriteError):
                     raise fault
     return open_table(path, name)
+
+
+def _has_commit(folder: Path) -> bool:
+    """Whether the log of a table has been begun: another writer may be just creating it."""
+    return has_log(folder) and any((folder / "_delta_log").iterdir())
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Whether a folder holds something that no writer of a history puts there before the first commit."""
+    return folder.exists() and not has_log(folder) and any(item.name[0] != "_" for item in folder.iterdir())
 
 
 def has_log(folder: Path) -> bool:
