@@ -107,3 +107,17 @@ def test_a_writer_goes_on_across_a_compaction_and_a_vacuum(tmp_path: Path) -> No
                 History(tmp_path).compact()
                 History(tmp_path).vacuum(0)
     assert [problems for _, problems in History(tmp_path).verify()] == [[]] * 6
+
+
+@pytest.mark.parametrize("begun", ["_probe-of-another", "_delta_log/"])
+def test_a_table_that_another_writer_is_just_creating_is_not_taken_for_a_foreign_folder(
+    tmp_path: Path, begun: str
+) -> None:
+    folder = tmp_path / "history" / "snapshots"
+    folder.mkdir(parents=True)
+    if begun.endswith("/"):
+        (folder / begun).mkdir()
+    else:
+        (folder / begun).touch()
+    write(tmp_path / "history", snapshot(0))
+    assert len(History(tmp_path / "history").snapshots()) == 1
