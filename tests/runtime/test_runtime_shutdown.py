@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,7 @@ def test_after_the_block_no_process_of_the_system_is_left(how: str) -> None:
 
 SCRIPT = """
 import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who was started in the background of a shell ignores it
 import ray
 import ray_snapshot as rs
 
@@ -102,6 +105,16 @@ with system:
 RARE = {"is interrupted in ray.get", "ends by an error"}
 
 
+@contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """The script in a process of its own, which is not left alive."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     "how", [pytest.param(how, marks=[pytest.mark.nightly] if how in RARE else []) for how in ENDINGS]
 )
@@ -110,7 +123,7 @@ def test_a_script_leaves_nothing_behind_and_keeps_its_history(how: str, tmp_path
     script.write_text(SCRIPT + ENDINGS[how])
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, str(script), address, str(tmp_path / "history")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with _started(command) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         if how.startswith("is interrupted"):
