@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Booleans, Integers, answer, check_name, listed, plural, unsound
+from ray_snapshot.detectors.common import Booleans, Integers, answer, check_name, is_any_of, listed, plural, unsound
 from ray_snapshot.detectors.explain import cycle_text, records
 from ray_snapshot.detectors.reduction import free, knots, movable, shortest_cycle
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
@@ -61,10 +61,12 @@ class Deadlock:
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Deadlock cannot be told: {reason}.")
+        if not is_any_of(snapshot.tables["machines"]["status"], "blocked").any():
+            return answer(self, snapshot, False, _nothing_blocked(), _all_clear(0))
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
         if not (waits.blocked & ~moves).any():
-            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
+            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(int(waits.blocked.sum())))
         certain = moves
         if waits.unseen:
             certain = _can_move(waits, waits.seeds | waits.outside, helped=True)
@@ -164,8 +166,12 @@ def _cycle(groups: list[Integers], label: Integers, source: Integers, target: In
     return np.zeros(0, np.int64)
 
 
-def _all_clear(waits: WaitGraph) -> str:
-    blocked = int(waits.blocked.sum())
+def _nothing_blocked() -> dict[str, Any]:
+    counts = ("member_count", "stuck_behind_count", "core_count", "blocked_count")
+    return {"members": [], "stuck_behind": [], "cores": [], "cycle": [], **dict.fromkeys(counts, 0)}
+
+
+def _all_clear(blocked: int) -> str:
     if not blocked:
         return "No deadlock: no machine is blocked."
     return f"No deadlock: {plural(blocked, 'machine')} blocked, and what each waits for can still come."

@@ -40,9 +40,10 @@ def snapshot(
 
     check_system_name(name)
     with _Cluster(address):
+        from ray_snapshot.runtime.assembly import assemble
         from ray_snapshot.runtime.cluster import ask, service_of
 
-        found = ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+        found = assemble(ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10))
     row = {
         "snapshot_id": found.snapshot_id,
         "system": found.system,

@@ -459,7 +459,9 @@ class HostCore:
         mailbox.owner.put(mailbox, message)
         if not machine.is_queued:
             self._queue(machine)
-        if self.open:
+        if (
+            self.open and message[5] != self.protocol.colour
+        ):  # the host's own colour is red for all that it has recorded
             self._report_if_late(mailbox, machine, message)
 
     def _report_if_late(self, mailbox: Mailbox, machine: Machine, message: Message) -> None:

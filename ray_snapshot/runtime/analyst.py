@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -21,6 +22,7 @@ from ray import cloudpickle
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, RaySnapshotError
+from ray_snapshot.runtime.assembly import Collected, assemble
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.faults import first_line, text_of
 from ray_snapshot.snapshot import Snapshot
@@ -62,7 +64,7 @@ class Analyst:
         """Per detector: the last snapshot on which it raised no alarm, and its answer."""
         self.trouble: RaySnapshotError | None = None
         """Why the history is not written any more."""
-        self.inbox: queue.SimpleQueue[Snapshot] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Collected] = queue.SimpleQueue()
         self.lock = threading.Lock()
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
@@ -74,10 +76,20 @@ class Analyst:
         flushed = time.monotonic()
         while True:
             with suppress(queue.Empty):
-                self._take(self.inbox.get(timeout=FLUSH_S))
+                self._take(self._assembled(self.inbox.get(timeout=FLUSH_S)))
             if self.writer is not None and time.monotonic() - flushed > FLUSH_S:
                 self._commit()
                 flushed = time.monotonic()
+
+    def _assembled(self, collected: Collected) -> Snapshot:
+        try:
+            return assemble(collected)
+        except (
+            Exception
+        ) as error:  # a fault of ours: it is said at the end, and as the reason that there is no such snapshot
+            reason = f"it could not be put together: {type(error).__name__}: {first_line(error)}"
+            self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
+            return assemble(Collected(replace(collected.header, abort_reason=reason), []))
 
     def _take(self, snapshot: Snapshot) -> None:
         with self.lock:
@@ -144,10 +156,10 @@ class Analyst:
             self.writer = HistoryWriter(self.history, system=self.system)
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
 
-    async def add(self, snapshot: Snapshot) -> None:
+    async def add(self, collected: Collected) -> None:
         """A snapshot has been completed or aborted; answers when few others wait to be evaluated."""
         self.received += 1
-        self.inbox.put(snapshot)
+        self.inbox.put(collected)
         while self.received - self.evaluated > MOST_WAITING:
             await asyncio.sleep(LOOK_S)
 

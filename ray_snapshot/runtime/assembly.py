@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.collector import ChannelKey, HostReport
-from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
 
@@ -44,21 +43,34 @@ class SnapshotHeader:
         return f"{started:%Y%m%dT%H%M%S}{started.microsecond:06d}Z-{self.run_id[-6:]}-{self.number:06d}"
 
 
-def assemble(header: SnapshotHeader, payloads: list[HostPayload]) -> Snapshot:
-    """The snapshot of a completed collection; O(machines + channels + messages)."""
-    full = [payload for payload in payloads if isinstance(payload.counts, HostReport)]
-    messages = _concat([payload.messages for payload in payloads], MESSAGES)
-    if len(full) < len(payloads):  # late reports come in any order
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """All that a snapshot is put together from; whoever needs it does that (`assemble`), so the service need not."""
+
+    header: SnapshotHeader
+    parts: list[bytes]
+    """Pickled `HostPart`s; none if the snapshot was given up."""
+
+
+def assemble(collected: Collected) -> Snapshot:
+    """The snapshot of a collection; O(machines + channels + messages)."""
+    header = collected.header
+    if header.abort_reason is not None:
+        return Snapshot({"snapshots": _meta(header, [], {}, consistent=False)})
+    parts: list[HostPart] = [pickle.loads(part) for part in collected.parts]
+    full = [part for part in parts if part.machines is not None]
+    messages = _concat([part.messages for part in parts], MESSAGES)
+    if len(full) < len(parts):  # late reports come in any order
         messages = messages.sort_by([(name, "ascending") for name in ("source", "target", "kind", "number")])
-    channels = _concat([*(p.channels for p in full), _cross_channels(payloads)], CHANNELS)
-    calls = _rows([row for payload in full for row in payload.calls], CALLS)
+    channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]))
+    calls = _rows([row for part in full for row in part.calls], CALLS)
     tables = {
-        "machines": _with_delay(_concat([payload.machines for payload in full], MACHINES), header.started_at),
+        "machines": _with_delay(_concat([part.machines for part in full], MACHINES), header.started_at),
         "channels": channels,
         "messages": messages,
         "calls": calls,
     }
-    waits = _rows(_held_or_not([row for payload in full for row in payload.waits], channels), WAITS)
+    waits = _rows(_held_or_not([row for part in full for row in part.waits], channels), WAITS)
     tables["waits"] = satisfy_waits(waits, messages, calls, tables["machines"])
     tables = {name: _labelled(table, header) for name, table in tables.items()}
     return _checked(header, full, tables)
@@ -82,12 +94,7 @@ def _held_or_not(rows: list[dict[str, Any]], channels: pa.Table) -> list[dict[st
     return rows
 
 
-def aborted(header: SnapshotHeader) -> Snapshot:
-    """The row that tells of a snapshot that was given up."""
-    return Snapshot({"snapshots": _meta(header, [], {}, consistent=False)})
-
-
-def _checked(header: SnapshotHeader, full: list[HostPayload], tables: dict[str, pa.Table]) -> Snapshot:
+def _checked(header: SnapshotHeader, full: list[HostPart], tables: dict[str, pa.Table]) -> Snapshot:
     found = Snapshot({**tables, "snapshots": _meta(header, full, tables, consistent=True)})
     if found.problems():
         found = Snapshot({**tables, "snapshots": _meta(header, full, tables, consistent=False)})
@@ -95,10 +102,10 @@ def _checked(header: SnapshotHeader, full: list[HostPayload], tables: dict[str, 
 
 
 def _meta(
-    header: SnapshotHeader, full: list[HostPayload], tables: Mapping[str, pa.Table], *, consistent: bool
+    header: SnapshotHeader, full: list[HostPart], tables: Mapping[str, pa.Table], *, consistent: bool
 ) -> pa.Table:
-    obstacles = [text for payload in full for text in payload.obstacles]
-    without_state = [name for payload in full for name in payload.without_state if name != DRIVER]
+    obstacles = [text for part in full for text in part.obstacles]
+    without_state = [name for part in full for name in part.without_state if name != DRIVER]
     coverage = {"hosts": len(full), "uncovered": header.uncovered, "without_state": without_state}
     row = {
         "snapshot_id": header.snapshot_id,
@@ -118,7 +125,7 @@ def _meta(
         "channel_count": tables["channels"].num_rows if tables else 0,
         "in_flight_count": tables["messages"].num_rows if tables else 0,
         "control_message_count": header.control_messages,
-        "channel_marker_count": sum(payload.markers for payload in full),
+        "channel_marker_count": sum(part.markers for part in full),
         "bytes": (pc.sum(tables["machines"]["state_bytes"]).as_py() or 0) if tables else 0,
         "consistent": consistent,
         "restorable": False,
@@ -128,50 +135,32 @@ def _meta(
     return pa.Table.from_pylist([row], schema=SNAPSHOTS)
 
 
-def _cross_channels(payloads: list[HostPayload]) -> pa.RecordBatch | None:
-    """Channels between hosts: what the sender counted joined with what the receiver did."""
-    found: dict[ChannelKey, list[int]] = {}
-
-    def count(counts: Mapping[ChannelKey, int], position: int) -> None:
-        for key, value in counts.items():
-            row = found.get(key)
-            if row is None:
-                row = found[key] = [0, 0, 0, 0]
-            row[position] += value
-
-    for payload in payloads:
-        if isinstance(payload.counts, HostReport):
-            count(payload.counts.sent, 0)
-            count(payload.counts.accepted, 1)
-            count(payload.held, 3)
-        count(payload.counts.in_flight, 2)
-    if not found:
-        return None
-    sources, targets, kinds = zip(*found, strict=True)
-    numbers = np.array(list(found.values()), dtype=np.int64)
-    columns: dict[str, Any] = {
-        "source": sources,
-        "target": targets,
-        "kind": kinds,
-        "sent_count": numbers[:, 0],
-        "accepted_count": numbers[:, 1],
-        "settled_count": np.zeros(len(found), np.int64),
-        "in_flight_count": numbers[:, 2],
-        "duplicate_count": np.zeros(len(found), np.int64),
-        "recorded_by": np.where(numbers[:, 3] > 0, "sender", "marker"),
+def _channels(ends: pa.Table) -> pa.Table:
+    """Channels, each joined from what its sender counted and what its receiver did."""
+    counts = ("sent", "accepted", "in_flight", "held")
+    joined = ends.group_by(["source", "target", "kind"], use_threads=False).aggregate(
+        [(name, "sum") for name in counts]
+    )
+    held = joined["held_sum"]
+    found = {
+        **{name: joined[name] for name in ("source", "target", "kind")},
+        "sent_count": joined["sent_sum"],
+        "accepted_count": joined["accepted_sum"],
+        "in_flight_count": pc.add(joined["in_flight_sum"], held),
+        "recorded_by": pc.if_else(pc.greater(held, 0), "sender", "marker"),
     }
+    none = pa.repeat(pa.scalar(0, pa.int64()), joined.num_rows)
     schema = inner(CHANNELS)
-    return pa.RecordBatch.from_arrays([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
+    return pa.table([found.get(item.name, none) for item in schema], schema=schema).combine_chunks()
+
+
+def _as_table(part: Any) -> pa.Table:
+    return pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
 
 
 def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
-    """One table of the parts (tables or batches) that are there, each column in one piece."""
-    tables = [
-        pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
-        for part in parts
-        if part is not None
-    ]
-    return pa.concat_tables([inner(schema).empty_table(), *tables]).combine_chunks()
+    """One table of the parts (tables or batches), each column in one piece."""
+    return pa.concat_tables([inner(schema).empty_table(), *map(_as_table, parts)]).combine_chunks()
 
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:

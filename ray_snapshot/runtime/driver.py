@@ -29,7 +29,7 @@ from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import POSTS
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.post import Post
-from ray_snapshot.runtime.report import BodyCopy, host_payload, late_payload
+from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload, late_payload
 
 CREDIT_S = 0.5
 """How often a driver that is held at a full mailbox looks whether something has stopped the system."""
@@ -153,12 +153,12 @@ class DriverPost(Post):
             self.flush()
             for number in numbers:
                 if number in self.core.open:
-                    payload = host_payload(DRIVER, self.core.open[number], now, 1, len(self.core.outputs))
-                    self.service.report.remote(payload)
-        for number, recording in self.core.open.items():
+                    facts = Facts(now, len(self.core.outputs))
+                    self.service.report.remote(host_payload(DRIVER, self.core.open[number], facts))
+        for recording in self.core.open.values():
             if recording.late:
                 late, recording.late = recording.late, []
-                self.service.report.remote(late_payload(DRIVER, number, late, []))
+                self.service.report.remote(late_payload(DRIVER, recording, Facts(0.0, 0), late, ()))
 
     def copy_body(self, machine: Machine) -> BodyCopy:  # noqa: ARG002 - there is only one
         """The driver has no state of its own in a snapshot."""

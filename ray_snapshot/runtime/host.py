@@ -46,7 +46,7 @@ from ray_snapshot.runtime.here import HERE, call_site_of
 from ray_snapshot.runtime.payload import isolate, opened, recorded_args
 from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.reply import RaisedError, Reply
-from ray_snapshot.runtime.report import BodyCopy, host_payload, late_payload
+from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload, late_payload
 from ray_snapshot.waits import Wait
 
 COPY_SLICE_S = 0.001
@@ -54,6 +54,12 @@ COPY_SLICE_S = 0.001
 
 HELD_LOOKS = 20
 """How often a machine that is held is looked at, within the time that it may be."""
+
+MARKERS_S = 0.005
+"""How long a report waits for the last markers, so that it holds all white messages and is the only one."""
+
+LATE_S = 0.02
+"""How long white messages behind a report are gathered while markers are missing."""
 
 GUARD_S = 0.02
 """How often the guard looks, while a snapshot is open."""
@@ -513,39 +519,53 @@ class HostPost(Post):
         self.core.copy_next()
         for number, recording in self.core.open.items():
             if recording.is_copied and number not in self.reported:
-                self.reported.add(number)
-                self.loop.call_soon_threadsafe(self._start, self._report(recording))
+                self.loop.call_soon_threadsafe(self.report_soon, recording)
+
+    def report_soon(self, recording: Recording) -> None:
+        """Report what is copied; with what is late, if the markers come soon (a second report costs more than the wait)."""
+        with self.lock:
+            if recording.has_markers:
+                self._report_now(recording)
+            else:
+                self.loop.call_later(MARKERS_S, self._report_now, recording)
 
     def report_if_born_red(self, number: int) -> None:
         """A host that was born red has nothing to record: it says so at once."""
         recording = self.core.open.get(number)
-        if recording is not None and recording.is_copied and number not in self.reported:
-            self.reported.add(number)
-            self._start(self._report(recording))
+        if recording is not None and recording.is_copied:
+            self._report_now(recording)
 
-    async def _report(self, recording: Recording) -> None:
-        number = recording.number
-        payload = await self.loop.run_in_executor(
-            self.copier,
-            host_payload,
-            self.host,
-            recording,
-            self.recorded_at.get(number, time.time()),
-            1,
-            self.markers.get(number, 0),
-        )
-        await self.service.report.remote(payload)
+    def _report_now(self, recording: Recording) -> None:
+        with self.lock:
+            if recording.number in self.reported or recording.number not in self.core.open:
+                return
+            self.reported.add(recording.number)
+            self._start(self._send(host_payload, recording, *_taken(recording)))
 
     def report_late(self) -> None:
-        """Send on what white messages have arrived since the report; on the event loop, under the lock."""
-        for number, recording in self.core.open.items():
-            if recording.late or recording.late_creations:
-                late, recording.late = recording.late, []
-                creations, recording.late_creations = recording.late_creations, []
-                self._start(self._send_late(number, late, creations))
+        """See to what white messages have arrived; on the event loop, under the lock."""
+        for recording in self.core.open.values():
+            if not recording.is_copied:
+                continue
+            if recording.number not in self.reported:
+                if recording.has_markers:
+                    self._report_now(recording)
+            elif recording.late or recording.late_creations:
+                if recording.has_markers:
+                    self._report_rest(recording)
+                else:
+                    self.loop.call_later(LATE_S, self._report_rest, recording)
 
-    async def _send_late(self, number: int, late: list[Any], creations: list[Creation]) -> None:
-        payload = await self.loop.run_in_executor(self.copier, late_payload, self.host, number, late, creations)
+    def _report_rest(self, recording: Recording) -> None:
+        with self.lock:
+            late, creations = _taken(recording)
+            if late or creations:
+                self._start(self._send(late_payload, recording, late, creations))
+
+    async def _send(self, build: Any, recording: Recording, late: list[Any], creations: list[Creation]) -> None:
+        number = recording.number
+        facts = Facts(self.recorded_at.get(number, time.time()), self.markers.get(number, 0))
+        payload = await self.loop.run_in_executor(self.copier, build, self.host, recording, facts, late, creations)
         await self.service.report.remote(payload)
 
     def copy_body(self, machine: Machine) -> BodyCopy:
@@ -657,6 +677,13 @@ def _unwrapped(kind: str, payload: Any) -> tuple[tuple[str, ...], Any]:
         call_id, payload = payload
         return (call_id,), payload
     return (), payload[1] if kind == TIMER else payload
+
+
+def _taken(recording: Recording) -> tuple[list[Any], list[Creation]]:
+    """The white messages and creations that have come since the last report. Under the lock."""
+    late, recording.late = recording.late, []
+    creations, recording.late_creations = recording.late_creations, []
+    return late, creations
 
 
 def _is_data(body: Any, name: str) -> bool:

@@ -6,6 +6,8 @@ encoded while their machine was held); the arguments of messages in flight are e
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -15,10 +17,10 @@ import pyarrow as pa
 from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
-from ray_snapshot.protocol.host import Creation, MachineCopy, Recording
-from ray_snapshot.protocol.mailbox import CALL, TIMER, Message
+from ray_snapshot.protocol.host import Creation, Machine, MachineCopy, OutChannel, Recording
+from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.payload import recorded_args
-from ray_snapshot.schema import CHANNELS, MACHINES, MESSAGES
+from ray_snapshot.schema import MACHINES, MESSAGES
 
 
 @dataclass(slots=True)
@@ -36,18 +38,23 @@ class BodyCopy:
     obstacle: str | None = None
 
 
-@dataclass(slots=True)
-class HostPayload:
-    """One host's part of one snapshot."""
+ENDS = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("source", "target", "kind")),
+        *(pa.field(name, pa.int64()) for name in ("sent", "accepted", "in_flight", "held")),
+    ]
+)
+"""Channels as one of their ends sees them: `held` messages wait at their sender, the others in flight at the receiver."""
 
-    number: int
-    counts: HostReport | LateReport
+
+@dataclass(slots=True)
+class HostPart:
+    """One host's part of one snapshot, as it is put together where the snapshot is needed."""
+
     messages: pa.RecordBatch | pa.Table
+    ends: pa.RecordBatch | pa.Table
     machines: pa.RecordBatch | pa.Table | None = None
-    channels: pa.RecordBatch | pa.Table | None = None
-    """Channels within the host; those that cross hosts are joined by the collector."""
-    held: dict[ChannelKey, int] = field(default_factory=dict)
-    """Messages that wait at their sender, per channel: they are recorded by it."""
+    """None in what came after the report."""
     waits: list[dict[str, Any]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
@@ -57,14 +64,24 @@ class HostPayload:
     """Markers that this host put on its links."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        batches = [None if batch is None else packed(batch) for batch in (self.messages, self.machines, self.channels)]
-        rest = (self.held, self.waits, self.calls, self.obstacles, self.without_state, self.markers)
-        return _received, (self.number, self.counts, batches, rest)
+        batches = [None if batch is None else packed(batch) for batch in (self.messages, self.ends, self.machines)]
+        return _received, (batches, (self.waits, self.calls, self.obstacles, self.without_state, self.markers))
 
 
-def _received(number: int, counts: HostReport | LateReport, batches: list[Any], rest: tuple[Any, ...]) -> HostPayload:
+def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
     tables: list[Any] = [None if buffer is None else unpacked(buffer) for buffer in batches]
-    return HostPayload(number, counts, *tables, *rest)
+    return HostPart(*tables, *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPayload:
+    """What the collector gets: the counts it decides by, per link, and the part, which it only passes on."""
+
+    number: int
+    counts: HostReport | LateReport
+    part: bytes
+    """A pickled `HostPart`."""
+    markers: int = 0
 
 
 @cache
@@ -129,67 +146,111 @@ class MessageRows:
         return self.columns.batch()
 
 
-def host_payload(host: str, recording: Recording, recorded_at: float, incarnation: int, markers: int) -> HostPayload:
-    """The report of a host whose machines have all been copied; O(machines + channels + messages in flight)."""
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a host's own clock and links say of its instant."""
+
+    recorded_at: float
+    markers: int
+    """Markers that the host put on its links."""
+
+
+Late = tuple[Mailbox, Machine, Message]
+
+
+def host_payload(
+    host: str, recording: Recording, facts: Facts, late: Sequence[Late] = (), late_creations: Sequence[Creation] = ()
+) -> HostPayload:
+    """The report of a host whose machines have all been copied; O(machines + channels + messages in flight).
+
+    `late` and `late_creations` are white and arrived after their machine was copied.
+    """
     machines = _Columns(
         MACHINES,
         *("machine", "class_name", "status", "state", "state_truncated", "state_bytes"),
         *("wait_mode", "wait_k", "waits_for", "accepted_count", "sent_count"),
     )
-    channels = _Columns(
-        CHANNELS, "source", "target", "kind", "sent_count", "accepted_count", "in_flight_count", "recorded_by"
-    )
+    ends = _Ends(host)
     rows = MessageRows()
-    counts = HostReport(host, {}, {}, {}, recording.created, recording.arrived)
-    found = HostPayload(recording.number, counts, rows.batch(), markers=markers)
-    local = _Local()
+    part = HostPart(_empty(inner(MESSAGES)), _empty(ENDS), markers=facts.markers)
     for copy in recording.copies:
         if copy.is_born:
-            _machine_row(machines, copy, found)
-        _inputs(copy, counts, local, rows)
-        _outputs(copy, counts, local, rows, found.held)
+            _machine_row(machines, copy, part)
+        _inputs(copy, ends, rows)
+        _outputs(copy, ends, rows)
     for creation in recording.creations:
         rows.add_creation(creation)
-    for key, (sent, accepted, in_flight, held) in local.channels.items():
-        channels.rows.append((*key, sent, accepted, in_flight + held, "sender" if held else "marker"))
-    found.machines = machines.batch(
-        host=host, incarnation=incarnation, max_concurrency=1, recorded_at=int(recorded_at * 1e6)
+    arrived = dict(recording.arrived)
+    _late(late, late_creations, ends, arrived, rows)
+    part.machines = machines.batch(
+        host=host, incarnation=1, max_concurrency=1, recorded_at=int(facts.recorded_at * 1e6)
     )
-    found.channels = channels.batch(settled_count=0, duplicate_count=0)
-    found.messages = rows.batch()
-    return found
+    part.messages, part.ends = rows.batch(), ends.columns.batch()
+    counts = HostReport(host, ends.sent, ends.accepted, ends.in_flight, recording.created, arrived)
+    return HostPayload(recording.number, counts, pickle.dumps(part, protocol=5), facts.markers)
 
 
-def late_payload(host: str, number: int, late: list[Any], creations: list[Creation]) -> HostPayload:
-    """White messages that reached a host after its report."""
-    counts: dict[ChannelKey, int] = {}
+def late_payload(
+    host: str, recording: Recording, facts: Facts, late: Sequence[Late], late_creations: Sequence[Creation]
+) -> HostPayload:
+    """White messages and creations that reached a host after its report."""
+    ends = _Ends(host)
     arrived: dict[str, int] = {}
     rows = MessageRows()
+    _late(late, late_creations, ends, arrived, rows)
+    part = HostPart(rows.batch(), ends.columns.batch(), markers=facts.markers)
+    counts = LateReport(host, ends.in_flight, arrived)
+    return HostPayload(recording.number, counts, pickle.dumps(part, protocol=5), facts.markers)
+
+
+class _Ends:
+    """The rows of `ENDS` of one host, and the sums of each link: it is by these that a snapshot is complete.
+
+    On a link, as on each of its channels, what was sent inside the cut and not accepted inside it is in flight. Channels
+    within the host, and what waits at its sender, balance by themselves.
+    """
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.columns = _Columns(ENDS, *ENDS.names)
+        self.sent: dict[ChannelKey, int] = {}
+        self.accepted: dict[ChannelKey, int] = {}
+        self.in_flight: dict[ChannelKey, int] = {}
+
+    def receiver(self, mailbox: Mailbox, target: str, accepted: int, in_flight: int) -> None:
+        """A channel as its receiver counts it."""
+        self.columns.rows.append((mailbox.source, target, mailbox.kind, 0, accepted, in_flight, 0))
+        if mailbox.link is not None:
+            link = mailbox.link, self.host, "link"
+            self.accepted[link] = self.accepted.get(link, 0) + accepted
+            if in_flight:
+                self.in_flight[link] = self.in_flight.get(link, 0) + in_flight
+
+    def sender(self, channel: OutChannel, source: str, sent: int, held: int) -> None:
+        """A channel as its sender counts it."""
+        self.columns.rows.append((source, channel.target, channel.kind, sent, 0, 0, held))
+        if channel.link is not None:
+            link = self.host, channel.link.target, "link"
+            self.sent[link] = self.sent.get(link, 0) + sent - held
+
+
+def _late(
+    late: Sequence[Late],
+    creations: Sequence[Creation],
+    ends: _Ends,
+    arrived: dict[str, int],
+    rows: MessageRows,
+) -> None:
     for mailbox, machine, message in late:
-        key = mailbox.source, machine.name, mailbox.kind
-        counts[key] = counts.get(key, 0) + 1
-        rows.add(*key, message)
+        ends.receiver(mailbox, machine.name, 0, 1)
+        rows.add(mailbox.source, machine.name, mailbox.kind, message)
     for creation in creations:
         if creation.source is not None:
             arrived[creation.source] = arrived.get(creation.source, 0) + 1
         rows.add_creation(creation)
-    return HostPayload(number, LateReport(host, counts, arrived), rows.batch())
 
 
-class _Local:
-    """Channels within the host: [sent, accepted, in flight in the mailbox, held at the sender]."""
-
-    def __init__(self) -> None:
-        self.channels: dict[ChannelKey, list[int]] = {}
-
-    def of(self, key: ChannelKey) -> list[int]:
-        found = self.channels.get(key)
-        if found is None:
-            found = self.channels[key] = [0, 0, 0, 0]
-        return found
-
-
-def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPayload) -> None:
+def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPart) -> None:
     body: BodyCopy = copy.extra
     state = (None, False, None) if body.state is None else tuple(body.state)
     counts = (copy.accepted, copy.sent)
@@ -204,34 +265,15 @@ def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPayload) -> N
         found.obstacles.append(f"{copy.machine}: {body.obstacle}")
 
 
-def _inputs(copy: MachineCopy, counts: HostReport, local: _Local, rows: MessageRows) -> None:
+def _inputs(copy: MachineCopy, ends: _Ends, rows: MessageRows) -> None:
     for mailbox, accepted, messages in copy.inputs:
-        key = mailbox.source, copy.machine, mailbox.kind
-        if mailbox.link is None:
-            entry = local.of(key)
-            entry[1] = accepted
-            entry[2] = len(messages)
-        else:
-            counts.accepted[key] = accepted  # type: ignore[index]
-            if messages:
-                counts.in_flight[key] = counts.in_flight.get(key, 0) + len(messages)  # type: ignore[index]
+        ends.receiver(mailbox, copy.machine, accepted, len(messages))
         for message in messages:
-            rows.add(*key, message)
+            rows.add(mailbox.source, copy.machine, mailbox.kind, message)
 
 
-def _outputs(
-    copy: MachineCopy, counts: HostReport, local: _Local, rows: MessageRows, held: dict[ChannelKey, int]
-) -> None:
+def _outputs(copy: MachineCopy, ends: _Ends, rows: MessageRows) -> None:
     for channel, sent, waiting in copy.outputs:
-        key = copy.machine, channel.target, channel.kind
-        if channel.mailbox is not None:
-            entry = local.of(key)
-            entry[0] = sent
-            entry[3] = len(waiting)
-        else:
-            counts.sent[key] = sent  # type: ignore[index]
-            if waiting:
-                counts.in_flight[key] = counts.in_flight.get(key, 0) + len(waiting)  # type: ignore[index]
-                held[key] = len(waiting)
+        ends.sender(channel, copy.machine, sent, len(waiting))
         for message in waiting:
-            rows.add(*key, message)
+            rows.add(copy.machine, channel.target, channel.kind, message)

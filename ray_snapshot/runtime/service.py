@@ -1,15 +1,14 @@
 """The service of a system: one asynchronous Ray actor that coordinates and collects, and knows where machines live.
 
 Numbers, deadlines and completeness are `ray_snapshot.protocol`'s; this file carries its effects out: asks hosts to record,
-gathers their payloads, assembles the snapshot (in a thread, so that reports of others are not kept waiting) and hands it
-to the analyst. The driver cannot be called: what it must know waits in a log that it polls.
+gathers their payloads, and hands what is complete to the analyst and to whoever asked; these put the snapshot together, for
+here it would keep the reports of others waiting. The driver cannot be called: what it must know waits in a log that it polls.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +27,15 @@ from ray_snapshot.errors import (
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
-from ray_snapshot.runtime.assembly import SnapshotHeader, aborted, assemble
+from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.report import HostPayload
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
+
+LAZY_S = 1.0
+"""How long a host may go without hearing that a snapshot is complete, which only frees memory."""
 
 NAMESPACE = "ray-snapshot"
 """The Ray namespace of all services."""
@@ -89,7 +91,9 @@ class Service:
         self.failure: RaySnapshotError | None = None
         self.clock: asyncio.Task[None] | None = None
         self.skipped = 0
-        self.assembler = ThreadPoolExecutor(1, thread_name_prefix="assemble")
+        self.lazily: dict[str, list[tuple[Any, ...]]] = {}
+        """Per host: what it need not know at once, told with the next command, or within `LAZY_S`."""
+        self.lazy_until = 0.0
         self.tasks: set[asyncio.Task[Any]] = set()
         self.handing_over: set[asyncio.Task[Any]] = set()
         """Snapshots on their way to the analyst."""
@@ -281,27 +285,15 @@ class Service:
                 await self._request(number, [DRIVER])
             return
         del self.collections[number]
-        self._broadcast(("close", number))
+        self._tell_lazily(("close", number))
         collection.header.control_messages += len(self.coordinator.hosts)
         collection.header.completed_at = time.time()
         reported = {found.counts.host for found in collection.payloads}
         collection.header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
-        await self._notify()
-        self._hand_over(self._complete(collection))
-
-    async def _complete(self, collection: Collection) -> None:
-        """Everything of a snapshot is here: put it together, and hand it to who asked and to the analyst."""
-        loop = asyncio.get_running_loop()
-        try:
-            snapshot = await loop.run_in_executor(self.assembler, assemble, collection.header, collection.payloads)
-        except Exception as error:  # a fault of ours: whoever asked must not wait for ever
-            fault = RaySnapshotError(f"snapshot {collection.header.snapshot_id} could not be put together: {error!r}")
-            _give_up(collection, fault)
-            await self.fail(fault)
-            return
+        found = Collected(collection.header, [payload.part for payload in collection.payloads])
         if not collection.done.done():
-            collection.done.set_result(snapshot)
-        await self._tell_analyst(snapshot)
+            collection.done.set_result(found)
+        self._hand_over(self._tell_analyst(found))
         await self._notify()
 
     def _hand_over(self, work: Any) -> None:
@@ -309,17 +301,21 @@ class Service:
         self.handing_over.add(task)
         task.add_done_callback(self.handing_over.discard)
 
-    async def _tell_analyst(self, snapshot: Any) -> None:
+    async def _tell_analyst(self, found: Collected) -> None:
         try:
-            await self.analyst.add.remote(snapshot)
+            await self.analyst.add.remote(found)
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
+        await self._notify()
 
     async def _reap(self) -> None:
         """Hurry what is past half of its time, and give up what is past its deadline."""
         while True:
             await asyncio.sleep(0.05)
             now = time.time()
+            if self.lazily and now > self.lazy_until:
+                self._broadcast()
+                await self._notify()
             for given_up in self.coordinator.expire(now):
                 self._hand_over(self._abort(given_up))
             late = [
@@ -352,7 +348,7 @@ class Service:
             call_site=header.abort_call_site,
         )
         _give_up(collection, error)
-        await self._tell_analyst(aborted(header))
+        await self._tell_analyst(Collected(header, []))
 
     async def _blame(self, header: SnapshotHeader, host: str) -> None:
         """Ask a host that did not report what it is doing, for a second."""
@@ -454,10 +450,18 @@ class Service:
             raise SystemNotRunningError(f"system {self.config.system} was closed", system=self.config.system)
 
     def _tell(self, host: str, *commands: tuple[Any, ...]) -> None:
+        commands = (*self.lazily.pop(host, ()), *commands)
         if host == DRIVER:
             self.driver_log.extend(commands)
-        else:
+        elif commands:
             self.actors[host].control.remote(list(commands))
+
+    def _tell_lazily(self, command: tuple[Any, ...]) -> None:
+        """Tell everybody, but make no call for it."""
+        if not self.lazily:
+            self.lazy_until = time.time() + LAZY_S
+        for host in (DRIVER, *self.actors):
+            self.lazily.setdefault(host, []).append(command)
 
     def _broadcast(self, *commands: tuple[Any, ...]) -> None:
         for host in (DRIVER, *self.actors):
