@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ray_snapshot.errors import *  # noqa: F403
     from ray_snapshot.history import History as History
+    from ray_snapshot.instrument.watching import install as install
+    from ray_snapshot.instrument.watching import watch as watch
+    from ray_snapshot.instrument.watching import wrap as wrap
     from ray_snapshot.runtime.mixin import SnapshotMixin as SnapshotMixin
     from ray_snapshot.runtime.mixin import join as join
     from ray_snapshot.runtime.remote import remote as remote
@@ -39,6 +42,9 @@ _WHERE = {
     "remote": "ray_snapshot.runtime.remote",
     "join": "ray_snapshot.runtime.mixin",
     "History": "ray_snapshot.history",
+    "watch": "ray_snapshot.instrument.watching",
+    "install": "ray_snapshot.instrument.watching",
+    "wrap": "ray_snapshot.instrument.watching",
 }
 
 _ERRORS = "ray_snapshot.errors"

@@ -136,3 +136,7 @@ class ProtocolError(RaySnapshotError, RuntimeError):
 
 class ClusterError(RaySnapshotError, RuntimeError):
     """Ray cannot be started or reached as asked."""
+
+
+class UnsupportedRayError(RaySnapshotError, RuntimeError):
+    """This version of Ray does not have the inner shape that following its calls relies on."""

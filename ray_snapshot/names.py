@@ -22,6 +22,11 @@ def check_machine_name(name: object) -> str:
     return name
 
 
+def is_machine_name(name: object) -> bool:
+    """Whether a machine may bear it."""
+    return isinstance(name, str) and _MACHINE.fullmatch(name) is not None
+
+
 def check_target_name(name: object) -> str:
     """Return `name` if messages may go to a machine of that name; raises `NameNotAllowedError`."""
     if name == DRIVER:

@@ -376,11 +376,11 @@ def _count_problems(snapshot: Snapshot) -> list[str]:
 
 
 def _numbers_in_flight(messages: pa.Table) -> dict[tuple[str, str, str], list[int]]:
-    """Message numbers per channel; creations (number 0) are counted with hosts, not with channels."""
+    """Message numbers per channel; of mail, creations (number 0) are counted with hosts, not with channels."""
     columns = (messages[name].to_pylist() for name in ("source", "target", "kind", "number"))
     found: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for source, target, kind, number in zip(*columns, strict=True):
-        if number != 0:
+        if number != 0 or kind == "call":
             found[source, target, kind].append(number)
     return found
 

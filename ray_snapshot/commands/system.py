@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command("systems")(systems)
     app.command("snapshot")(snapshot)
+    app.command("diagnose")(diagnose)
 
 
 def systems(address: _Address = None, json: _Json = False) -> None:
@@ -40,10 +41,10 @@ def snapshot(
 
     check_system_name(name)
     with _Cluster(address):
-        from ray_snapshot.runtime.assembly import assemble
         from ray_snapshot.runtime.cluster import ask, service_of
 
-        found = assemble(ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10))
+        collected = ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+        found = collected.snapshot()
     row = {
         "snapshot_id": found.snapshot_id,
         "system": found.system,
@@ -53,6 +54,32 @@ def snapshot(
         "consistent": found.consistent,
     }
     _print([row], json)
+
+
+def diagnose(
+    name: Annotated[str, typer.Argument(help="The system.")],
+    address: _Address = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the snapshot is given up.")] = 30.0,
+    json: _Json = False,
+) -> int:
+    """Take one snapshot of a running system and say who waits for whom; exit code 0 healthy, 3 deadlock, 4 could not tell."""
+    from ray_snapshot.names import check_system_name
+
+    check_system_name(name)
+    with _Cluster(address):
+        from ray_snapshot.runtime.cluster import ask, service_of
+
+        collected = ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+        snapshot = collected.snapshot()
+    from ray_snapshot import detectors
+    from ray_snapshot.instrument.diagnosis import diagnosis
+
+    found = diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()])
+    if json:
+        _print([verdict.model_dump(mode="json") for verdict in found.verdicts], as_json=True)
+    else:
+        print("\n".join(found.lines))
+    return found.exit_code
 
 
 class _Cluster:

@@ -22,7 +22,7 @@ from ray import cloudpickle
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, RaySnapshotError
-from ray_snapshot.runtime.assembly import Collected, assemble
+from ray_snapshot.runtime.assembly import Collected, aborted
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.faults import first_line, text_of
 from ray_snapshot.snapshot import Snapshot
@@ -83,13 +83,13 @@ class Analyst:
 
     def _assembled(self, collected: Collected) -> Snapshot:
         try:
-            return assemble(collected)
+            return collected.snapshot()
         except (
             Exception
         ) as error:  # a fault of ours: it is said at the end, and as the reason that there is no such snapshot
             reason = f"it could not be put together: {type(error).__name__}: {first_line(error)}"
             self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
-            return assemble(Collected(replace(collected.header, abort_reason=reason), []))
+            return aborted(replace(collected.header, abort_reason=reason))
 
     def _take(self, snapshot: Snapshot) -> None:
         with self.lock:

@@ -51,12 +51,16 @@ class Collected:
     parts: list[bytes]
     """Pickled `HostPart`s; none if the snapshot was given up."""
 
+    def snapshot(self) -> Snapshot:
+        """See `assemble`."""
+        return assemble(self)
+
 
 def assemble(collected: Collected) -> Snapshot:
     """The snapshot of a collection; O(machines + channels + messages)."""
     header = collected.header
     if header.abort_reason is not None:
-        return Snapshot({"snapshots": _meta(header, [], {}, consistent=False)})
+        return aborted(header)
     parts: list[HostPart] = [pickle.loads(part) for part in collected.parts]
     full = [part for part in parts if part.machines is not None]
     messages = _concat([part.messages for part in parts], MESSAGES)
@@ -65,15 +69,20 @@ def assemble(collected: Collected) -> Snapshot:
     channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]))
     calls = _rows([row for part in full for row in part.calls], CALLS)
     tables = {
-        "machines": _with_delay(_concat([part.machines for part in full], MACHINES), header.started_at),
+        "machines": with_delay(_concat([part.machines for part in full], MACHINES), header.started_at),
         "channels": channels,
         "messages": messages,
         "calls": calls,
     }
     waits = _rows(_held_or_not([row for part in full for row in part.waits], channels), WAITS)
     tables["waits"] = satisfy_waits(waits, messages, calls, tables["machines"])
-    tables = {name: _labelled(table, header) for name, table in tables.items()}
-    return _checked(header, full, tables)
+    coverage = {
+        "hosts": len(full),
+        "uncovered": header.uncovered,
+        "without_state": [name for part in full for name in part.without_state if name != DRIVER],
+    }
+    obstacles = [text for part in full for text in part.obstacles]
+    return checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
 
 
 def _held_or_not(rows: list[dict[str, Any]], channels: pa.Table) -> list[dict[str, Any]]:
@@ -94,19 +103,38 @@ def _held_or_not(rows: list[dict[str, Any]], channels: pa.Table) -> list[dict[st
     return rows
 
 
-def _checked(header: SnapshotHeader, full: list[HostPart], tables: dict[str, pa.Table]) -> Snapshot:
-    found = Snapshot({**tables, "snapshots": _meta(header, full, tables, consistent=True)})
+def aborted(header: SnapshotHeader) -> Snapshot:
+    """The row that tells of a snapshot that was given up."""
+    return Snapshot(
+        {"snapshots": _meta(header, {}, {"hosts": 0, "uncovered": header.uncovered}, [], 0, consistent=False)}
+    )
+
+
+def checked(
+    header: SnapshotHeader,
+    tables: dict[str, pa.Table],
+    coverage: dict[str, Any],
+    obstacles: list[str],
+    markers: int = 0,
+) -> Snapshot:
+    """The snapshot of these tables (without `snapshot_id` and `run_id`), marked as inconsistent if it is."""
+    tables = {name: _labelled(table, header) for name, table in tables.items()}
+    facts = (coverage, obstacles, markers)
+    found = Snapshot({**tables, "snapshots": _meta(header, tables, *facts, consistent=True)})
     if found.problems():
-        found = Snapshot({**tables, "snapshots": _meta(header, full, tables, consistent=False)})
+        found = Snapshot({**tables, "snapshots": _meta(header, tables, *facts, consistent=False)})
     return found
 
 
 def _meta(
-    header: SnapshotHeader, full: list[HostPart], tables: Mapping[str, pa.Table], *, consistent: bool
+    header: SnapshotHeader,
+    tables: Mapping[str, pa.Table],
+    coverage: dict[str, Any],
+    obstacles: list[str],
+    markers: int,
+    *,
+    consistent: bool,
 ) -> pa.Table:
-    obstacles = [text for part in full for text in part.obstacles]
-    without_state = [name for part in full for name in part.without_state if name != DRIVER]
-    coverage = {"hosts": len(full), "uncovered": header.uncovered, "without_state": without_state}
     row = {
         "snapshot_id": header.snapshot_id,
         "system": header.system,
@@ -125,7 +153,7 @@ def _meta(
         "channel_count": tables["channels"].num_rows if tables else 0,
         "in_flight_count": tables["messages"].num_rows if tables else 0,
         "control_message_count": header.control_messages,
-        "channel_marker_count": sum(part.markers for part in full),
+        "channel_marker_count": markers,
         "bytes": (pc.sum(tables["machines"]["state_bytes"]).as_py() or 0) if tables else 0,
         "consistent": consistent,
         "restorable": False,
@@ -167,7 +195,7 @@ def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=inner(schema))
 
 
-def _with_delay(machines: pa.Table, started_at: float) -> pa.Table:
+def with_delay(machines: pa.Table, started_at: float) -> pa.Table:
     """Fill `record_delay_ms`: from the start of the snapshot to the instant at which the machine's host turned red."""
     recorded = machines["recorded_at"].cast(pa.int64())
     delay = pc.divide(pc.cast(pc.subtract(recorded, int(started_at * 1e6)), pa.float64()), 1e3)

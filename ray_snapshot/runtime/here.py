@@ -24,7 +24,15 @@ class Here(threading.local):
 
 HERE = Here()
 
-_INNER = ("ray_snapshot.runtime.", "ray_snapshot.protocol.", "ray.", "concurrent.", "threading.", "asyncio.")
+_INNER = (
+    "ray_snapshot.runtime.",
+    "ray_snapshot.instrument.",
+    "ray_snapshot.protocol.",
+    "ray.",
+    "concurrent.",
+    "threading.",
+    "asyncio.",
+)
 
 
 def call_site(frame: FrameType | None) -> str | None:

@@ -34,7 +34,7 @@ from ray_snapshot.errors import (
 from ray_snapshot.names import DRIVER, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
-from ray_snapshot.runtime.assembly import assemble
+from ray_snapshot.runtime.assembly import Collected
 from ray_snapshot.runtime.classes import import_path, packed
 from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver import DriverPost
@@ -304,7 +304,8 @@ class System:
             raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
         given: Any = [initiators] if isinstance(initiators, (str, MachineHandle)) else initiators
         names = [machine_name(item) for item in given]
-        return assemble(self._ask(self._service.snapshot.remote(names, seconds), "the snapshot", 2 * seconds + 10))
+        found: Collected = self._ask(self._service.snapshot.remote(names, seconds), "the snapshot", 2 * seconds + 10)
+        return found.snapshot()
 
     def wait_for(self, detector: Any, *, timeout: float = 60.0) -> Verdict:
         """Block until `detector` (a name or a detector) holds on a snapshot begun from now on; returns that verdict.

@@ -99,7 +99,8 @@ def uninstall() -> None:
 
 def raw_get(refs: Any, *, timeout: float | None = None) -> Any:
     """Ray's own `ray.get`, for our own waits; raises what Ray raises."""
-    return _original.get("get", ray.get)(refs, timeout=timeout)
+    get = _original.get("get", ray.get)
+    return getattr(get, "__ray_snapshot_original__", get)(refs, timeout=timeout)
 
 
 def answer_of(ref: Any) -> Any:

@@ -1,0 +1,49 @@
+"""`ray-snapshot run`: a script or module as it is, watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+        help="Run a Ray program as it is, take a snapshot every second, and say why it hangs.",
+    )(run)
+
+
+def run(
+    program: Annotated[
+        list[str], typer.Argument(metavar="(SCRIPT | -m MODULE) [ARGS]...", help="The program and its arguments.")
+    ],
+    every: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 1.0,
+    history: Annotated[Path | None, typer.Option(help="Keep a history in this folder.")] = None,
+    detect: Annotated[str, typer.Option(help="Detectors, with commas: names, or module:name.")] = "deadlock",
+    exit_on: Annotated[
+        str | None, typer.Option(help="End the program with exit code 3 when this detector holds.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The system's name (default: from the program's).")] = None,
+) -> int:
+    """See `register`."""
+    from ray_snapshot.instrument.running import Options, run_program
+
+    wanted = [item.strip() for item in detect.split(",") if item.strip()]
+    if exit_on is not None and exit_on not in wanted:
+        wanted.append(exit_on)
+    options = Options(every=every, history=history, detectors=wanted, exit_on=exit_on, name=name)
+    return run_program(_split(program), options)
+
+
+def _split(program: list[str]) -> tuple[str | None, str | None, list[str]]:
+    """(script, module, arguments)."""
+    from ray_snapshot.errors import SettingError
+
+    if program[0] != "-m":
+        return program[0], None, program[1:]
+    if len(program) < 2:
+        raise SettingError("run -m: name a module behind it")
+    return None, program[1], program[2:]

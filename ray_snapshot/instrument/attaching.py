@@ -1,0 +1,91 @@
+"""How a process comes to be watched: its functions of Ray replaced, its ledger made, its name told to the watcher.
+
+In the driver `install` does it before the program runs; in workers Ray's setup hook calls `install_in_worker` before any
+module of the app is imported, and the first constructor (or the first call with a header) makes the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import ray
+
+from ray_snapshot.instrument import calls, shape, tracking
+from ray_snapshot.instrument.process import DRIVER, Process, here, settle_in
+from ray_snapshot.protocol.calls import CallLedger
+
+SYSTEM_VARIABLE = "RAY_SNAPSHOT_SYSTEM"
+"""Tells workers which system their actors belong to."""
+
+HOOK_VARIABLE = "RAY_SNAPSHOT_USER_HOOK"
+"""The setup hook of the app's own, as `module.function`; it is called after ours."""
+
+REGISTER_S = 30.0
+
+
+def replace_ray() -> None:
+    """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
+    shape.check()
+    shape.replace_calls(calls.call, calls.create, calls.make)
+    shape.replace_waits(tracking.get, tracking.wait)
+
+
+def install_in_worker() -> None:
+    """Ray's setup hook: runs in every worker process before anything of the app."""
+    replace_ray()
+    own = os.environ.get(HOOK_VARIABLE)
+    if own:
+        module, _, name = own.rpartition(".")
+        getattr(__import__(module, fromlist=[name]), name)()
+
+
+def watcher_of(system: str) -> Any:
+    """The watcher of a system; None if there is none."""
+    from ray_snapshot.runtime.service import NAMESPACE, PREFIX
+
+    try:
+        return ray.get_actor(PREFIX + system, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def attach_driver(system: str, watcher: Any) -> Process:
+    """This program's driver takes part from now on."""
+    _, colour = register(watcher, DRIVER, {"class": DRIVER, "key": None, "pid": os.getpid()}, 0)
+    process = Process(system, watcher, CallLedger(DRIVER, colour=colour, acts_unasked=True), {})
+    settle_in(process)
+    return process
+
+
+def attach_actor(system: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
+    """This process's actor takes part from now on; None if its system is watched no more."""
+    watcher = watcher_of(system)
+    if watcher is None:
+        return None
+    facts = {"class": type(body).__name__, "key": key, "pid": os.getpid(), **about}
+    incarnation, born = register(watcher, name, facts, colour)
+    is_starting = bool(about)
+    ledger = CallLedger(name, incarnation=incarnation, colour=born, is_starting=is_starting)
+    process = Process(system, watcher, ledger, about)
+    process.body = body
+    settle_in(process)
+    if shape.is_async(type(body)):
+        process.tracked = tracking.tracked_ref
+        process.is_async = True
+    return process
+
+
+def register(watcher: Any, name: str, facts: dict[str, Any], colour: int) -> tuple[int, int]:
+    """Tell the watcher of this machine; returns (incarnation, the colour to be born with)."""
+    found: tuple[int, int] = watcher.register.remote(name, facts, colour).future().result(REGISTER_S)
+    return found
+
+
+def detach() -> None:
+    """This process takes part no more; Ray's own functions are put back."""
+    process = here()
+    if process is not None:
+        process.leave_system()
+    settle_in(None)
+    shape.restore()

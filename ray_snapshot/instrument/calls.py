@@ -1,0 +1,316 @@
+"""Calls with headers: put on where an app calls or creates an actor, taken off where the call runs.
+
+A header is a hidden keyword of every method of a watched class. A reply carries the colour of its end only when that is
+redder than the header was: whoever passes a ref on has heard of the header's colour, and says so in all that it sends.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.process import CURRENT, Process, here, internal_name, machine_of
+from ray_snapshot.protocol.calls import CONSTRUCTOR, Header
+
+HEADER = "_ray_snapshot_header"
+"""The hidden keyword: (system, number of results, *header); of a constructor, with the machine's options behind it."""
+
+_SKIPPED = ("ray_snapshot.",)
+
+
+# ---- the calling side ------------------------------------------------------------------------------------------------
+
+
+def call(
+    original: Callable[..., Any], handle: Any, method_name: str, args: Any = None, kwargs: Any = None, **options: Any
+) -> Any:
+    """In place of `ActorHandle._actor_method_call`."""
+    process = here()
+    if process is None or not shape.takes_keyword(handle, method_name, HEADER):
+        return original(handle, method_name, args, kwargs, **options)
+    target = machine_of(handle)
+    header = process.submit(target, method_name, args, shape.is_retried(handle, options.get("max_task_retries")))
+    wire = (process.system, options.get("num_returns"), *header)
+    try:
+        refs = original(handle, method_name, args, {**(kwargs or {}), HEADER: wire}, **options)
+    except BaseException:
+        process.retract(header, target)
+        raise
+    process.made(refs, header, target)
+    return process.tracked(refs) if process.tracked is not None else refs
+
+
+def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+    """In place of `ActorClass._remote`."""
+    shape.connect()
+    process = here()
+    if process is None or options.get("get_if_exists") or not shape.constructor_takes(actor_class, HEADER):
+        return original(actor_class, args, kwargs, **options)
+    about = shape.options_of(actor_class, options)
+    with process.lock:  # the child's name is known only when it has been made, and all this is one step
+        ledger = process.ledger
+        header = Header(
+            ledger.machine, ledger.incarnation, CONSTRUCTOR, ledger.colour, CONSTRUCTOR, about["is_retried"]
+        )
+        wire = (process.system, about, *header)
+        handle = original(actor_class, args, {**(kwargs or {}), HEADER: wire}, **options)
+        ledger.create(machine_of(handle), "__init__", tuple(args or ()), time.time(), is_retried=header.is_retried)
+    return handle
+
+
+# ---- the class -------------------------------------------------------------------------------------------------------
+
+
+def make(original: Callable[..., Any], cls: type, actor_options: dict[str, Any]) -> Any:
+    """In place of `ray.actor._make_actor`: every actor class becomes a watched one."""
+    return original(watched_class(cls), actor_options)
+
+
+def watched_class(cls: type) -> type:
+    """A subclass whose methods take the header; the class itself if it is ours, or watched already."""
+    if cls.__module__.startswith(_SKIPPED) or HEADER in vars(cls):
+        return cls
+    members: dict[str, Any] = {HEADER: True}
+    for name, found in _methods(cls).items():
+        members[name] = _constructor(found) if name == "__init__" else _method(name, found)
+    members.setdefault("__init__", _constructor(_no_init))
+    try:
+        watched = type(cls)(cls.__name__, (cls,), members)
+    except TypeError:  # a metaclass, or a class that is final: we cannot follow it, and say so in the coverage
+        return cls
+    for name in ("__module__", "__qualname__", "__doc__"):
+        setattr(watched, name, getattr(cls, name))
+    return watched
+
+
+def _no_init(self: Any) -> None:
+    """A class without a constructor of its own."""
+
+
+def _methods(cls: type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for kind in reversed(cls.__mro__[:-1]):
+        for name, member in vars(kind).items():
+            if name == "__init__" or not (name.startswith("__") and name.endswith("__")):
+                function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
+                if inspect.isfunction(function):
+                    found[name] = member
+                else:
+                    found.pop(name, None)
+    return found
+
+
+def _method(name: str, member: Any) -> Any:
+    if isinstance(member, (staticmethod, classmethod)):
+        return type(member)(_method(name, member.__func__))
+    if inspect.isasyncgenfunction(member):
+        wrapper = _async_generator(name, member)
+    elif inspect.iscoroutinefunction(member):
+        wrapper = _coroutine(name, member)
+    elif inspect.isgeneratorfunction(member):
+        wrapper = _generator(name, member)
+    else:
+        wrapper = _function(name, member)
+    return _dressed(wrapper, member)
+
+
+def _dressed(wrapper: Any, member: Any) -> Any:
+    functools.update_wrapper(wrapper, member)
+    signature = inspect.signature(member)
+    hidden = inspect.Parameter(HEADER, inspect.Parameter.KEYWORD_ONLY, default=None)
+    parameters = list(signature.parameters.values())
+    at = len(parameters) - (bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    wrapper.__signature__ = signature.replace(parameters=[*parameters[:at], hidden, *parameters[at:]])
+    del wrapper.__wrapped__
+    return wrapper
+
+
+def _function(name: str, member: Any) -> Any:
+    def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
+        run = _Run.of(name, _ray_snapshot_header, args)
+        if run is None:
+            return member(*args, **kwargs)
+        with run:
+            run.result = member(*args, **kwargs)
+        return run.result
+
+    return wrapper
+
+
+def _coroutine(name: str, member: Any) -> Any:
+    async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
+        run = _Run.of(name, _ray_snapshot_header, args)
+        if run is None:
+            return await member(*args, **kwargs)
+        with run:
+            run.result = await member(*args, **kwargs)
+        return run.result
+
+    return wrapper
+
+
+def _generator(name: str, member: Any) -> Any:
+    def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Iterator[Any]:
+        run = _Run.of(name, _ray_snapshot_header, args)
+        if run is None:
+            yield from member(*args, **kwargs)
+            return
+        with run:
+            for item in member(*args, **kwargs):
+                yield run.item(item)
+
+    return wrapper
+
+
+def _async_generator(name: str, member: Any) -> Any:
+    async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
+        run = _Run.of(name, _ray_snapshot_header, args)
+        if run is None:
+            async for item in member(*args, **kwargs):
+                yield item
+            return
+        with run:
+            async for item in member(*args, **kwargs):
+                yield run.item(item)
+
+    return wrapper
+
+
+def _constructor(member: Any) -> Any:
+    def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
+        if _ray_snapshot_header is not None and here() is None:
+            _born(self, _ray_snapshot_header)
+        run = _Run.of("__init__", _ray_snapshot_header, (self,))
+        if run is None:
+            member(self, *args, **kwargs)
+            return
+        with run:
+            member(self, *args, **kwargs)
+
+    return _dressed(__init__, member)
+
+
+def _born(body: Any, wire: tuple[Any, ...]) -> None:
+    from ray_snapshot.instrument.attaching import attach_actor
+
+    key = shape.current_actor_key()
+    if key is not None:
+        name = internal_name(type(body).__name__, key)
+        attach_actor(wire[0], name, key, colour=wire[5], about=wire[1], body=body)
+
+
+# ---- a call that runs ------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """One accepted call, from its first step to its reply."""
+
+    __slots__ = ("call_id", "header", "process", "result", "results", "token")
+
+    def __init__(self, process: Process, header: Header | None, name: str, results: Any) -> None:
+        self.process = process
+        self.header = header
+        self.results = results
+        self.result: Any = None
+        self.call_id = process.enter(header, name)
+
+    @classmethod
+    def of(cls, name: str, wire: Any, args: tuple[Any, ...]) -> _Run | None:
+        """The call that begins here; None for a method that the actor's own code calls."""
+        process = here()
+        if wire is None:
+            if process is None or CURRENT.get() is not None or not _is_rays_thread():
+                return None
+            return cls(process, None, name, None)
+        if process is None:
+            process = _late(wire, args)
+            if process is None:
+                return None
+        if process.body is None and args:
+            process.body = args[0]
+        return cls(process, Header(*wire[2:]), name, wire[1])
+
+    def __enter__(self) -> _Run:
+        self.token = CURRENT.set(self.call_id)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            CURRENT.reset(self.token)
+        except ValueError:  # a generator may be closed in another context
+            CURRENT.set(None)
+        colour = self.process.leave(self.call_id)
+        if self.header is not None and colour > self.header.colour:
+            if error is not None:
+                _colour_error(error, colour)
+            elif self.results is None or self.results == 1:
+                self.result = Enveloped(self.result, colour)
+            elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
+                self.result = type(self.result)(Enveloped(item, colour) for item in self.result)
+
+    def item(self, value: Any) -> Any:
+        """An item of a generator, with the colour of this moment."""
+        colour = self.process.ledger.colour
+        if self.header is None or colour <= self.header.colour:
+            return value
+        return Enveloped(value, colour)
+
+
+def _late(wire: tuple[Any, ...], args: tuple[Any, ...]) -> Process | None:
+    """An actor that was made before the watching began, or by a process that nobody watches."""
+    from ray_snapshot.instrument.attaching import attach_actor
+
+    key = shape.current_actor_key()
+    if key is None or not args:
+        return None
+    return attach_actor(
+        wire[0], internal_name(type(args[0]).__name__, key), key, colour=wire[5], about={}, body=args[0]
+    )
+
+
+def _is_rays_thread() -> bool:
+    """Whether this thread executes calls for Ray, and is none of the app's own."""
+    thread = threading.current_thread()
+    return thread is threading.main_thread() or isinstance(thread, threading._DummyThread)
+
+
+class Enveloped:
+    """A result on its way: unpickled, it is the bare result, and the reading process has heard its colour."""
+
+    __slots__ = ("colour", "value")
+
+    def __init__(self, value: Any, colour: int) -> None:
+        self.value = value
+        self.colour = colour
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return opened, (self.value, self.colour)
+
+
+def opened(value: Any, colour: int) -> Any:
+    """What a result is where it is read."""
+    process = here()
+    if process is not None:
+        process.heard(colour)
+    return value
+
+
+_COLOUR = "_ray_snapshot_colour"
+
+
+def _colour_error(error: BaseException, colour: int) -> None:
+    try:
+        setattr(error, _COLOUR, colour)
+    except AttributeError:  # an exception with slots: its reader hears of the colour with the next message
+        return
+
+
+def colour_of_error(error: BaseException) -> int:
+    """The colour that an exception brought along."""
+    cause = getattr(error, "cause", None)
+    return int(max(getattr(error, _COLOUR, 0), getattr(cause, _COLOUR, 0)))

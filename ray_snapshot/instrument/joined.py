@@ -1,0 +1,207 @@
+"""A completed snapshot of calls as Arrow tables, with names for people: `Account-0` instead of an actor's id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ray_snapshot.columns import inner
+from ray_snapshot.encoding import to_json
+from ray_snapshot.instrument.process import DRIVER, Recorded
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, ResolvedWait
+from ray_snapshot.protocol.calls import MachineReport, call_id_of, parsed
+from ray_snapshot.runtime.assembly import SnapshotHeader, checked, with_delay
+from ray_snapshot.schema import SNAPSHOT_TABLES
+from ray_snapshot.snapshot import Snapshot
+
+UNKNOWN = "an unwatched process"
+"""Who made a call that came without a header."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedCalls:
+    """All that a snapshot of calls is put together from."""
+
+    header: SnapshotHeader
+    completed: CompletedCallSnapshot
+    recorded: Mapping[str, Recorded]
+    facts: Mapping[str, Mapping[str, Any]]
+    """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
+
+    def snapshot(self) -> Snapshot:
+        """The snapshot of the collection; O(machines + channels + calls)."""
+        return _Tables(self).snapshot()
+
+
+class _Tables:
+    def __init__(self, collected: CollectedCalls) -> None:
+        self.collected = collected
+        self.completed = collected.completed
+        self.waits_of: dict[str, list[ResolvedWait]] = {}
+        for wait in self.completed.waits:
+            self.waits_of.setdefault(wait.machine, []).append(wait)
+
+    def snapshot(self) -> Snapshot:
+        header = self.collected.header
+        rows = {
+            "machines": [self._machine(report) for report in self.completed.machines.values()],
+            "channels": self._channels(),
+            "messages": list(self._messages()),
+            "calls": list(self._calls()),
+            "waits": list(self._waits()),
+        }
+        tables = {name: _table(name, found) for name, found in rows.items()}
+        tables["machines"] = with_delay(tables["machines"], header.started_at)
+        without = [self._shown(name) for name, one in self.completed.machines.items() if not one.has_state]
+        coverage = {
+            "hosts": len(self.completed.machines),
+            "uncovered": header.uncovered,
+            "without_state": [name for name in without if name != DRIVER],
+        }
+        obstacles = [self._named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
+        return checked(header, tables, coverage, obstacles)
+
+    # ---- names ----------------------------------------------------------------------------------------------------
+
+    def _shown(self, machine: str) -> str:
+        found = self.collected.facts.get(machine)
+        return machine if found is None else str(found["shown"])
+
+    def _call_id(self, call_id: str) -> str:
+        source, incarnation, target, number = parsed(call_id)
+        return call_id_of(self._shown(source), incarnation, self._shown(target), number)
+
+    def _named(self, text: str) -> str:
+        for machine in sorted(self.collected.facts, key=len, reverse=True):
+            text = text.replace(machine, self._shown(machine))
+        return text
+
+    # ---- rows -----------------------------------------------------------------------------------------------------
+
+    def _machine(self, report: MachineReport) -> dict[str, Any]:
+        facts = self.collected.facts.get(report.machine, {})
+        recorded = self.collected.recorded.get(report.machine)
+        state = report.state if report.has_state else None
+        mode, k, waits_for = self._short_wait(report.machine)
+        return {
+            "machine": self._shown(report.machine),
+            "class_name": facts.get("class", ""),
+            "host": f"pid-{facts.get('pid')}",
+            "incarnation": report.incarnation,
+            "status": report.status,
+            "max_concurrency": facts.get("max_concurrency", 1),
+            "state": None if state is None else state.text,
+            "state_truncated": bool(state is not None and state.truncated),
+            "state_bytes": None if state is None else state.size,
+            "wait_mode": mode,
+            "wait_k": k,
+            "waits_for": waits_for,
+            "accepted_count": sum(channel.accepted_count for channel in report.inputs),
+            "sent_count": sum(channel.sent_count for channel in report.outputs),
+            "recorded_at": None if recorded is None else int(recorded.recorded_at * 1e6),
+        }
+
+    def _short_wait(self, machine: str) -> tuple[str | None, int | None, list[str]]:
+        waits = self.waits_of.get(machine, [])
+        if len(waits) != 1:
+            return None, None, []
+        wait = waits[0].wait
+        mode = "all" if wait.k >= len(wait.on) else "any" if wait.k == 1 else "k_of_n"
+        return mode, wait.k, [self._shown(name) for name in waits[0].on_machines]
+
+    def _channels(self) -> list[dict[str, Any]]:
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for channel in self.completed.channels:
+            key = self._shown(channel.source), self._shown(channel.target)
+            row = found.setdefault(key, {"source": key[0], "target": key[1], "kind": "call", "recorded_by": "sender"})
+            for name in ("sent_count", "accepted_count", "settled_count", "in_flight_count"):
+                row[name] = row.get(name, 0) + getattr(channel, name)
+        return [{**row, "duplicate_count": 0} for row in found.values()]
+
+    def _messages(self) -> Iterable[dict[str, Any]]:
+        for channel in self.completed.channels:
+            group_of = self.collected.facts.get(channel.target, {}).get("group_of", {})
+            source, target = self._shown(channel.source), self._shown(channel.target)
+            for number, sent in sorted(channel.in_flight.items()):
+                encoded = to_json(list(sent.about) if isinstance(sent.about, tuple) else sent.about)
+                yield {
+                    "source": source,
+                    "target": target,
+                    "kind": "call",
+                    "number": number,
+                    "call_id": call_id_of(source, channel.incarnation, target, number),
+                    "concurrency_group": group_of.get(sent.method),
+                    "method": sent.method,
+                    "args": encoded.text,
+                    "args_truncated": encoded.truncated,
+                    "payload_bytes": encoded.size,
+                    "sent_at": int(sent.sent_at * 1e6),
+                }
+
+    def _calls(self) -> Iterable[dict[str, Any]]:
+        for report in self.completed.machines.values():
+            recorded = self.collected.recorded.get(report.machine)
+            sites = {} if recorded is None else dict(recorded.call_sites)
+            for wait in report.waits:
+                if wait.call_id is not None:
+                    sites[wait.call_id] = wait.call_site
+            for call in report.calls:
+                yield {
+                    "machine": self._shown(report.machine),
+                    "call_id": self._run_id(call.call_id),
+                    "caller": UNKNOWN if call.caller is None else self._shown(call.caller),
+                    "method": call.method,
+                    "concurrency_group": call.group,
+                    "holds_slot": call.holds_slot,
+                    "call_site": sites.get(call.call_id),
+                    "started_at": int(call.started_at * 1e6),
+                }
+            yield from self._own_wait(report)
+
+    def _own_wait(self, report: MachineReport) -> Iterable[dict[str, Any]]:
+        """The driver runs no call; what it does in a wait is a row too, for its call site."""
+        for wait in report.waits:
+            if wait.call_id is None:
+                yield {
+                    "machine": self._shown(report.machine),
+                    "method": "(the program)",
+                    "holds_slot": False,
+                    "call_site": wait.call_site,
+                    "started_at": int(wait.waiting_since * 1e6),
+                }
+
+    def _run_id(self, call_id: str) -> str:
+        base, mark, run = call_id.partition("#")
+        if base.startswith("?/"):
+            _, incarnation, machine, number = base.split("/")
+            return f"?/{incarnation}/{self._shown(machine)}/{number}{mark}{run}"
+        return self._call_id(base) + mark + run
+
+    def _waits(self) -> Iterable[dict[str, Any]]:
+        for machine, waits in self.waits_of.items():
+            alternatives: dict[str | None, int] = {}
+            for resolved in waits:
+                wait = resolved.wait
+                at = alternatives[wait.call_id] = alternatives.get(wait.call_id, -1) + 1
+                common = {
+                    "machine": self._shown(machine),
+                    "call_id": None if wait.call_id is None else self._run_id(wait.call_id),
+                    "alternative": at,
+                    "k": wait.k,
+                    "waiting_since": int(wait.waiting_since * 1e6),
+                    "timeout_at": None if wait.timeout_at is None else int(wait.timeout_at * 1e6),
+                }
+                for on, answer in zip(wait.on, resolved.answers, strict=False):
+                    yield {
+                        **common,
+                        "on_machine": None if on is None else self._shown(parsed(on).target),
+                        "on_call_id": None if on is None else self._call_id(on),
+                        "satisfied": bool(answer) or wait.is_ready,
+                    }
+
+
+def _table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=inner(SNAPSHOT_TABLES[name]))

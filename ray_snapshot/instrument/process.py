@@ -1,0 +1,378 @@
+"""This process's machine: one ledger, one lock, and the thread that talks with the watcher.
+
+Every step of the protocol is taken under the lock; nothing else happens under it but copying the state. The app's threads
+make calls, accept them and wait; the control thread carries reports and acknowledgements to the watcher, and its requests
+back. Where the state is copied: at the boundary between two calls, in a tracked wait, or on the loop of an async actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.encoding import Encoded, to_json
+from ray_snapshot.instrument import shape
+from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport, call_id_of
+from ray_snapshot.runtime.faults import text_of
+from ray_snapshot.runtime.here import call_site_of
+
+MOST_REFS = 100_000
+"""So many calls are remembered by their refs; a wait for one made before those counts as a wait for something unknown."""
+
+FLUSH_S = 0.1
+"""How long acknowledgements are gathered."""
+
+CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
+"""The call that this thread, or this task of an event loop, is executing."""
+
+DRIVER = "driver"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A machine's report, and what its process knows besides."""
+
+    report: MachineReport
+    recorded_at: float
+    call_sites: dict[str, str] = field(default_factory=dict)
+    """Where the calls are that run and do not wait."""
+
+
+class Hearing(threading.local):
+    """Per thread: whether it is inside a tracked wait, and the reddest colour that came with a reply in it."""
+
+    is_waiting = False
+    colour = 0
+
+
+class Process:
+    """What one process, with its one machine, keeps; see the module."""
+
+    def __init__(self, system: str, watcher: Any, ledger: CallLedger, about: dict[str, Any]) -> None:
+        self.system = system
+        self.watcher = watcher
+        self.ledger = ledger
+        self.machine = ledger.machine
+        self.about = about
+        self.lock = threading.RLock()
+        self.hearing = Hearing()
+        self.body: Any = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The loop that runs every call, if the actor is asynchronous."""
+        self.is_async = False
+        self.is_loop_blocked = False
+        """Whether the loop sits in a blocking `ray.get`."""
+        self.tracked: Callable[[Any], Any] | None = None
+        """What makes a ref's `await` a tracked wait; None where nothing is awaited."""
+        self.calls: OrderedDict[bytes, str] = OrderedDict()
+        """Call ids by the refs of their replies."""
+        self.threads: dict[str, int] = {}
+        """Which thread runs a call."""
+        self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self.is_flushing = False
+        self.is_closed = False
+        self.overdue: set[int] = set()
+        threading.Thread(target=self._control, name="ray-snapshot", daemon=True).start()
+
+    # ---- sending --------------------------------------------------------------------------------------------------
+
+    def submit(self, target: str, method: str, args: Any, is_retried: bool) -> Header:
+        """Number, colour and log a call that is about to be made."""
+        with self.lock:
+            return self.ledger.submit(target, method, tuple(args or ()), time.time(), is_retried=is_retried)
+
+    def retract(self, header: Header, target: str) -> None:
+        """Making the call raised."""
+        with self.lock:
+            self.ledger.retract(target, header.number)
+
+    def made(self, refs: Any, header: Header, target: str) -> None:
+        """The call has been made, and will be answered behind `refs`."""
+        call_id = call_id_of(self.machine, self.ledger.incarnation, target, header.number)
+        for ref in refs if isinstance(refs, list) else [refs]:
+            if hasattr(ref, "binary"):
+                self.calls[ref.binary()] = call_id
+        while len(self.calls) > MOST_REFS:
+            self.calls.popitem(last=False)
+
+    # ---- accepting ------------------------------------------------------------------------------------------------
+
+    def enter(self, header: Header | None, method: str) -> str:
+        """A call begins: who is white records first."""
+        group = self.about.get("group_of", {}).get(method)
+        with self.lock:
+            if self.is_async and self.loop is None:
+                self.loop = running_loop()
+            if header is not None:
+                self.ledger.hear(header.colour)
+            if self.ledger.must_record:
+                self._record(is_forced=header is not None and header.colour > self.ledger.colour)
+            if header is None:
+                call_id = self.ledger.accept_unknown(method, time.time(), group=group)
+            else:
+                call_id = self.ledger.accept(header, method, time.time(), group=group)
+            self.threads[call_id] = threading.get_ident()
+            self._flush_soon()
+        return call_id
+
+    def leave(self, call_id: str) -> int:
+        """A call has ended; returns the colour of its reply."""
+        with self.lock:
+            colour = self.ledger.finish(call_id)
+            self.threads.pop(call_id, None)
+            if self.ledger.must_record:
+                self._record()
+            self._flush_soon()
+        return colour
+
+    def heard(self, colour: int) -> None:
+        """Something of this colour is being read in this process."""
+        if self.hearing.is_waiting:
+            self.hearing.colour = max(self.hearing.colour, colour)
+            return
+        with self.lock:
+            if self.ledger.hear(colour):
+                self._record(is_forced=True)
+
+    # ---- waiting --------------------------------------------------------------------------------------------------
+
+    def begin_wait(
+        self,
+        refs: list[Any],
+        k: int,
+        timeout: float | None,
+        call_site: str,
+        *,
+        is_blocking: bool,
+        is_resting: bool = False,
+    ) -> tuple[int, list[str | None]]:
+        """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes."""
+        on = [self.calls.get(ref.binary()) if hasattr(ref, "binary") else None for ref in refs]
+        now = time.time()
+        may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k)
+        with self.lock:
+            call_id = CURRENT.get()
+            wait_id = self.ledger.wait(
+                call_id if call_id in self.ledger.running else None,
+                on,
+                k,
+                now,
+                call_site=call_site,
+                may_act=may_act or self._others_send(),
+                timeout_at=None if timeout is None else now + timeout,
+            )
+            if is_blocking:
+                self.hearing.is_waiting, self.hearing.colour = True, 0
+                self.is_loop_blocked = self.loop is not None and running_loop() is self.loop
+            if self.ledger.must_record:
+                self._record()
+        return wait_id, on
+
+    def end_wait(self, wait_id: int, answered: list[str | None], colour: int = 0) -> None:
+        """The wait is over: what the replies were red for is recorded before anything of them is used."""
+        with self.lock:
+            if self.hearing.is_waiting:
+                colour = max(colour, self.hearing.colour)
+                self.hearing.is_waiting = self.is_loop_blocked = False
+            self.ledger.hear(colour)
+            if self.ledger.must_record:
+                self._record(is_forced=colour > self.ledger.colour)
+            self.ledger.wake(wait_id, colour)
+            for call_id in answered:
+                if call_id is not None:
+                    _, _, target, number = call_id.split("/")
+                    self.ledger.answered(target, int(number))
+
+    def follows(self) -> bool:
+        """Whether a wait of this thread is a wait of the machine."""
+        return CURRENT.get() is not None or (self.machine == DRIVER and not self.hearing.is_waiting)
+
+    def _others_send(self) -> bool:
+        """Whether threads of the program, beside the main one, may act: then the driver is never only waiting."""
+        if self.machine != DRIVER:
+            return False
+        return threading.current_thread() is not threading.main_thread()
+
+    # ---- recording ------------------------------------------------------------------------------------------------
+
+    def _record(self, *, is_forced: bool = False) -> None:
+        """Turn red if this is a boundary; `is_forced`: in the middle of an action if need be, without a state."""
+        between_steps = self.machine == DRIVER or self._is_between_steps()
+        if not (is_forced or between_steps or self.ledger.can_copy):
+            return
+        sites = self._call_sites()
+        now = time.time()
+        for number in self.ledger.record(self._copy_state, between_steps=between_steps):
+            if number in self.ledger.open:
+                self._send(("report", Recorded(self.ledger.report(number), now, sites)))
+
+    def _is_between_steps(self) -> bool:
+        """Whether no coroutine of an async actor can be in the middle of a step now."""
+        return self.loop is not None and (self.is_loop_blocked or running_loop() is self.loop)
+
+    def _copy_state(self) -> Encoded | None:
+        """The state as JSON; an app's object is asked for nothing that could run its code."""
+        if self.body is None:
+            return None
+        try:
+            return to_json(vars(self.body))
+        except Exception as error:
+            text = to_json({"$error": f"the state cannot be read: {type(error).__name__}: {text_of(error)}"}).text
+            return Encoded(text, True, len(text))
+
+    def _call_sites(self) -> dict[str, str]:
+        found = {}
+        for call_id, running in self.ledger.running.items():
+            thread = self.threads.get(call_id)
+            if not running.waits and thread is not None and (site := call_site_of(thread)):
+                found[call_id] = site
+        return found
+
+    def record_soon(self) -> None:
+        """Record as soon as it can be done from outside the app's threads."""
+        with self.lock:
+            if not self.ledger.must_record:
+                return
+            if self.loop is not None and not self.is_loop_blocked:
+                self.loop.call_soon_threadsafe(self._record_on_loop)
+            else:
+                self._record()
+
+    def _record_on_loop(self) -> None:
+        with self.lock:
+            if self.ledger.must_record:
+                self._record()
+
+    # ---- the control thread ---------------------------------------------------------------------------------------
+
+    def _send(self, item: tuple[Any, ...]) -> None:
+        self.outbox.put(item)
+
+    def _flush_soon(self) -> None:
+        if self.ledger.has_acks and not self.is_flushing:
+            self.is_flushing = True
+            self.outbox.put(("flush",))
+
+    def _control(self) -> None:
+        self._poll(0)
+        while not self.is_closed:
+            item = self.outbox.get()
+            try:
+                self._carry(item)
+            except Exception as error:  # the watcher is gone, or Ray is: the app goes on without us
+                self.is_closed = is_gone(error) or self.is_closed
+
+    def _carry(self, item: tuple[Any, ...]) -> None:
+        match item:
+            case ("flush",):
+                time.sleep(FLUSH_S)
+                with self.lock:
+                    self.is_flushing = False
+                    acks = self.ledger.take_acks()
+                if acks:
+                    self.watcher.acknowledge.remote(acks)
+            case ("report", recorded):
+                self.watcher.report.remote(recorded)
+            case ("answer", seen, commands):
+                for command in commands:
+                    self._obey(command)
+                self._poll(seen)
+            case ("gone",):
+                self.is_closed = True
+
+    def _poll(self, seen: int) -> None:
+        future = self.watcher.commands.remote(self.machine, seen).future()
+        future.add_done_callback(self._answered)
+
+    def _answered(self, future: Any) -> None:
+        try:
+            seen, commands = future.result()
+        except BaseException:
+            self.outbox.put(("gone",))
+            return
+        self.outbox.put(("answer", seen, commands))
+
+    def _obey(self, command: tuple[Any, ...]) -> None:
+        ledger = self.ledger
+        with self.lock:
+            match command:
+                case ("request", number):
+                    ledger.request(number)
+                    if number in ledger.open:
+                        self._send(("report", Recorded(ledger.report(number), time.time())))
+                case ("overdue", number):
+                    if ledger.request(number):
+                        self._record(is_forced=True)
+                case ("close", number):
+                    ledger.close(number)
+                case ("abort", number):
+                    ledger.abort(number)
+                case ("acks", acks):
+                    for item in acks:
+                        ledger.acknowledge(item)
+                case ("died", machine):
+                    ledger.target_died(machine)
+                case ("restarted", machine, incarnation):
+                    ledger.target_restarted(machine, incarnation)
+        if ledger.must_record:
+            self.record_soon()
+
+    def leave_system(self) -> None:
+        """The program ends: its channels close at their final counts."""
+        with self.lock:
+            report = self.ledger.leave()
+        self.is_closed = True
+        self.outbox.put(("gone",))
+        self.watcher.left.remote(report)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether there is nobody to talk to any more."""
+    return (
+        "RayActorError" in type(error).__name__ or "ActorDied" in type(error).__name__ or "Ray" in text_of(error)[:40]
+    )
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that this thread is running, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+_here: list[Process] = []
+
+
+def here() -> Process | None:
+    """This process's machine, once it is watched."""
+    return _here[0] if _here and not _here[0].is_closed else None
+
+
+def settle_in(process: Process | None) -> None:
+    """This process's machine is `process` from now on."""
+    _here[:] = [process] if process is not None else []
+
+
+def machine_of(handle: Any) -> str:
+    """The name of a handle's actor, the same in every process, and sorted out by the watcher for people."""
+    key = handle._ray_actor_id
+    found = _names.get(key)
+    if found is None:
+        found = _names[key] = internal_name(shape.class_name_of(handle), shape.actor_key(handle))
+    return found
+
+
+def internal_name(class_name: str, key: str) -> str:
+    """What an actor is called between processes."""
+    return f"{class_name}:{key[:16]}"
+
+
+_names: dict[Any, str] = {}

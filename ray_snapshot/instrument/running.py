@@ -1,0 +1,195 @@
+"""Running somebody's program, watched: as `python SCRIPT` or `python -m MODULE` would, with our functions under Ray's.
+
+The program keeps its arguments, its output, its traceback and its exit code. What it sees differently: nothing but time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.instrument import watching
+from ray_snapshot.instrument.watching import Watch
+from ray_snapshot.verdicts import Verdict, check_detector
+from ray_snapshot.views.report import deadlock_report
+
+FIRED = 3
+"""The exit code of a program that `--exit-on` has ended."""
+
+LAST_SNAPSHOT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `ray-snapshot run` was told."""
+
+    every: float
+    history: Path | None
+    detectors: list[str]
+    exit_on: str | None
+    name: str | None
+
+
+def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
+    """Run it to its end; returns its exit code, or 3. Raises `SettingError` if there is no such program."""
+    script, module, arguments = program
+    code = _compiled(script) if script is not None else None
+    found = [check_detector(item) for item in options.detectors]
+    reporter = Reporter(options)
+    watching.install(
+        options.name or _system_name(script or module or "app"),
+        on_watch=reporter.follow,
+        every=options.every,
+        history=options.history,
+        detectors=found,
+    )
+    try:
+        if code is not None and script is not None:
+            _run_script(script, code, arguments)
+        else:
+            _run_module(str(module), arguments)
+    except SystemExit as error:
+        return _exit_code(error)
+    except KeyboardInterrupt:
+        reporter.last_words()
+        raise
+    except BaseException as error:
+        _show(error)
+        return 1
+    finally:
+        watching.close_quietly()
+        reporter.finish()
+    return 0
+
+
+def _compiled(script: str) -> Any:
+    path = Path(script)
+    try:
+        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except OSError as error:
+        raise SettingError(
+            f"{script} cannot be run: {error.strerror or error}; name a Python file, or -m MODULE"
+        ) from None
+    except SyntaxError as error:
+        raise SettingError(f"{script}, line {error.lineno}: {error.msg}") from None
+
+
+def _run_script(script: str, code: Any, arguments: list[str]) -> None:
+    sys.argv = [script, *arguments]
+    sys.path[0] = str(Path(script).resolve().parent)
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=script, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _run_module(name: str, arguments: list[str]) -> None:
+    sys.argv = [name, *arguments]
+    sys.path[0] = os.getcwd()
+    try:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except ImportError as error:
+        if getattr(error, "name", None) not in (None, name.partition(".")[0], name):
+            raise
+        raise SettingError(f"-m {name} cannot be run: {error}") from None
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _show(error: BaseException) -> None:
+    """The traceback as Python would print it, from the program's own first line on."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(("ray_snapshot.", "runpy")):
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _system_name(program: str) -> str:
+    stem = re.sub(r"[^a-z0-9_.-]", "-", Path(program).stem.lower())
+    return stem if stem[:1].isalpha() or stem[:1] == "_" else f"app-{stem}"
+
+
+class Reporter:
+    """Prints what the detectors find on stderr, and ends the program if it was asked to."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.watch: Watch | None = None
+        self.told: set[Any] = set()
+        self.has_fired = False
+        self.ended = threading.Event()
+
+    def follow(self, watch: Watch) -> None:
+        """The watching has begun."""
+        self.watch = watch
+        watch.subscribe(self.hear)
+
+    def hear(self, verdict: Verdict) -> None:
+        """A verdict: say it once for each deadlock, or each alarm."""
+        if verdict.holds and (verdict.alarm or verdict.detector == self.options.exit_on):
+            key = _key(verdict)
+            if key not in self.told:
+                self.told.add(key)
+                _say(self.text(verdict))
+        if verdict.holds and verdict.detector == self.options.exit_on and not self.has_fired:
+            self.has_fired = True
+            threading.Thread(target=self._end, name="ray-snapshot-exit", daemon=True).start()
+
+    def text(self, verdict: Verdict) -> str:
+        """What is printed of a verdict."""
+        if "members" in verdict.evidence:
+            system = self.watch.name if self.watch is not None else "the program"
+            return deadlock_report(verdict.evidence, system, verdict.snapshot_id)
+        return f"ray-snapshot: {verdict.sentence}"
+
+    def _end(self) -> None:
+        """Write what was seen, and end the program with all that it started, wherever its own thread is."""
+        watching.close_quietly()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        watching.leave_ray()
+        os._exit(FIRED)
+
+    def finish(self) -> None:
+        """The program has ended by itself; if the end was asked for, that one counts."""
+        while self.has_fired:
+            time.sleep(0.1)
+
+    def last_words(self) -> None:
+        """Ctrl-C: one last diagnosis of what the program was doing."""
+        if self.watch is None:
+            return
+        from ray_snapshot import detectors
+        from ray_snapshot.instrument.diagnosis import diagnosis
+
+        try:
+            snapshot = self.watch.snapshot(timeout=LAST_SNAPSHOT_S)
+            _say("\n".join(diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()]).lines))
+        except Exception as error:
+            _say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
+
+
+def _key(verdict: Verdict) -> Any:
+    members = verdict.evidence.get("members")
+    if members is None:
+        return verdict.detector
+    return verdict.detector, frozenset((one.get("machine"), one.get("method")) for one in members)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

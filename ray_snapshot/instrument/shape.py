@@ -1,0 +1,187 @@
+"""Ray's private names: every one that we use is used here, and its shape is checked before anything is replaced.
+
+Two funnels carry every actor call and every actor creation (`ActorHandle._actor_method_call`, `ActorClass._remote`), and one
+makes every actor class (`ray.actor._make_actor`). Imports Ray; nothing of ours but errors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import ray
+import ray.actor
+from ray._private import worker as ray_worker
+from ray._private.auto_init_hook import auto_init_ray
+
+from ray_snapshot.errors import UnsupportedRayError
+
+_EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    (
+        "ActorHandle._actor_method_call",
+        lambda: ray.actor.ActorHandle._actor_method_call,
+        ("self", "method_name", "args", "kwargs"),
+    ),
+    ("ActorClass._remote", lambda: ray.actor.ActorClass._remote, ("self", "args", "kwargs")),
+    ("ray.actor._make_actor", lambda: ray.actor._make_actor, ("cls", "actor_options")),
+    ("ray._private.worker.get", lambda: ray_worker.get, ("object_refs", "timeout")),
+    ("ray._private.worker.wait", lambda: ray_worker.wait, ("ray_waitables", "num_returns", "timeout")),
+)
+
+
+_replaced: dict[str, tuple[Any, str, Any]] = {}
+"""By what it does: (owner, attribute, Ray's own function)."""
+
+
+def check() -> None:
+    """Raise `UnsupportedRayError` if a name that is replaced, or read, has not the shape that we rely on."""
+    if _replaced:
+        return
+    for name, find, parameters in _EXPECTED:
+        try:
+            found = tuple(inspect.signature(find()).parameters)
+        except (AttributeError, TypeError, ValueError):
+            found = ()
+        if any(item not in found for item in parameters):
+            raise UnsupportedRayError(
+                f"Ray {ray.__version__}: {name} has not the parameters {', '.join(parameters)} (it has:"
+                f" {', '.join(found) or 'none'}): this version of ray-snapshot cannot follow its calls; use Ray 2.60"
+            )
+
+
+def replace_calls(call: Callable[..., Any], create: Callable[..., Any], make: Callable[..., Any]) -> None:
+    """Put these in place of the three funnels; each gets the original as its first argument."""
+    _replace("call", ray.actor.ActorHandle, "_actor_method_call", call)
+    _replace("create", ray.actor.ActorClass, "_remote", create)
+    _replace("make", ray.actor, "_make_actor", make)
+
+
+def replace_waits(get: Callable[..., Any], wait: Callable[..., Any]) -> None:
+    """Put these in place of `ray.get` and `ray.wait`; each gets the original as its first argument."""
+    for name, tracked in (("get", get), ("wait", wait)):
+        _replace(name, ray_worker, name, tracked)
+        setattr(ray, name, getattr(ray_worker, name))
+
+
+def replace_init(init: Callable[..., Any], shutdown: Callable[..., Any]) -> None:
+    """Put these in place of `ray.init` and `ray.shutdown`; each gets the original as its first argument."""
+    for name, ours in (("init", init), ("shutdown", shutdown)):
+        _replace(name, ray_worker, name, ours)
+        setattr(ray, name, getattr(ray_worker, name))
+
+
+def restore() -> None:
+    """Put Ray's own functions back."""
+    for name, (owner, attribute, original) in _replaced.items():
+        setattr(owner, attribute, original)
+        if name in ("get", "wait", "init", "shutdown"):
+            setattr(ray, name, original)
+    _replaced.clear()
+
+
+def original(name: str) -> Callable[..., Any]:
+    """Ray's own `get`, `wait`, `init`, `shutdown`, `call`, `create` or `make`, replaced or not."""
+    if name in _replaced:
+        found: Callable[..., Any] = _replaced[name][2]
+        return found
+    places = {"call": (ray.actor.ActorHandle, "_actor_method_call"), "create": (ray.actor.ActorClass, "_remote")}
+    owner, attribute = places.get(name, (ray_worker, name) if name != "make" else (ray.actor, "_make_actor"))
+    return getattr(owner, attribute)  # type: ignore[no-any-return]
+
+
+def _replace(name: str, owner: Any, attribute: str, ours: Callable[..., Any]) -> None:
+    if name in _replaced:
+        return
+    own = getattr(owner, attribute)
+    _replaced[name] = owner, attribute, own
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return ours(own, *args, **kwargs)
+
+    replacement.__name__ = attribute
+    replacement.__qualname__ = getattr(own, "__qualname__", attribute)
+    replacement.__doc__ = own.__doc__
+    replacement.__module__ = own.__module__
+    replacement.__ray_snapshot_original__ = own  # type: ignore[attr-defined]
+    setattr(owner, attribute, replacement)
+
+
+# ---- handles and classes ---------------------------------------------------------------------------------------------
+
+
+def actor_key(handle: Any) -> str:
+    """The id of a handle's actor, as text."""
+    return str(handle._ray_actor_id.hex())
+
+
+def class_name_of(handle: Any) -> str:
+    """The class of a handle's actor."""
+    return str(handle._ray_actor_creation_function_descriptor.class_name).rpartition(".")[2]
+
+
+def takes_keyword(handle: Any, method: str, keyword: str) -> bool:
+    """Whether a method of a handle's actor has this parameter."""
+    found = handle._ray_method_signatures.get(method)
+    return found is not None and any(item.name == keyword for item in found)
+
+
+def is_retried(handle: Any, max_task_retries: int | None) -> bool:
+    """Whether Ray runs a call again when its actor dies."""
+    found = handle._ray_max_task_retries if max_task_retries is None else max_task_retries
+    return bool(found)
+
+
+def constructor_takes(actor_class: Any, keyword: str) -> bool:
+    """Whether an actor class's constructor has this parameter."""
+    meta = actor_class.__ray_metadata__
+    found = meta.method_meta.signatures.get("__init__", ())
+    return not meta.is_cross_language and any(item.name == keyword for item in found)
+
+
+def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """What the machine is told of how it was made: its bounds and its name."""
+    meta = actor_class.__ray_metadata__
+    on_loop = is_async(meta.modified_class)
+    bound = options.get("max_concurrency") or (1_000 if on_loop else 1)
+    groups = {name: int(count) for name, count in (meta.concurrency_groups or {}).items()}
+    return {
+        "max_concurrency": int(bound),
+        "groups": groups,
+        "group_of": dict(meta.method_meta.concurrency_group_for_methods),
+        "name": options.get("name"),
+        "is_async": on_loop,
+        "is_retried": bool(options.get("max_restarts")),
+    }
+
+
+def is_async(cls: type) -> bool:
+    """Whether Ray runs an actor of this class on an event loop."""
+    return bool(ray.actor.has_async_methods(cls))
+
+
+def connect() -> None:
+    """Connect to a cluster as Ray's first call would."""
+    auto_init_ray()
+
+
+def is_driver() -> bool:
+    """Whether this process is a driver (and not a worker)."""
+    return bool(ray_worker.global_worker.mode == ray_worker.SCRIPT_MODE)
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker."""
+    return bool(ray_worker.global_worker.mode == ray_worker.WORKER_MODE)
+
+
+def current_actor_key() -> str | None:
+    """The id of the actor that this process is; None in drivers and in plain tasks."""
+    found = ray_worker.global_worker.actor_id
+    return None if found is None or found.is_nil() else str(found.hex())
+
+
+def actor_state(key: str) -> str | None:
+    """`ALIVE`, `RESTARTING`, `DEAD`, ... as the cluster knows it; None if it does not know the actor."""
+    found = ray._private.state.actors(key)
+    return None if not found else str(found.get("State"))

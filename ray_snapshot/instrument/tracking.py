@@ -1,0 +1,119 @@
+"""Waits that are followed: `ray.get`, `ray.wait` and, in async actors, `await` of a ref."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayTaskError
+
+from ray_snapshot.instrument.calls import colour_of_error
+from ray_snapshot.instrument.process import Process, here
+from ray_snapshot.runtime.here import call_site_here
+
+
+def get(
+    original: Callable[..., Any], object_refs: Any, *args: Any, timeout: float | None = None, **options: Any
+) -> Any:
+    """In place of `ray.get`."""
+    process = here()
+    if process is None or not process.follows():
+        return original(object_refs, *args, timeout=timeout, **options)
+    refs = list(object_refs) if isinstance(object_refs, (list, tuple)) else [object_refs]
+    return _followed(
+        process, refs, len(refs), timeout, lambda: original(object_refs, *args, timeout=timeout, **options)
+    )
+
+
+def wait(
+    original: Callable[..., Any],
+    ray_waitables: Any,
+    *args: Any,
+    num_returns: int = 1,
+    timeout: float | None = None,
+    **options: Any,
+) -> Any:
+    """In place of `ray.wait`."""
+    process = here()
+    options = {"num_returns": num_returns, "timeout": timeout, **options}
+    if process is None or not process.follows() or not isinstance(ray_waitables, (list, tuple)):
+        return original(ray_waitables, *args, **options)
+    return _followed(
+        process, list(ray_waitables), num_returns, timeout, lambda: original(ray_waitables, *args, **options)
+    )
+
+
+def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, work: Callable[[], Any]) -> Any:
+    if not refs:
+        return work()
+    wait_id, on = process.begin_wait(refs, k, timeout, call_site_here() or "", is_blocking=True)
+    answered: list[str | None] = []
+    colour = 0
+    try:
+        found = work()
+        answered = on if k == len(refs) else []
+    except GetTimeoutError:
+        raise
+    except BaseException as error:
+        colour = colour_of_error(error)
+        answered = on if isinstance(error, RayTaskError) and len(on) == 1 else []
+        raise
+    finally:
+        process.end_wait(wait_id, answered, colour)
+    return found
+
+
+class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
+    """A ref whose `await` is a tracked wait; anywhere else it is the plain ref."""
+
+    def plain(self) -> ray.ObjectRef:
+        """The ref as Ray knows it."""
+        return ray.ObjectRef(self.binary(), self.owner_address())
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return _awaited(self).__await__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _same, (self.plain(),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ray.ObjectRef) and self.binary() == other.binary()
+
+    def __hash__(self) -> int:
+        return hash(ray.ObjectRef(self.binary()))
+
+
+def _same(ref: Any) -> Any:
+    return ref
+
+
+def tracked_ref(refs: Any) -> Any:
+    """The same refs, their `await` followed."""
+    if isinstance(refs, list):
+        return [tracked_ref(ref) for ref in refs]
+    if type(refs) is not ray.ObjectRef:
+        return refs
+    return TrackedRef(refs.binary(), refs.owner_address() if hasattr(refs, "owner_address") else "")
+
+
+async def _awaited(ref: TrackedRef) -> Any:
+    process = here()
+    if process is None or not process.follows():
+        return await ref.plain()
+    wait_id, on = process.begin_wait([ref], 1, None, call_site_here() or "", is_blocking=False)
+    answered: list[str | None] = []
+    colour = 0
+    try:
+        found = await ref.plain()
+        answered = on
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        colour = colour_of_error(error)
+        answered = on if isinstance(error, RayTaskError) else []
+        raise
+    finally:
+        process.end_wait(wait_id, answered, colour)
+    return found

@@ -1,0 +1,331 @@
+"""The watcher of an app: one asynchronous Ray actor that numbers snapshots, collects reports and carries acknowledgements.
+
+Who must report, and when a snapshot is complete, is `protocol.call_collector`'s; this file carries it out. Processes ask
+for their commands with long polls, for nobody can call a thread. It answers to the same questions as a system's service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+
+from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError, SystemNotRunningError
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.joined import CollectedCalls
+from ray_snapshot.instrument.process import DRIVER, Recorded
+from ray_snapshot.names import is_machine_name
+from ray_snapshot.protocol.call_collector import CallCollector
+from ray_snapshot.protocol.calls import Acks, MachineReport
+from ray_snapshot.protocol.collector import AbortedSnapshot
+from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
+
+POLL_S = 10.0
+"""How long an unanswered long poll is held."""
+
+LOOK_S = 0.25
+"""How often deadlines and the cluster's own list of the dead are looked at, while a snapshot is pending."""
+
+
+@dataclass(slots=True)
+class Collection:
+    """A snapshot that is being collected."""
+
+    header: SnapshotHeader
+    timeout: float
+    done: asyncio.Future[Any]
+    recorded: dict[str, Recorded] = field(default_factory=dict)
+    is_hurried: bool = False
+
+
+@dataclass(slots=True)
+class Mailbox:
+    """What a process has not been told yet."""
+
+    commands: list[tuple[Any, ...]] = field(default_factory=list)
+    first: int = 0
+    """How many were told before those in `commands`."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Watcher:
+    """See the module."""
+
+    def __init__(self, system: str, run_id: str, analyst: Any, *, most_open: int, snapshot_timeout: float) -> None:
+        self.system = system
+        self.run_id = run_id
+        self.analyst = analyst
+        self.snapshot_timeout = snapshot_timeout
+        self.collector = CallCollector(most_open=most_open)
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.counts: Counter[str] = Counter()
+        self.mailboxes: dict[str, Mailbox] = {}
+        self.collections: dict[int, Collection] = {}
+        self.handing_over: set[asyncio.Task[Any]] = set()
+        self.clock: asyncio.Task[None] | None = None
+        self.skipped = 0
+        self.is_closing = False
+        self.uncovered: dict[str, None] = dict.fromkeys(("plain tasks", "threads of the app's own"))
+        self.looker = asyncio.get_event_loop().create_task(self._look())
+
+    # ---- processes ------------------------------------------------------------------------------------------------
+
+    async def register(self, machine: str, facts: dict[str, Any], colour: int) -> tuple[int, int]:
+        """A process joins; returns (its incarnation, the colour to be born with)."""
+        known = self.facts.get(machine)
+        incarnation = 0 if known is None else known["incarnation"] + 1
+        if known is not None:
+            facts = {**{name: known[name] for name in known if name not in facts}, **facts}
+        born = self.collector.register(machine, incarnation, colour)
+        self.facts[machine] = {**facts, "incarnation": incarnation, "shown": self._shown(machine, facts, known)}
+        self.mailboxes[machine] = Mailbox(
+            [("request", number) for number, one in self.collector.pending.items() if machine in one.awaited]
+        )
+        if incarnation:
+            self._broadcast(("restarted", machine, incarnation))
+            self._look_at_all()
+        return incarnation, born
+
+    def _shown(self, machine: str, facts: dict[str, Any], known: dict[str, Any] | None) -> str:
+        if known is not None:
+            return str(known["shown"])
+        if machine == DRIVER:
+            return DRIVER
+        taken = {one["shown"] for one in self.facts.values()}
+        name = facts.get("name")
+        if name and is_machine_name(name) and name not in taken:
+            return str(name)
+        kind = facts["class"].lstrip("_") or "Actor"
+        while True:
+            shown = f"{kind}-{self.counts[kind]}"
+            self.counts[kind] += 1
+            if shown not in taken:
+                return shown
+
+    async def commands(self, machine: str, seen: int) -> tuple[int, list[tuple[Any, ...]]]:
+        """What a process must do, behind the first `seen`, which are forgotten; waits for it."""
+        box = self.mailboxes[machine]
+        del box.commands[: max(0, seen - box.first)]
+        box.first = seen
+        if not box.commands and not self.is_closing:
+            box.changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(box.changed.wait(), POLL_S)
+        return seen + len(box.commands), list(box.commands)
+
+    async def acknowledge(self, acks: list[Acks]) -> None:
+        """Carry acknowledgements to the senders."""
+        for one in acks:
+            self._tell(one.source, ("acks", [one]))
+
+    async def left(self, report: MachineReport) -> None:
+        """A process ends, with its final counts."""
+        self.collector.left(report)
+        self._look_at_all()
+
+    def _tell(self, machine: str, *commands: tuple[Any, ...]) -> None:
+        box = self.mailboxes.get(machine)
+        if box is not None and commands:
+            box.commands.extend(commands)
+            box.changed.set()
+
+    def _broadcast(self, command: tuple[Any, ...]) -> None:
+        for machine in list(self.collector.machines):
+            self._tell(machine, command)
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:  # noqa: ARG002 - as a service's
+        """Take a snapshot; returns it (its number if not waited for). Raises `SnapshotAbortedError`."""
+        if self.is_closing:
+            raise SystemNotRunningError(f"system {self.system} was closed", system=self.system)
+        timeout = self.snapshot_timeout if timeout is None else timeout
+        number = None if len(self.handing_over) >= self.collector.most_open else self.collector.start()
+        if number is None:
+            if not wait:
+                return None
+            raise SnapshotAbortedError(
+                f"{len(self.collections)} snapshots of {self.system} are pending, the most there may be; take them less often",
+                snapshot_id=None,
+                reason="too many snapshots are open",
+                machine=None,
+                call_site=None,
+            )
+        header = SnapshotHeader(number, self.system, self.run_id, "calls", [], time.time())
+        done = asyncio.get_running_loop().create_future()
+        self.collections[number] = Collection(header, timeout, done)
+        awaited = list(self.collector.pending[number].awaited)
+        header.control_messages += len(awaited)
+        for machine in awaited:
+            self._tell(machine, ("request", number))
+        self._look_at(number)
+        if wait:
+            return await done
+        done.add_done_callback(lambda future: future.exception())
+        return number
+
+    async def begin_snapshot(self) -> int | None:
+        """Start a snapshot without waiting for it; its number, or None if there can be none now."""
+        try:
+            number: int | None = await self.snapshot([], None, wait=False)
+        except RaySnapshotError:
+            return None
+        return number
+
+    async def report(self, recorded: Recorded) -> None:
+        """A machine's part."""
+        number = recorded.report.number
+        self.collector.report(recorded.report)
+        collection = self.collections.get(number)
+        if collection is not None:
+            collection.recorded.setdefault(recorded.report.machine, recorded)
+            collection.header.control_messages += 1
+            self._look_at(number)
+
+    def _look_at_all(self) -> None:
+        for number in list(self.collections):
+            self._look_at(number)
+
+    def _look_at(self, number: int) -> None:
+        """Complete the snapshot if nothing of it is missing."""
+        completed = self.collector.completed(number)
+        if completed is None:
+            return
+        collection = self.collections.pop(number)
+        header = collection.header
+        header.completed_at = time.time()
+        header.uncovered = list(self.uncovered)
+        self._broadcast(("close", number))
+        found = CollectedCalls(header, completed, collection.recorded, dict(self.facts))
+        if not collection.done.done():
+            collection.done.set_result(found)
+        self._hand_over(found)
+
+    def _hand_over(self, found: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._tell_analyst(found))
+        self.handing_over.add(task)
+        task.add_done_callback(self.handing_over.discard)
+
+    async def _tell_analyst(self, found: Any) -> None:
+        try:
+            await self.analyst.add.remote(found)
+        except RayActorError:
+            self.is_closing = True
+
+    async def _look(self) -> None:
+        """While snapshots are pending: hurry them, give them up, and find out who has died."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = time.time()
+            for number, collection in list(self.collections.items()):
+                age = now - collection.header.started_at
+                if age > collection.timeout:
+                    self._give_up(number)
+                elif age > collection.timeout / 2 and not collection.is_hurried:
+                    collection.is_hurried = True
+                    for machine in self.collector.pending[number].awaited:
+                        self._tell(machine, ("overdue", number))
+                elif age > LOOK_S:
+                    await self._find_dead(number)
+
+    async def _find_dead(self, number: int) -> None:
+        pending = self.collector.pending.get(number)
+        for machine in list(pending.awaited) if pending is not None else ():
+            key = self.facts.get(machine, {}).get("key")
+            if key is None:
+                continue
+            state = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, key)
+            if state in ("DEAD", "RESTARTING"):
+                self.collector.died(machine, "died", is_restarting=state == "RESTARTING")
+                if state == "DEAD":
+                    self._broadcast(("died", machine))
+        self._look_at_all()
+
+    def _give_up(self, number: int) -> None:
+        pending = self.collector.pending[number]
+        reason = f"timed out waiting for {pending.waits_for()}"
+        for machine in sorted(self.facts, key=len, reverse=True):
+            reason = reason.replace(machine, self.facts[machine]["shown"])
+        given_up: AbortedSnapshot = self.collector.abort(number, reason)
+        collection = self.collections.pop(number)
+        self._broadcast(("abort", number))
+        header = collection.header
+        header.completed_at, header.abort_reason = time.time(), given_up.reason
+        if not collection.done.done():
+            collection.done.set_exception(
+                SnapshotAbortedError(
+                    f"snapshot {header.snapshot_id} was given up: {reason}",
+                    snapshot_id=header.snapshot_id,
+                    reason=reason,
+                    machine=None,
+                    call_site=None,
+                )
+            )
+            collection.done.exception()
+        self._hand_over(Collected(header, []))
+
+    # ---- as a service ---------------------------------------------------------------------------------------------
+
+    async def start_clock(self, every: float) -> None:
+        """Take a snapshot every `every` seconds from now on."""
+        if self.clock is None:
+            self.clock = asyncio.get_running_loop().create_task(self._tick(every))
+
+    async def _tick(self, every: float) -> None:
+        due = time.monotonic()
+        while True:
+            due = max(due + every, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            if await self.begin_snapshot() is None:
+                self.skipped += 1
+
+    async def last_number(self) -> int:
+        """The highest number given out."""
+        return self.collector.last
+
+    async def settle(self, timeout: float) -> RaySnapshotError | None:
+        """Stop the clock, and wait up to `timeout` seconds until no snapshot is pending and the analyst has them all."""
+        if self.clock is not None:
+            self.clock.cancel()
+        deadline = time.monotonic() + timeout
+        while (busy := [*(one.done for one in self.collections.values()), *self.handing_over]) and (
+            left := deadline - time.monotonic()
+        ) > 0:
+            await asyncio.wait(busy, timeout=left)
+        return None
+
+    async def about(self) -> dict[str, Any]:
+        """What `ray-snapshot systems` shows."""
+        return {
+            "system": self.system,
+            "run_id": self.run_id,
+            "hosts": len(self.collector.machines),
+            "machines": len(self.facts) - 1,
+            "snapshots": self.collector.last,
+            "pending": len(self.collections),
+            "skipped": self.skipped,
+            "failed": None,
+        }
+
+    async def watched(self) -> None:
+        """Never answers: who waits for it hears at once that this process is gone."""
+        await asyncio.get_running_loop().create_future()
+
+    async def analyst_of(self) -> list[Any]:
+        """The system's analyst, wrapped."""
+        return [self.analyst]
+
+    async def close(self) -> None:
+        """No more snapshots and no more long polls."""
+        self.is_closing = True
+        for box in self.mailboxes.values():
+            box.changed.set()
+
+
+WatcherActor = ray.remote(Watcher)

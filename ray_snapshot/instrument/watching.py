@@ -1,0 +1,237 @@
+"""Watching an app: `rs.watch`, `rs.install` and what `ray-snapshot run` does before the script runs.
+
+`Watch` is a system like any other (`snapshot`, `wait_for`, `subscribe`, `close`), whose machines are the app's own actors.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
+from ray_snapshot.instrument import attaching, shape
+from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.watcher import WatcherActor
+from ray_snapshot.names import check_system_name
+from ray_snapshot.runtime import system as systems
+from ray_snapshot.runtime.analyst import AnalystActor
+from ray_snapshot.runtime.classes import import_path
+from ray_snapshot.runtime.cluster import ask, connect
+from ray_snapshot.runtime.service import NAMESPACE, PREFIX
+from ray_snapshot.runtime.system import System
+
+HOOK = "ray_snapshot.instrument.attaching.install_in_worker"
+
+
+class Watch(System):
+    """An app that is watched; see `watch`."""
+
+    def __init__(
+        self, name: str, *, history: Any = None, detectors: Iterable[Any] | None = None, **settings: Any
+    ) -> None:
+        self.name = check_system_name(name)
+        self.settings = systems._settings(settings)
+        self.detectors = systems._detectors(detectors)
+        self.history = None if history is None else str(Path(history).absolute())
+        self.run_id = uuid.uuid4().hex[:16]
+        self.restored = False
+        self._hosts: dict[str, Any] = {}
+        self._machine_counts: Counter[str] = Counter()
+        self._subscribers = None
+        self._is_closed = False
+        self._has_clock = False
+        self._lock = threading.Lock()
+        self._started_ray = False
+        self._open_services()
+        self._post = _Post(attaching.attach_driver(self.name, self._service))  # type: ignore[assignment]
+        self.start()
+
+    def _open_services(self) -> None:
+        options = {"num_cpus": 0, "max_concurrency": 10_000}
+        analyst = AnalystActor.options(**options).remote(self.name, self.history, import_path())
+        try:
+            self._service = WatcherActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
+                self.name,
+                self.run_id,
+                analyst,
+                most_open=self.settings.most_open,
+                snapshot_timeout=self.settings.snapshot_timeout,
+            )
+        except ValueError:
+            ray.kill(analyst)
+            raise SystemRunningError(
+                f"a system {self.name!r} is already running on this cluster: close it, or choose another name",
+                system=self.name,
+            ) from None
+        self._analyst = analyst
+        try:
+            opened = [analyst.open.remote(cloudpickle.dumps(self.detectors)), self._service.last_number.remote()]
+            ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
+        except BaseException:
+            self._kill([analyst, self._service])
+            raise
+
+    def start(self) -> Watch:
+        """Start the clock of `every`; done by `watch` itself."""
+        if self.settings.every is not None and not self._has_clock:
+            self._has_clock = True
+            ask(self._service.start_clock.remote(self.settings.every), "the clock")
+        return self
+
+    def spawn(self, kind: type, *args: Any, **options: Any) -> Any:  # noqa: ARG002 - the contract names them
+        """A watched app makes its own actors."""
+        raise SettingError("a watched app makes its own actors, with Ray; machines are spawned in an rs.System")
+
+    spawn_many = spawn
+
+    def _leave(self) -> None:
+        try:
+            attaching.detach()
+            self._post.close()
+            self._kill([self._service, self._analyst])
+        finally:
+            _watches.clear()
+            atexit.unregister(close_quietly)
+
+
+class _Post:
+    """The driver's part, as `System` wants it; the app goes on whatever happens to us."""
+
+    failure: RaySnapshotError | None = None
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """The program waits for a verdict, and does nothing else."""
+        wait_id, _ = self.process.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
+        try:
+            yield
+        finally:
+            self.process.end_wait(wait_id, [])
+
+    def check(self) -> None:
+        """A watched app is not stopped by us."""
+
+    def tell(self, error: RaySnapshotError) -> None:
+        """As of a system's driver."""
+
+    def was_told(self, error: RaySnapshotError) -> bool:  # noqa: ARG002
+        """As of a system's driver."""
+        return False
+
+    def close(self) -> None:
+        """As of a system's driver."""
+
+
+_watches: list[Watch] = []
+_plans: list[dict[str, Any]] = []
+"""What `install` was told, for the next `ray.init`."""
+
+
+def watch(name: str = "app", **options: Any) -> Watch:
+    """Watch the actors of this app from now on; returns a system that takes snapshots of them.
+
+    `every`: seconds between snapshots; `history`: folder, or None; `detectors`: default termination and deadlock. Actors of
+    classes made with `@rs.remote`, `rs.wrap`, or after `rs.install()`, are followed. Raises `SystemRunningError`,
+    `SettingError`, `UnsupportedRayError`.
+    """
+    if _watches:
+        raise SystemRunningError(f"this app is watched already, as {_watches[0].name!r}: close that first", system=name)
+    connect()
+    attaching.replace_ray()
+    found = Watch(name, **options)
+    _watches.append(found)
+    atexit.register(close_quietly)
+    return found
+
+
+def install(name: str = "app", on_watch: Callable[[Watch], None] | None = None, **options: Any) -> None:
+    """Watch whatever this program does with Ray, from its `ray.init()` on; call it before the program's own imports.
+
+    Options as of `watch`. Raises `UnsupportedRayError`, `SettingError`.
+    """
+    check_system_name(name)
+    attaching.replace_ray()
+    _plans[:] = [{"name": name, "on_watch": on_watch, **options}]
+    shape.replace_init(_init, _shutdown)
+    if ray.is_initialized():
+        raise SettingError("rs.install() comes before ray.init(): workers that run already cannot be followed")
+
+
+def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """In place of `ray.init`: workers get our hook, and the watching begins."""
+    if ray.is_initialized() or not _plans:
+        return original(*args, **kwargs)
+    kwargs["runtime_env"] = _runtime_env(kwargs.get("runtime_env"), _plans[0]["name"])
+    found = original(*args, **kwargs)
+    if shape.is_driver() and not _watches:
+        plan = dict(_plans[0])
+        on_watch = plan.pop("on_watch")
+        started = watch(**plan)
+        if on_watch is not None:
+            on_watch(started)
+    return found
+
+
+def _shutdown(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """In place of `ray.shutdown`: what was seen is written before Ray is gone."""
+    close_quietly()
+    return original(*args, **kwargs)
+
+
+def _runtime_env(given: Any, system: str) -> dict[str, Any]:
+    env = dict(given or {})
+    variables = {**env.get("env_vars", {}), attaching.SYSTEM_VARIABLE: system}
+    own = env.get("worker_process_setup_hook")
+    if callable(own):
+        env["worker_process_setup_hook"] = _chained(own)
+    else:
+        env["worker_process_setup_hook"] = HOOK
+        if own:
+            variables[attaching.HOOK_VARIABLE] = own
+    env["env_vars"] = variables
+    return env
+
+
+def _chained(own: Callable[[], Any]) -> Callable[[], Any]:
+    def hook() -> None:
+        from ray_snapshot.instrument.attaching import install_in_worker
+
+        install_in_worker()
+        own()
+
+    return hook
+
+
+def close_quietly() -> None:
+    """At the program's end: finish what is pending, and write it; the program's own end is not disturbed."""
+    for found in list(_watches):
+        try:
+            found.close()
+        except Exception as error:
+            print(f"ray-snapshot: {error}", file=sys.stderr)
+
+
+def leave_ray() -> None:
+    """End Ray as the program's own end would."""
+    if ray.is_initialized():
+        shape.original("shutdown")()
+
+
+def wrap(cls: type) -> type:
+    """A class whose actors can be watched: `ray.remote(rs.wrap(Account))`; the class itself is not changed."""
+    from ray_snapshot.instrument.calls import watched_class
+
+    return watched_class(cls)

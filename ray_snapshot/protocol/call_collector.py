@@ -1,0 +1,403 @@
+"""The central side of snapshots of calls: who must report, when a snapshot is complete, and the join of the reports.
+
+Complete means: every machine that is registered, or named inside the cut, has reported, has died, or is counted in flight
+with its constructor. The join subtracts: on each channel the calls in flight are the sender's log at its instant, less what
+the receiver had accepted at its own, so that
+
+    sent = accepted + in flight + settled.
+
+Imports the standard library only. Read `calls` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.acceptance import Ranges, is_in
+from ray_snapshot.protocol.call_messages import (
+    CONSTRUCTOR,
+    CallWait,
+    InReport,
+    MachineReport,
+    OutReport,
+    Sent,
+    call_id_of,
+    parsed,
+)
+from ray_snapshot.protocol.collector import AbortedSnapshot, Answer
+
+Channel = tuple[str, int, str]
+"""(source, incarnation of the source, target)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallsOf:
+    """One channel of a completed snapshot."""
+
+    source: str
+    incarnation: int
+    """Of the source."""
+    target: str
+    sent_count: int
+    accepted_count: int
+    settled_count: int
+    in_flight: Mapping[int, Sent] = field(default_factory=dict)
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many calls are on their way, or in Ray's queues."""
+        return len(self.in_flight)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedWait:
+    """A wait, and what the cut knows of what it waits for."""
+
+    machine: str
+    wait: CallWait
+    answers: tuple[bool | None, ...]
+    """Per item of `wait.on`: its reply is there or in flight; None: unknown."""
+    on_machines: tuple[str, ...]
+    """Who must act for the wait to end; of a local wait, any one of them is enough."""
+    is_satisfied: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedCallSnapshot:
+    """A snapshot of which nothing is missing."""
+
+    number: int
+    machines: Mapping[str, MachineReport]
+    """Those of the cut: born, and reported."""
+    channels: tuple[CallsOf, ...]
+    waits: tuple[ResolvedWait, ...]
+    argument_waits: tuple[ResolvedWait, ...]
+    """Of calls in flight that need replies before they can begin: `machine` is their target, `wait_id` is 0."""
+    problems: tuple[str, ...]
+    """Why the cut is not consistent: none, unless there is a bug of ours."""
+    obstacles: tuple[str, ...]
+    """What it does not know: machines that died meanwhile, states that could not be copied."""
+
+
+class PendingCallSnapshot:
+    """A snapshot of which reports are missing.
+
+    `left`: the final reports of machines that have ended; `dead`: machines that died before the snapshot began.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        machines: Iterable[str],
+        left: Mapping[str, MachineReport] | None = None,
+        dead: Iterable[str] = (),
+    ) -> None:
+        self.number = number
+        self.awaited = set(machines)
+        self.dead = frozenset(dead)
+        self.reports: dict[str, MachineReport] = {}
+        self.gone: dict[str, str] = {}
+        """Machines that went away while the snapshot was open, with the reason."""
+        self.unborn: set[str] = set()
+        """Machines known to have been born red."""
+        self.final = dict(left or {})
+
+    def expect(self, machine: str, colour: int = 0) -> None:
+        """A machine was registered, born with this colour: it belongs to the system, unless it was born red."""
+        if machine in self.reports:
+            return
+        if colour >= self.number:
+            self.unborn.add(machine)
+        else:
+            self.awaited.add(machine)
+
+    def report(self, report: MachineReport) -> Answer:
+        """What a machine recorded; of several incarnations, the first report counts."""
+        if report.machine in self.reports:
+            return Answer.DUPLICATE
+        self.awaited.discard(report.machine)
+        if report.is_born:
+            self.reports[report.machine] = report
+        else:
+            self.unborn.add(report.machine)
+        return Answer.SUCCESS
+
+    def left(self, report: MachineReport) -> None:
+        """A machine has ended: its final counts stand for the report of what it did not record."""
+        if report.colour < self.number:  # else it has recorded the number, and that report is on its way
+            self.awaited.discard(report.machine)
+            self.final.setdefault(report.machine, report)
+
+    def died(self, machine: str, reason: str = "died") -> None:
+        """A machine is gone, and what it had recorded may be gone with it; it is waited for no more."""
+        self.awaited.discard(machine)
+        self.gone.setdefault(machine, reason)
+
+    def unheard(self) -> set[str]:
+        """Machines that are named inside the cut, and that nobody has asked."""
+        reports = [*self.reports.values(), *self.final.values()]
+        outputs = [out for report in reports for out in report.outputs]
+        named = {out.target for out in outputs} - {out.target for out in outputs if CONSTRUCTOR in out.log}
+        named |= {channel.source for report in reports for channel in report.inputs}
+        known = self.reports.keys() | self.gone.keys() | self.final.keys()
+        return named - known - self.unborn - self.awaited - self.dead
+
+    @property
+    def is_complete(self) -> bool:
+        """Every machine of the cut has reported, is gone, or is in flight with its constructor."""
+        return not self.awaited and not self.unheard()
+
+    def waits_for(self) -> str:
+        """What is missing, for a person."""
+        missing = sorted(self.awaited | self.unheard())
+        return f"the report of {', '.join(missing[:5])}" if missing else "nothing"
+
+    def completed(self) -> CompletedCallSnapshot:
+        """The join of the reports; raises `ProtocolError` while something is missing."""
+        if not self.is_complete:
+            raise ProtocolError(f"snapshot {self.number} waits for {self.waits_for()}", number=self.number)
+        final = {name: report for name, report in self.final.items() if name not in self.reports}
+        return _Join(self.number, {**self.reports, **final}, self.gone, self.dead).completed()
+
+
+class _Join:
+    """The reports of one snapshot, indexed."""
+
+    def __init__(
+        self, number: int, reports: Mapping[str, MachineReport], gone: Mapping[str, str], dead: frozenset[str]
+    ) -> None:
+        self.number = number
+        self.reports = reports
+        self.gone = gone
+        alive = {name for name, report in reports.items() if not report.has_left}
+        self.over = (dead | reports.keys()) - alive
+        """Machines that had died or left before: a call to one ends, with an error if with nothing else."""
+        self.ended = self.over | (gone.keys() - alive)
+        """Machines that will never accept anything again."""
+        self.outputs: dict[Channel, OutReport] = {
+            (report.machine, report.incarnation, out.target): out
+            for report in reports.values()
+            for out in report.outputs
+        }
+        self.inputs: dict[Channel, InReport] = {
+            (channel.source, channel.incarnation, report.machine): channel
+            for report in reports.values()
+            for channel in report.inputs
+        }
+        self.channels = [self._sent_on(key, out) for key, out in self.outputs.items()]
+        self.channels += [_of_the_dead(key, self.inputs[key]) for key in self.inputs if key not in self.outputs]
+        self.running = {call.call_id.partition("#")[0] for report in reports.values() for call in report.calls}
+
+    def completed(self) -> CompletedCallSnapshot:
+        waits = tuple(self._resolved(report.machine, wait) for report in self.reports.values() for wait in report.waits)
+        return CompletedCallSnapshot(
+            self.number,
+            self.reports,
+            tuple(self.channels),
+            waits,
+            tuple(self._argument_waits()),
+            tuple(self._problems()),
+            tuple(self._obstacles()),
+        )
+
+    def _accepted(self, key: Channel) -> Ranges:
+        channel = self.inputs.get(key)
+        return channel.accepted if channel is not None else ()
+
+    def _sent_on(self, key: Channel, out: OutReport) -> CallsOf:
+        accepted = self._accepted(key)
+        in_flight = {number: sent for number, sent in out.log.items() if not is_in(accepted, number)}
+        settled = out.settled_count
+        if key[2] in self.ended:
+            settled, in_flight = settled + len(in_flight), {}
+        accepted_count = out.sent_count - settled - len(in_flight)
+        return CallsOf(*key, out.sent_count, accepted_count, settled, in_flight)
+
+    def _problems(self) -> Iterable[str]:
+        """Calls accepted inside the cut and sent outside it."""
+        for key, channel in self.inputs.items():
+            source, incarnation, target = key
+            report = self.reports.get(source)
+            if report is None or report.incarnation != incarnation or not channel.accepted:
+                continue  # what the dead sent is known by its acceptance alone
+            last = self.outputs[key].last if key in self.outputs else -1
+            highest = channel.accepted[-1][1]
+            if highest > last:
+                yield f"call {highest} from {source} to {target} was accepted inside the cut and sent outside it"
+
+    def _obstacles(self) -> Iterable[str]:
+        for machine, reason in self.gone.items():
+            yield f"{machine} {reason} while the snapshot was open"
+        for report in self.reports.values():
+            if report.was_inside:
+                yield f"{report.machine} was inside an action when it had to record: its state is unknown"
+
+    def _argument_waits(self) -> Iterable[ResolvedWait]:
+        for one in self.channels:
+            for number, sent in one.in_flight.items():
+                if sent.needs:
+                    call_id = call_id_of(one.source, one.incarnation, one.target, number)
+                    yield self._resolved(one.target, CallWait(0, call_id, sent.needs, len(sent.needs), sent.sent_at))
+
+    # ---- waits ----------------------------------------------------------------------------------------------------
+
+    def _resolved(self, machine: str, wait: CallWait) -> ResolvedWait:
+        if wait.is_local:
+            return ResolvedWait(machine, wait, (), self._who_may_call(machine), wait.is_ready)
+        answers = tuple(self._is_answered(call_id) for call_id in wait.on)
+        on_machines = tuple(dict.fromkeys(parsed(call_id).target for call_id in wait.on if call_id is not None))
+        return ResolvedWait(machine, wait, answers, on_machines, wait.is_ready or _at_least(wait.k, answers))
+
+    def _is_answered(self, call_id: str | None) -> bool | None:
+        """Whether the call has ended inside the cut: then its reply is in flight, or there."""
+        if call_id is None:
+            return None
+        source, incarnation, target, number = parsed(call_id)
+        if target in self.over:
+            return True
+        if target in self.gone or (target not in self.reports and not self._is_in_flight(call_id)):
+            return None
+        if call_id in self.running:
+            return False
+        out = self.outputs.get((source, incarnation, target))
+        if out is None:  # its sender is gone: only the receiver knows
+            return True if is_in(self._accepted((source, incarnation, target)), number) else None
+        if number > out.last:
+            return None
+        if number not in out.log or is_in(self._accepted((source, incarnation, target)), number):
+            return True
+        return False if self._is_certain(out, source, number) else None
+
+    def _is_certain(self, out: OutReport, source: str, number: int) -> bool:
+        """Whether a call that counts as in flight cannot have been answered.
+
+        An earlier incarnation of its target may have ended it, and the acknowledgement died with it; and with its owner,
+        a ref ends in an error.
+        """
+        target = self.reports.get(out.target)
+        now = target.incarnation if target is not None else 0
+        return not self.reports[source].has_left and out.target_incarnation >= now and number >= out.fresh_from
+
+    def _is_in_flight(self, call_id: str) -> bool:
+        source, incarnation, target, number = parsed(call_id)
+        out = self.outputs.get((source, incarnation, target))
+        return out is not None and number in out.log
+
+    def _who_may_call(self, machine: str) -> tuple[str, ...]:
+        """The machine itself (a call that runs there, or is on its way), and who has a handle of it, or may yet get one.
+
+        A handle travels in calls and in replies: so to whoever a holder has calls in flight to, and to whoever may
+        read a holder's replies. More than there are is safe: one of them that can move is enough.
+        """
+        found = {name for name, report in self.reports.items() if machine in report.holds}
+        stack = list(found)
+        while stack:
+            holder = stack.pop()
+            getters = {channel.target for channel in self.channels if channel.source == holder and channel.in_flight}
+            getters |= {name for name, report in self.reports.items() if holder in report.reads}
+            fresh = getters - found
+            found |= fresh
+            stack += fresh
+        return tuple(sorted(found | {machine}))
+
+
+def _of_the_dead(key: Channel, channel: InReport) -> CallsOf:
+    """A channel whose sender has no report: what was accepted is all there is."""
+    return CallsOf(*key, channel.accepted_count, channel.accepted_count, 0)
+
+
+def _at_least(k: int, answers: Iterable[bool | None]) -> bool | None:
+    """Whether k of them are True; None if the unknown ones decide."""
+    found = list(answers)
+    if found.count(True) >= k:
+        return True
+    return None if found.count(True) + found.count(None) >= k else False
+
+
+class CallCollector:
+    """The numbers, the machines and the pending snapshots of one system.
+
+    Numbers rise by one and are never used twice, not after a restart either (`last`).
+    """
+
+    def __init__(self, *, most_open: int = 8, last: int = 0) -> None:
+        self.most_open = most_open
+        self.last = last
+        self.machines: dict[str, int] = {}
+        """Incarnation of each machine that lives."""
+        self.restarting: dict[str, str] = {}
+        """Machines that are to start again, with the reason why they do not answer."""
+        self.dead: set[str] = set()
+        self.left_reports: dict[str, MachineReport] = {}
+        self.pending: dict[int, PendingCallSnapshot] = {}
+
+    def register(self, machine: str, incarnation: int = 0, colour: int = 0) -> int:
+        """A machine is about to accept its constructor, sent in this colour; returns the colour to be born with.
+
+        A new incarnation is born red for every number given out: the one before may have recorded any of them, and what it
+        did not record is over.
+        """
+        if incarnation > 0:
+            self.died(machine, "started again")
+            colour = max(colour, self.last)
+        else:  # what is pending no more, nobody will ask it for
+            colour = max(colour, min((n for n in self.pending if n > colour), default=self.last + 1) - 1)
+        self.restarting.pop(machine, None)
+        self.dead.discard(machine)
+        self.machines[machine] = incarnation
+        for pending in self.pending.values():
+            pending.expect(machine, colour)
+        return colour
+
+    def start(self) -> int | None:
+        """A new number, pending on every machine; None if too many are open."""
+        if len(self.pending) >= self.most_open:
+            return None
+        self.last += 1
+        pending = PendingCallSnapshot(self.last, self.machines, self.left_reports, self.dead)
+        for machine, reason in self.restarting.items():
+            pending.died(machine, reason)
+        self.pending[self.last] = pending
+        return self.last
+
+    def report(self, report: MachineReport) -> Answer:
+        """Give a report to the snapshot it belongs to."""
+        pending = self.pending.get(report.number)
+        if pending is None:
+            return Answer.DISCARDED if report.number <= self.last else Answer.UNKNOWN
+        return pending.report(report)
+
+    def died(self, machine: str, reason: str = "died", *, is_restarting: bool = False) -> None:
+        """A machine is gone; while it `is_restarting`, no snapshot can tell what it will do."""
+        self.machines.pop(machine, None)
+        if is_restarting:
+            self.restarting[machine] = reason
+        else:
+            self.restarting.pop(machine, None)
+            self.dead.add(machine)
+        for pending in self.pending.values():
+            pending.died(machine, reason)
+
+    def left(self, report: MachineReport) -> None:
+        """A machine has ended, with its final counts."""
+        self.machines.pop(report.machine, None)
+        self.left_reports[report.machine] = report
+        for pending in self.pending.values():
+            pending.left(report)
+
+    def completed(self, number: int) -> CompletedCallSnapshot | None:
+        """The snapshot, once nothing of it is missing; it is pending no more."""
+        pending = self.pending.get(number)
+        if pending is None or not pending.is_complete:
+            return None
+        del self.pending[number]
+        return pending.completed()
+
+    def abort(self, number: int, reason: str) -> AbortedSnapshot:
+        """Give up a pending snapshot; raises `ProtocolError` if it is not pending."""
+        pending = self.pending.pop(number, None)
+        if pending is None:
+            raise ProtocolError(f"snapshot {number} is not pending and cannot be given up", number=number)
+        return AbortedSnapshot(number, reason, tuple(sorted(pending.awaited | pending.unheard())))

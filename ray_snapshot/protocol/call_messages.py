@@ -1,0 +1,190 @@
+"""What travels with calls, and what a machine records of them. Plain data, picklable; imports the standard library only.
+
+The rules are in `calls`, the join of the reports in `call_collector`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.acceptance import Ranges
+
+CONSTRUCTOR = 0
+"""The number of the call that creates a machine, on the channel from its creator."""
+
+
+class Header(NamedTuple):
+    """What travels with each call; the target is where it arrives."""
+
+    source: str
+    incarnation: int
+    """Of the source."""
+    number: int
+    colour: int
+    floor: int
+    """The sender knows the fate of every number below; the receiver forgets them."""
+    is_retried: bool = False
+    """It is executed again if its target dies: so it is acknowledged when it ends, not when it is accepted."""
+
+
+class Acks(NamedTuple):
+    """Calls that `target` has accepted, for `source`; all were accepted (or ended, if retried) in this colour."""
+
+    source: str
+    incarnation: int
+    """Of the source."""
+    target: str
+    colour: int
+    numbers: Ranges
+
+
+class Sent(NamedTuple):
+    """An entry of the sender's log."""
+
+    method: str
+    about: Any
+    """Immutable; see `frozen`."""
+    sent_at: float
+    is_retried: bool = False
+    needs: tuple[str | None, ...] = ()
+    """Calls whose replies are arguments: Ray lets it begin only when they are there. None: something we know nothing of."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """A call that was accepted and has not ended."""
+
+    call_id: str
+    method: str
+    started_at: float
+    caller: str | None = None
+    """Machine; None if the call came without a header."""
+    group: str | None = None
+    """Concurrency group."""
+    holds_slot: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CallWait:
+    """A call waits until `k` of the calls `on` have answered."""
+
+    wait_id: int
+    call_id: str | None
+    """Who waits; None: the machine itself (the driver)."""
+    on: tuple[str | None, ...]
+    """Calls, by `call_id_of`; None: something we know nothing of, that may answer at any time."""
+    k: int
+    waiting_since: float
+    call_site: str = ""
+    may_act: bool = False
+    """It ends by itself too (a timeout, a timer): who waits is active."""
+    is_local: bool = False
+    """It waits for something of its own machine (an asyncio event, a lock): only a later call to the machine ends it."""
+    timeout_at: float | None = None
+    is_ready: bool = False
+    """What it waits for has come; it goes on by itself when its thread or loop has time."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutReport:
+    """A channel at its sender's instant."""
+
+    target: str
+    sent_count: int
+    settled_count: int
+    last: int
+    """The highest number sent; 0 if there is at most a constructor."""
+    log: Mapping[int, Sent]
+    """What was sent and neither settled nor known to be accepted."""
+    target_incarnation: int = 0
+    """Of the target, as far as the sender has heard."""
+    fresh_from: int = 0
+    """Numbers from here on can have gone to no earlier incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class InReport:
+    """A channel at its receiver's instant."""
+
+    source: str
+    incarnation: int
+    """Of the source."""
+    floor: int
+    accepted: Ranges
+    """Numbers from the floor on."""
+    accepted_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReport:
+    """What one machine recorded."""
+
+    machine: str
+    incarnation: int
+    number: int
+    colour: int
+    """Of the machine just before it recorded."""
+    is_born: bool = True
+    """False: the machine came to be outside the cut, and is no part of it."""
+    has_left: bool = False
+    """The final counts of a machine that has ended; they hold for every later snapshot."""
+    has_state: bool = False
+    state: Any = None
+    was_inside: bool = False
+    """It turned red while one of its threads was inside an action: so there is no state."""
+    status: str = "passive"
+    """`passive`, `active`, `blocked`, `stopped`."""
+    outputs: tuple[OutReport, ...] = ()
+    inputs: tuple[InReport, ...] = ()
+    calls: tuple[RunningCall, ...] = ()
+    waits: tuple[CallWait, ...] = ()
+    holds: tuple[str, ...] = ()
+    """Machines whose handle this one has, or once had."""
+    reads: tuple[str, ...] = ()
+    """Machines whose replies it may still read."""
+
+
+def call_id_of(source: str, incarnation: int, target: str, number: int) -> str:
+    """The name of a call, wherever it is spoken of (a retried run has `#2` behind it while the first lasts)."""
+    return f"{source}/{incarnation}/{target}/{number}"
+
+
+class CallId(NamedTuple):
+    """The parts of a call's id."""
+
+    source: str
+    incarnation: int
+    target: str
+    number: int
+
+
+def parsed(call_id: str) -> CallId:
+    """The parts of `call_id`; raises `ProtocolError` if it is none."""
+    parts = call_id.partition("#")[0].split("/")
+    if len(parts) != 4 or not (parts[1].isdecimal() and parts[3].isdecimal()):
+        raise ProtocolError(f"{call_id!r} is no call id: SOURCE/INCARNATION/TARGET/NUMBER")
+    return CallId(parts[0], int(parts[1]), parts[2], int(parts[3]))
+
+
+_ATOMS = (type(None), bool, int, float, complex)
+_SIZED = (str, bytes, tuple, list, dict, set, frozenset, bytearray)
+SMALL = 256
+"""Characters, bytes or items that a log keeps of one value."""
+
+
+def frozen(value: Any) -> Any:
+    """`value` if it is small and nothing can change it any more, else what it is: its type, and how many items it has.
+
+    What a log keeps must not change with the program's objects, nor keep them alive.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind in (str, bytes) and len(value) <= SMALL:
+        return value
+    if kind is tuple and len(value) <= SMALL:
+        return tuple(frozen(item) for item in value)
+    return f"<{kind.__name__} of {len(value)}>" if isinstance(value, _SIZED) else f"<{kind.__name__}>"

@@ -1,0 +1,506 @@
+"""Calls: how a machine of an existing Ray app takes part in a snapshot. One `CallLedger` per machine.
+
+Sources: T. H. Lai and T. H. Yang, "On Distributed Snapshots" (1987): colours on messages instead of markers, so that no
+order is needed; EWD864a: no red message is accepted in a white action; F. Mattern (1993): colours as numbers. What is not
+in them: the receiver of a call may be blocked for ever and never see it, so the *sender's log* is the channel state.
+
+Assumed of the channels (ordinary Ray calls): nothing. They may be lost, repeated, reordered and cancelled, and an actor
+may die and start again. Assumed of acknowledgements: nothing either (one that is lost is memory lost, never a wrong cut).
+Assumed of creation: a machine is registered with the collector before its constructor is accepted; the answer is the
+colour to be born with.
+
+A channel is (source, incarnation of the source, target); its calls are numbered from 1, the constructor is number 0. For
+one snapshot, a number of a channel is, at the sender's instant: settled (ended without acceptance), known to be accepted,
+or in the sender's log. A call is in flight if it is in the log and not among what the receiver had accepted at its instant.
+
+    event (method)             in white for its colour               red for its colour
+    submit, create             number, colour and log entry in one step; what raises is taken back by `retract`
+    settle, target_died        the number leaves the log             the same
+    acknowledge                the numbers leave the log             kept back until this machine has recorded
+    hear                       nothing                               `due` rises: record before you accept it
+    accept, wake               call runs, wait ends                  ProtocolError (no red message in a white action)
+    request                    `due` rises: record at the next boundary
+    record                     colour := due; the recording of every number in between is taken, in the same instant
+
+Not in the table: time, threads, processes, how anything travels. Every method is one step: call it under the machine's
+lock. No method waits. Imports nothing of Ray; read `call_collector` next, then `docs/protocols.md`, "Calls".
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.acceptance import Acceptance, Numbers, numbers_in
+from ray_snapshot.protocol.call_messages import (
+    CONSTRUCTOR,
+    Acks,
+    CallId,
+    CallWait,
+    Header,
+    InReport,
+    MachineReport,
+    OutReport,
+    RunningCall,
+    Sent,
+    call_id_of,
+    frozen,
+    parsed,
+)
+
+
+class _Output:
+    """The sending end of one channel."""
+
+    __slots__ = ("floor", "fresh_from", "last", "log", "sent_count", "settled_count", "target_incarnation")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.floor = 1
+        self.sent_count = 0
+        self.settled_count = 0
+        self.target_incarnation = 0
+        self.fresh_from = 0
+        self.log: dict[int, Sent] = {}
+
+    def end(self, number: int) -> bool:
+        """The fate of `number` is known; False if it was known before."""
+        if self.log.pop(number, None) is None:
+            return False
+        while self.floor <= self.last and self.floor not in self.log:
+            self.floor += 1
+        return True
+
+    def settle(self, number: int) -> None:
+        self.settled_count += self.end(number)
+
+
+@dataclass(slots=True)
+class _Running:
+    call: RunningCall
+    header: Header | None
+    waits: int = 0
+    """How many waits it is in."""
+
+
+class CallLedger:
+    """One machine's side: its sent log, what it accepted, what runs, who waits for what, and what it recorded.
+
+    `colour`: born red for every number up to it: the creator's colour for a new machine, and for a new incarnation the
+    highest number given out so far, for its predecessor may have recorded any of them. `acts_unasked`: a driver, active
+    except in a wait of its own. `is_starting`: its constructor is about to be accepted; until then it is active, and there is
+    no state (nobody else may know of that call: the creator of a new incarnation has long forgotten it).
+    """
+
+    def __init__(
+        self,
+        machine: str,
+        *,
+        incarnation: int = 0,
+        colour: int = 0,
+        acts_unasked: bool = False,
+        is_starting: bool = False,
+    ) -> None:
+        self.machine = machine
+        self.incarnation = incarnation
+        self.acts_unasked = acts_unasked
+        self.is_starting = is_starting
+        self.born = colour
+        self.colour = colour
+        self.due = colour
+        """Above `colour`: record at the next boundary."""
+        self.outputs: dict[str, _Output] = {}
+        self.inputs: dict[tuple[str, int], Acceptance] = {}
+        self.running: dict[str, _Running] = {}
+        self.waits: dict[int, CallWait] = {}
+        self.open: dict[int, MachineReport] = {}
+        """Recordings that the collector may still ask for."""
+        self.closed: set[int] = set()
+        """Numbers above `colour`, or not above `born`, of which nothing is wanted: a request for one comes too late."""
+        self.holds: set[str] = set()
+        self.reads: set[str] = set()
+        self.kept_back: list[Acks] = []
+        """Red acknowledgements, until this machine is red too."""
+        self._unacknowledged: dict[tuple[str, int, int], list[int]] = {}
+        self._last_wait = 0
+        self._last_unknown = 0
+        self._own_waits = 0
+
+    # ---- sender ---------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        target: str,
+        method: str,
+        about: Any,
+        now: float,
+        *,
+        is_retried: bool = False,
+        needs: Sequence[str | None] = (),
+    ) -> Header:
+        """Number a call, colour it, and log it; `about` is kept frozen.
+
+        `is_retried`: its actor has `max_task_retries`. `needs`: the calls whose refs are top-level arguments (None: a ref
+        of something we know nothing of).
+        """
+        output = self.outputs.get(target) or self._open_output(target)
+        output.last += 1
+        output.sent_count += 1
+        output.log[output.last] = Sent(method, frozen(about), now, is_retried, tuple(needs))
+        return Header(self.machine, self.incarnation, output.last, self.colour, output.floor, is_retried)
+
+    def create(self, target: str, method: str, about: Any, now: float, *, is_retried: bool = False) -> Header:
+        """Log the constructor call of a new machine. `is_retried`: it has `max_restarts`."""
+        output = self.outputs.get(target) or self._open_output(target)
+        if output.floor == CONSTRUCTOR or output.sent_count:
+            raise ProtocolError(f"{self.machine} was about to create {target}, which it knows already", machine=target)
+        output.floor = CONSTRUCTOR
+        output.sent_count += 1
+        output.log[CONSTRUCTOR] = Sent(method, frozen(about), now, is_retried)
+        return Header(self.machine, self.incarnation, CONSTRUCTOR, self.colour, CONSTRUCTOR, is_retried)
+
+    def _open_output(self, target: str) -> _Output:
+        self.holds.add(target)
+        self.reads.add(target)
+        return self.outputs.setdefault(target, _Output())
+
+    def retract(self, target: str, number: int) -> None:
+        """Submitting raised: the number stays a hole, settled."""
+        self.settle(target, number)
+
+    def settle(self, target: str, number: int) -> None:
+        """The call ended without acceptance, as far as its sender can tell; if it was accepted after all, no harm."""
+        output = self.outputs.get(target)
+        if output is not None:
+            output.settle(number)
+
+    def answered(self, target: str, number: int) -> None:
+        """The sender has read the reply: the call was accepted, and its acknowledgement is not needed."""
+        output = self.outputs.get(target)
+        if output is not None:
+            output.end(number)
+
+    def acknowledge(self, acks: Acks) -> None:
+        """The receiver has accepted these; a red acknowledgement is kept back until this machine has recorded."""
+        if acks.source != self.machine:
+            raise ProtocolError(f"{self.machine} got an acknowledgement for {acks.source}", machine=self.machine)
+        if acks.incarnation != self.incarnation or acks.target not in self.outputs:
+            return
+        if acks.colour > self.colour:  # a white log must not forget what was accepted in red
+            self.due = max(self.due, acks.colour)
+            self.kept_back.append(acks)
+            return
+        output = self.outputs[acks.target]
+        for number in numbers_in(acks.numbers):
+            output.end(number)
+
+    def target_died(self, target: str) -> None:
+        """The target is gone for good: every call to it that is not known to be accepted has ended."""
+        output = self.outputs.get(target)
+        for number in list(output.log) if output is not None else ():
+            self.settle(target, number)
+
+    def target_restarted(self, target: str, incarnation: int, before: int | None = None) -> None:
+        """The target has this incarnation now: calls below `before` (None: all so far) that are not retried have ended.
+
+        Those that are retried stay in the log, for the new incarnation will accept them; what was accepted by the old one
+        stays accepted. Until the sender has heard of it, the join does not say of its calls that they are unanswered.
+        """
+        output = self.outputs.get(target)
+        if output is None or incarnation <= output.target_incarnation:
+            return
+        output.target_incarnation = incarnation
+        output.fresh_from = output.last + 1 if before is None else before
+        for number, sent in list(output.log.items()):
+            if not sent.is_retried and number < output.fresh_from:
+                output.settle(number)
+
+    # ---- handles and replies: who could ever call whom ------------------------------------------------------------
+
+    def hold(self, target: str) -> None:
+        """A handle of `target` has come to this machine (sending to it says so too)."""
+        self.holds.add(target)
+
+    def may_read(self, target: str) -> None:
+        """A ref to a reply of `target` has come to this machine (sending to it says so too)."""
+        self.reads.add(target)
+
+    # ---- receiver -------------------------------------------------------------------------------------------------
+
+    def hear(self, colour: int) -> bool:
+        """Something of this colour is about to be accepted (a call, a reply, an argument, a name); True: record first."""
+        self.due = max(self.due, colour)
+        return colour > self.colour
+
+    def accept(
+        self, header: Header, method: str, now: float, *, group: str | None = None, holds_slot: bool = True
+    ) -> str:
+        """A call begins; returns its id. Raises `ProtocolError` if it is red and this machine is not.
+
+        A number that comes again (a retry) is accepted once and runs again; while the first run lasts, the id of the second
+        one ends in `#2`.
+        """
+        source, incarnation, number, colour, floor, is_retried = header
+        if colour > self.colour:
+            raise ProtocolError(
+                f"{self.machine} was about to accept red call {number} of {source} in a white action",
+                machine=self.machine,
+            )
+        channel = self.inputs.get((source, incarnation))
+        if channel is None:
+            channel = self.inputs[source, incarnation] = Acceptance()
+        channel.accept(number, floor)
+        if not is_retried:
+            self._acknowledge_later(header)
+        call_id = self._run_id(f"{source}/{incarnation}/{self.machine}/{number}")
+        self.running[call_id] = _Running(RunningCall(call_id, method, now, source, group, holds_slot), header)
+        self.is_starting = False
+        return call_id
+
+    def accept_unknown(self, method: str, now: float, *, group: str | None = None, holds_slot: bool = True) -> str:
+        """A call without a header begins: its sender is a process without us. Returns its id."""
+        self._last_unknown += 1
+        call_id = f"?/{self.incarnation}/{self.machine}/{self._last_unknown}"
+        self.running[call_id] = _Running(RunningCall(call_id, method, now, None, group, holds_slot), None)
+        self.is_starting = False
+        return call_id
+
+    def _run_id(self, call_id: str) -> str:
+        found, run = call_id, 1
+        while found in self.running:
+            run += 1
+            found = f"{call_id}#{run}"
+        return found
+
+    def finish(self, call_id: str) -> int:
+        """The call has ended; returns the colour that its reply must carry."""
+        running = self.running.get(call_id)
+        if running is None:
+            raise ProtocolError(f"{self.machine} was about to end {call_id}, which does not run", machine=self.machine)
+        del self.running[call_id]
+        if running.waits:
+            self.waits = {key: wait for key, wait in self.waits.items() if wait.call_id != call_id}
+        if running.header is not None and running.header.is_retried:
+            self._acknowledge_later(running.header)
+        return self.colour
+
+    def _acknowledge_later(self, header: Header) -> None:
+        key = header.source, header.incarnation, self.colour
+        self._unacknowledged.setdefault(key, []).append(header.number)
+
+    def take_acks(self) -> list[Acks]:
+        """The acknowledgements to send, at most one per source and colour of acceptance; they are handed out once."""
+        waiting, self._unacknowledged = self._unacknowledged, {}
+        return [
+            Acks(source, incarnation, self.machine, colour, Numbers(numbers).ranges())
+            for (source, incarnation, colour), numbers in waiting.items()
+        ]
+
+    @property
+    def has_acks(self) -> bool:
+        """Whether `take_acks` would return any."""
+        return bool(self._unacknowledged)
+
+    # ---- waits ----------------------------------------------------------------------------------------------------
+
+    def wait(
+        self,
+        call_id: str | None,
+        on: Sequence[str | None],
+        k: int,
+        now: float,
+        *,
+        call_site: str = "",
+        may_act: bool = False,
+        is_local: bool = False,
+        timeout_at: float | None = None,
+    ) -> int:
+        """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes."""
+        if call_id is None:
+            self._own_waits += 1
+        elif call_id in self.running:
+            self.running[call_id].waits += 1
+        else:
+            raise ProtocolError(f"{self.machine}: {call_id} waits and does not run", machine=self.machine)
+        self._last_wait += 1
+        self.waits[self._last_wait] = CallWait(
+            self._last_wait, call_id, tuple(on), k, now, call_site, may_act, is_local, timeout_at
+        )
+        return self._last_wait
+
+    def ready(self, wait_id: int) -> None:
+        """What it waits for has come, and it will go on by itself when its thread or loop has time."""
+        wait = self.waits.get(wait_id)
+        if wait is not None:
+            self.waits[wait_id] = replace(wait, is_ready=True)
+
+    def wake(self, wait_id: int, colour: int = 0) -> None:
+        """The wait is over, with replies of this colour. Raises `ProtocolError` if they are red and this machine is not."""
+        if colour > self.colour:
+            raise ProtocolError(f"{self.machine} was about to read a red reply in a white action", machine=self.machine)
+        wait = self.waits.pop(wait_id, None)
+        if wait is None:
+            return  # its call has ended meanwhile, and its waits with it
+        if wait.call_id is None:
+            self._own_waits -= 1
+        else:
+            self.running[wait.call_id].waits -= 1
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    @property
+    def must_record(self) -> bool:
+        """Whether to record at the next boundary."""
+        return self.due > self.colour
+
+    @property
+    def can_copy(self) -> bool:
+        """Whether nothing is inside an action: every call that runs is in a wait, and so is who acts unasked."""
+        if self.is_starting or (self.acts_unasked and not self._own_waits):
+            return False
+        return all(running.waits for running in self.running.values())
+
+    def request(self, number: int) -> bool:
+        """The collector asks for `number`; True if it is to be recorded at the next boundary."""
+        if number in self.closed or number in self.open:
+            return False
+        if number <= self.colour:
+            if number <= self.born:
+                self.open[number] = MachineReport(self.machine, self.incarnation, number, self.born, is_born=False)
+            return False
+        self.due = max(self.due, number)
+        return True
+
+    def record(self, copy_state: Callable[[], Any] | None, *, between_steps: bool = False) -> tuple[int, ...]:
+        """Turn red for all that is due, and copy the state, in one instant; returns the numbers recorded.
+
+        With None, or while a call is inside an action (`can_copy`), it turns red without a state. `between_steps`: the caller
+        is the one loop that runs every call of this machine, and none of them is in the middle of a step. If `copy_state`
+        raises, nothing has changed.
+        """
+        if not self.must_record:
+            return ()
+        is_copied = copy_state is not None and (between_steps or self.can_copy)
+        state = copy_state() if copy_state is not None and is_copied else None
+        numbers = tuple(range(self.colour + 1, self.due + 1))
+        was_inside = not between_steps and any(not running.waits for running in self.running.values())
+        report = replace(self._report(self.due), has_state=is_copied, state=state, was_inside=was_inside)
+        self.colour = self.due
+        for number in numbers:
+            if number not in self.closed:
+                self.open[number] = replace(report, number=number)
+        self.closed = {number for number in self.closed if number > self.colour or number <= self.born}
+        self._release_acks()
+        return numbers
+
+    def _release_acks(self) -> None:
+        kept, self.kept_back = self.kept_back, []
+        for acks in kept:
+            self.acknowledge(acks)
+
+    def _report(self, number: int) -> MachineReport:
+        """Everything as it is now; nothing in it changes when the ledger does."""
+        return MachineReport(
+            machine=self.machine,
+            incarnation=self.incarnation,
+            number=number,
+            colour=self.colour,
+            status=self._status(),
+            outputs=tuple(_out_report(target, output) for target, output in self.outputs.items()),
+            inputs=tuple(_in_report(*key, channel) for key, channel in self.inputs.items()),
+            calls=tuple(running.call for running in self.running.values()),
+            waits=tuple(self.waits.values()),
+            holds=tuple(sorted(self.holds)),
+            reads=tuple(sorted(self.reads)),
+        )
+
+    def _status(self) -> str:
+        if not (self.running or self.acts_unasked or self.is_starting):
+            return "passive"
+        if not self.can_copy or any(wait.may_act or wait.is_ready for wait in self.waits.values()):
+            return "active"
+        return "blocked"
+
+    def report(self, number: int) -> MachineReport:
+        """What was recorded for `number`; raises `ProtocolError` if there is nothing."""
+        if number not in self.open:
+            raise ProtocolError(f"{self.machine} has nothing recorded for snapshot {number}", number=number)
+        return self.open[number]
+
+    def welcome(self, pending: Iterable[int], last: int) -> tuple[int, ...]:
+        """The collector knows this machine: of the numbers up to `last`, only `pending` are wanted; returns the due ones."""
+        wanted = set(pending)
+        for number in [number for number in self.open if number <= last and number not in wanted]:
+            self.close(number)
+        self.closed.update(number for number in range(self.colour + 1, last + 1) if number not in wanted)
+        return tuple(number for number in sorted(wanted) if self.request(number))
+
+    def close(self, number: int) -> None:
+        """The collector has everything of `number`, or wants nothing of it."""
+        self.open.pop(number, None)
+        if number > self.colour or number <= self.born:
+            self.closed.add(number)
+
+    def abort(self, number: int) -> None:
+        """`number` was given up; who is red elsewhere stays red, and so does this machine when it hears of it."""
+        self.close(number)
+
+    def leave(self) -> MachineReport:
+        """The machine ends (the driver's exit, an actor's): its final counts, good for every snapshot it has not recorded.
+
+        Records what is due first; send the reports of `open` too.
+        """
+        self.record(None)
+        return replace(self._report(self.colour), has_left=True, status="stopped", calls=(), waits=())
+
+    def copy(self) -> CallLedger:
+        """An independent copy, for a world that tries every order."""
+        return copy.deepcopy(self)
+
+    def fingerprint(self) -> Hashable:
+        """A value that is equal exactly for states that behave alike."""
+        return (
+            repr(self._report(0)),
+            (self.colour, self.due, self.born, self.incarnation, self.is_starting),
+            repr(sorted(self.open.items())),
+            tuple(sorted(self.closed)),
+            tuple(sorted(self.kept_back)),
+            repr(sorted(self._unacknowledged.items())),
+        )
+
+
+def _out_report(target: str, output: _Output) -> OutReport:
+    return OutReport(
+        target,
+        output.sent_count,
+        output.settled_count,
+        output.last,
+        dict(output.log),
+        output.target_incarnation,
+        output.fresh_from,
+    )
+
+
+def _in_report(source: str, incarnation: int, channel: Acceptance) -> InReport:
+    return InReport(source, incarnation, channel.floor, channel.accepted.ranges(), channel.count)
+
+
+__all__ = [
+    "CONSTRUCTOR",
+    "Acks",
+    "CallId",
+    "CallLedger",
+    "CallWait",
+    "Header",
+    "InReport",
+    "MachineReport",
+    "OutReport",
+    "RunningCall",
+    "Sent",
+    "call_id_of",
+    "frozen",
+    "parsed",
+]

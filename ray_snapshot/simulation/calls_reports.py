@@ -1,0 +1,48 @@
+"""A completed snapshot of calls in the oracle's words. Imports the standard library only; see `calls_oracle`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+from ray_snapshot.protocol.calls import CallWait, call_id_of, parsed
+from ray_snapshot.simulation.calls_oracle import CallName, Seen, Waiting
+
+
+def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: bool) -> Seen:
+    """A completed snapshot, in the oracle's words."""
+    reports = [report for report in found.machines.values() if not report.has_left]
+    seen = Seen(found.number, began, ended, was_quiet, problems=found.problems, obstacles=found.obstacles)
+    seen.machines = {report.machine: report.incarnation for report in found.machines.values()}
+    seen.states = {report.machine: report.state for report in reports if report.has_state}
+    seen.active = {report.machine for report in reports if report.status == "active"}
+    seen.running = Counter(name_of(call.call_id) for report in reports for call in report.calls)
+    seen.waits = Counter(waiting_of(wait) for report in reports for wait in report.waits)
+    seen.ready = {waiting_of(wait) for report in reports for wait in report.waits if wait.is_ready}
+    for channel in found.channels:
+        key = channel.source, channel.incarnation, channel.target
+        seen.sent[key] = channel.sent_count
+        seen.accepted[key] = channel.accepted_count
+        seen.settled[key] = channel.settled_count
+        for number, sent in channel.in_flight.items():
+            seen.in_flight[*key, number] = tuple(name_of(one or "") for one in sent.needs)
+    for resolved in (*found.waits, *found.argument_waits):
+        seen.answers.update(zip((name_of(one or "") for one in resolved.wait.on), resolved.answers, strict=False))
+        if resolved.wait.is_local:
+            seen.callers[resolved.machine] = resolved.on_machines
+    seen.gone = {line.split()[0] for line in found.obstacles if line.endswith("while the snapshot was open")}
+    return seen
+
+
+def waiting_of(wait: CallWait) -> Waiting:
+    caller = name_of(wait.call_id) if wait.call_id is not None else None
+    return Waiting(caller, tuple(name_of(one or "") for one in wait.on), wait.k, wait.is_local, wait.may_act)
+
+
+def name_of(call_id: str) -> CallName:
+    source, incarnation, target, number = parsed(call_id)
+    return source, incarnation, target, number
+
+
+def id_of(call: CallName) -> str:
+    return call_id_of(*call)

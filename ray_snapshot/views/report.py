@@ -1,0 +1,100 @@
+"""A deadlock, a termination or a doubt in a few lines for a terminal: what a person reads when an app hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+MOST_LINES = 12
+
+
+def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) -> str:
+    """The report of a deadlock verdict: who waits for whom, who is stuck behind them, and what to change."""
+    members, behind = evidence.get("members", []), evidence.get("stuck_behind", [])
+    lines = [f"ray-snapshot: deadlock in {system} (snapshot {snapshot_id}): these can never move again"]
+    lines += _listed(members, evidence.get("member_count", len(members)))
+    if behind:
+        lines.append("  stuck behind them:")
+        lines += _listed(behind, evidence.get("stuck_behind_count", len(behind)))
+    lines += [f"  to do: {text}" for text in evidence.get("advice", ())]
+    return "\n".join(lines)
+
+
+def _listed(records: list[Any], count: int) -> list[str]:
+    lines = [f"    {wait_line(record)}" for record in records[:MOST_LINES]]
+    if count > MOST_LINES:
+        lines.append(f"    ... and {count - MOST_LINES} more")
+    return lines
+
+
+def wait_line(record: Mapping[str, Any]) -> str:
+    """One member: `A-0 in A.both (two.py:7) waits for A-1 (A.ask2)`."""
+    return f"{place(record)} waits for {_targets(record)}"
+
+
+def place(record: Mapping[str, Any]) -> str:
+    """Where a machine is: `A-0 in A.both (two.py:7)`."""
+    text = str(record["machine"])
+    method, kind = record.get("method"), record.get("class")
+    if method:
+        text += f" in {method}" if str(method).startswith("(") else f" in {kind}.{method}"
+    if record.get("call_site"):
+        text += f" ({short_site(record['call_site'])})"
+    return text
+
+
+def _targets(record: Mapping[str, Any]) -> str:
+    names = [str(name) for name in record.get("waits_for", ())]
+    calls = [str(call) for call in record.get("waits_for_calls", ())]
+    if len(calls) == len(names):
+        names = [f"{name} ({call})" for name, call in zip(names, calls, strict=True)]
+    word = {"any": "any of ", "k_of_n": f"{record.get('k', 'some')} of "}.get(str(record.get("mode")), "")
+    return (word if len(names) > 1 else "") + (", ".join(names) or "something that was not recorded")
+
+
+def short_site(site: str) -> str:
+    """A call site with a path as one would type it here."""
+    path, _, line = site.rpartition(":")
+    try:
+        return f"{Path(path).relative_to(Path.cwd())}:{line}"
+    except ValueError:
+        return site
+
+
+def wait_tree(waits: Iterable[Mapping[str, Any]], places: Mapping[str, str]) -> list[str]:
+    """Who waits for whom, each once, as an indented tree from those that nobody waits for; cycles are closed by an arrow."""
+    edges: dict[str, list[str]] = {}
+    for row in waits:
+        if not row["satisfied"]:
+            targets = edges.setdefault(row["machine"], [])
+            name = row["on_machine"] or "something that was not recorded"
+            if name not in targets:
+                targets.append(name)
+    waited_for = {name for targets in edges.values() for name in targets}
+    lines: list[str] = []
+    drawn: set[str] = set()
+    for root in [*(name for name in edges if name not in waited_for), *edges]:
+        if root not in drawn:
+            _branch(root, edges, places, drawn, (), lines)
+    return lines
+
+
+def _branch(
+    name: str,
+    edges: Mapping[str, list[str]],
+    places: Mapping[str, str],
+    drawn: set[str],
+    path: tuple[str, ...],
+    lines: list[str],
+) -> None:
+    indent = "  " * len(path) + ("waits for " if path else "")
+    if name in path:
+        lines.append(f"{indent}{name}  <- a cycle: it waits for itself")
+        return
+    lines.append(f"{indent}{places.get(name, name)}")
+    if name in drawn:
+        return
+    drawn.add(name)
+    for target in edges.get(name, ()):
+        _branch(target, edges, places, drawn, (*path, name), lines)
