@@ -1,0 +1,445 @@
+"""When a snapshot of calls is complete, and the join of its reports, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.call_collector import (
+    CallCollector,
+    CallsOf,
+    CompletedCallSnapshot,
+    PendingCallSnapshot,
+    ResolvedWait,
+)
+from ray_snapshot.protocol.calls import CallLedger, call_id_of
+from ray_snapshot.protocol.collector import Answer
+
+
+class System:
+    """Ledgers and their collector, without any transport."""
+
+    def __init__(self, *machines: str) -> None:
+        self.collector = CallCollector()
+        self.ledgers: dict[str, CallLedger] = {}
+        for machine in machines:
+            self.born(machine)
+
+    def born(self, machine: str, incarnation: int = 0, colour: int = 0, **options: Any) -> CallLedger:
+        colour = self.collector.register(machine, incarnation, colour)
+        self.ledgers[machine] = CallLedger(machine, incarnation=incarnation, colour=colour, **options)
+        return self.ledgers[machine]
+
+    def call(self, source: str, target: str, *, accepted: bool = True, **options: Any) -> str:
+        header = self.ledgers[source].submit(target, "m", None, 0.0, **options)
+        call_id = call_id_of(source, header.incarnation, target, header.number)
+        if accepted:
+            if self.ledgers[target].hear(header.colour):
+                self.ledgers[target].record(None)
+            assert self.ledgers[target].accept(header, "m", 0.0) == call_id
+        return call_id
+
+    def start(self) -> int:
+        number = self.collector.start()
+        assert number is not None
+        return number
+
+    def report(self, number: int, *machines: str) -> None:
+        for machine in machines or list(self.ledgers):
+            self.ledgers[machine].request(number)
+            self.ledgers[machine].record(lambda: "state")
+            self.collector.report(self.ledgers[machine].report(number))
+
+    def completed(self, number: int) -> CompletedCallSnapshot:
+        found = self.collector.completed(number)
+        assert found is not None, self.collector.pending[number].waits_for()
+        return found
+
+    def snapshot(self) -> CompletedCallSnapshot:
+        number = self.start()
+        self.report(number)
+        return self.completed(number)
+
+
+def channel_of(found: CompletedCallSnapshot, source: str, target: str) -> CallsOf:
+    return next(one for one in found.channels if (one.source, one.target) == (source, target))
+
+
+def wait_of(found: CompletedCallSnapshot, machine: str) -> ResolvedWait:
+    return next(one for one in found.waits if one.machine == machine)
+
+
+# ---- counting -------------------------------------------------------------------------------------------------------
+
+
+def test_sent_is_accepted_and_in_flight_and_settled() -> None:
+    system = System("a", "b")
+    for index in range(6):
+        system.call("a", "b", accepted=index % 2 == 0)
+    system.ledgers["a"].settle("b", 4)
+
+    channel = channel_of(system.snapshot(), "a", "b")
+    assert (channel.sent_count, channel.accepted_count, channel.settled_count) == (6, 3, 1)
+    assert sorted(channel.in_flight) == [2, 6]
+    assert channel.in_flight_count == 2
+
+
+def test_a_call_that_was_accepted_in_red_is_in_flight_in_the_cut() -> None:
+    system = System("a", "b")
+    number = system.start()
+    system.report(number, "b")
+    system.call("a", "b")
+    system.report(number, "a")
+
+    found = system.completed(number)
+    assert list(channel_of(found, "a", "b").in_flight) == [1]
+    assert found.machines["b"].calls == ()
+
+
+def test_a_snapshot_says_itself_when_its_cut_is_not_consistent() -> None:
+    system = System("a", "b")
+    number = system.start()
+    system.report(number, "a")
+    header = system.ledgers["a"].submit("b", "m", None, 0.0)
+    system.ledgers["b"].accept(header._replace(colour=0), "m", 0.0)
+    system.report(number, "b")
+
+    assert system.completed(number).problems == ("call 1 from a to b was accepted inside the cut and sent outside it",)
+
+
+def test_a_state_that_could_not_be_copied_is_an_obstacle() -> None:
+    system = System("a", "b")
+    system.call("a", "b")
+
+    found = system.snapshot()
+    assert found.obstacles == ("b was inside an action when it had to record: its state is unknown",)
+    assert found.machines["a"].state == "state"
+
+
+# ---- completeness ---------------------------------------------------------------------------------------------------
+
+
+def test_reports_are_answered_by_rule() -> None:
+    system = System("a", "b")
+    number = system.start()
+    system.report(number, "a")
+    report = system.ledgers["a"].report(number)
+
+    assert system.collector.report(report) is Answer.DUPLICATE
+    assert system.collector.completed(number) is None
+    assert system.collector.pending[number].waits_for() == "the report of b"
+    with pytest.raises(ProtocolError, match="snapshot 1 waits for the report of b"):
+        system.collector.pending[number].completed()
+    aborted = system.collector.abort(number, "enough")
+    assert (aborted.reason, aborted.awaited) == ("enough", ("b",))
+    assert system.collector.report(report) is Answer.DISCARDED
+    with pytest.raises(ProtocolError, match="snapshot 1 is not pending"):
+        system.collector.abort(number, "again")
+    assert PendingCallSnapshot(7, ()).waits_for() == "nothing"
+
+
+def test_numbers_are_never_used_twice_and_a_bound_holds() -> None:
+    collector = CallCollector(most_open=2, last=5)
+    assert [collector.start(), collector.start(), collector.start()] == [6, 7, None]
+    collector.abort(7, "")
+
+    assert collector.start() == 8
+    assert collector.report(CallLedger("a").leave()) is Answer.DISCARDED
+    ledger = CallLedger("a")
+    ledger.request(9)
+    ledger.record(None)
+    assert collector.report(ledger.report(9)) is Answer.UNKNOWN
+
+
+def test_a_machine_that_is_not_born_is_in_flight_with_its_constructor() -> None:
+    """Trap 3."""
+    system = System("a")
+    system.ledgers["a"].create("kid", "__init__", None, 0.0)
+    system.ledgers["a"].submit("kid", "m", None, 0.0)
+
+    found = system.snapshot()
+    assert sorted(channel_of(found, "a", "kid").in_flight) == [0, 1]
+    assert list(found.machines) == ["a"]
+
+
+def test_a_machine_that_was_born_meanwhile_is_waited_for() -> None:
+    """Trap 3."""
+    system = System("a")
+    number = system.start()
+    header = system.ledgers["a"].create("kid", "__init__", None, 0.0)
+    kid = system.born("kid", colour=header.colour, is_starting=True)
+    kid.accept(header, "__init__", 0.0)
+    system.report(number, "a")
+    assert system.collector.pending[number].waits_for() == "the report of kid"
+    system.report(number, "kid")
+
+    found = system.completed(number)
+    assert sorted(found.machines) == ["a", "kid"]
+    assert found.machines["kid"].status == "active"
+    assert channel_of(found, "a", "kid").in_flight == {}
+
+
+def test_a_machine_that_is_named_inside_the_cut_is_waited_for_though_nobody_has_registered_it() -> None:
+    """Trap 3."""
+    system = System("a", "b")
+    system.ledgers["a"].submit("stranger", "m", None, 0.0)
+    number = system.start()
+    system.report(number)
+    assert system.collector.pending[number].waits_for() == "the report of stranger"
+    system.collector.died("stranger", "is not covered")
+
+    found = system.completed(number)
+    assert found.obstacles == ("stranger is not covered while the snapshot was open",)
+    assert channel_of(found, "a", "stranger").settled_count == 1
+
+
+def test_a_machine_that_was_born_red_is_no_part_of_the_cut() -> None:
+    """Trap 3."""
+    system = System("a")
+    number = system.start()
+    system.report(number, "a")
+    header = system.ledgers["a"].create("kid", "__init__", None, 0.0)
+    late = system.born("kid", colour=header.colour)
+    assert late.colour == number
+
+    assert list(system.completed(number).machines) == ["a"]
+
+
+def test_a_machine_that_is_registered_late_is_born_behind_what_is_pending_no_more() -> None:
+    collector = CallCollector()
+    for number in (1, 2, 3):
+        assert collector.start() == number
+    collector.abort(1, "")
+
+    assert collector.register("kid") == 1
+    assert collector.pending[2].awaited == collector.pending[3].awaited == {"kid"}
+
+
+def test_a_machine_that_recorded_without_being_born_says_so() -> None:
+    pending = PendingCallSnapshot(1, ["kid"])
+    kid = CallLedger("kid", colour=1)
+    kid.request(1)
+
+    assert pending.report(kid.report(1)) is Answer.SUCCESS
+    assert pending.is_complete
+    assert pending.completed().machines == {}
+
+
+# ---- deaths -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_dies_while_a_snapshot_is_open_is_named_and_its_calls_are_settled() -> None:
+    """Trap 5."""
+    system = System("a", "b")
+    call = system.call("a", "b", accepted=False)
+    waiting = system.ledgers["a"].accept_unknown("outer", 0.0)
+    system.ledgers["a"].wait(waiting, (call,), 1, 0.0)
+    number = system.start()
+    system.report(number, "a")
+    system.collector.died("b")
+
+    found = system.completed(number)
+    assert found.obstacles == ("b died while the snapshot was open",)
+    assert channel_of(found, "a", "b").settled_count == 1
+    assert wait_of(found, "a").is_satisfied is None
+
+
+def test_a_machine_that_was_dead_before_is_no_obstacle_and_who_waits_for_it_gets_an_error() -> None:
+    system = System("a", "b")
+    call = system.call("a", "b")
+    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), (call,), 1, 0.0)
+    system.collector.died("b")
+    del system.ledgers["b"]
+
+    found = system.snapshot()
+    assert found.obstacles == ()
+    assert wait_of(found, "a").is_satisfied is True
+    assert channel_of(found, "a", "b").settled_count == 1
+
+
+def test_a_machine_that_is_about_to_start_again_is_an_obstacle() -> None:
+    """Trap 5."""
+    system = System("a", "b")
+    system.call("a", "b")
+    system.collector.died("b", is_restarting=True)
+    del system.ledgers["b"]
+    assert system.snapshot().obstacles == ("b died while the snapshot was open",)
+    system.collector.died("b", "was killed")
+    assert system.snapshot().obstacles == ()
+
+
+def test_a_new_incarnation_is_born_red_for_every_number_given_out() -> None:
+    """Trap 5: the one before may have recorded any of them."""
+    system = System("a", "b")
+    number = system.start()
+    system.report(number, "b")
+    again = system.born("b", incarnation=1)
+    again.accept(system.ledgers["a"].submit("b", "m", None, 0.0), "m", 0.0)
+    header = again.submit("a", "m", None, 0.0)
+    system.report(number, "a")
+
+    assert header.colour == number
+    found = system.completed(number)
+    assert found.machines["b"].incarnation == 0
+    assert found.obstacles == ("b started again while the snapshot was open",)
+
+
+def test_what_an_earlier_incarnation_may_have_answered_is_unknown_until_the_sender_has_heard() -> None:
+    """Trap 5."""
+    system = System("a", "b")
+    old = system.call("a", "b", accepted=False, is_retried=True)
+    system.born("b", incarnation=1)
+    waiting = system.ledgers["a"].accept_unknown("outer", 0.0)
+    first = system.ledgers["a"].wait(waiting, (old,), 1, 0.0)
+    assert wait_of(system.snapshot(), "a").is_satisfied is None
+    system.ledgers["a"].target_restarted("b", 1)
+    assert wait_of(system.snapshot(), "a").is_satisfied is None
+    system.ledgers["a"].wake(first)
+    new = system.call("a", "b", accepted=False)
+    system.ledgers["a"].wait(waiting, (new,), 1, 0.0)
+
+    assert wait_of(system.snapshot(), "a").is_satisfied is False
+
+
+# ---- the driver leaves --------------------------------------------------------------------------------------------------
+
+
+def test_the_final_counts_of_who_has_left_stand_in_every_later_snapshot() -> None:
+    """Trap 11."""
+    system = System("driver", "a")
+    system.call("driver", "a")
+    system.call("driver", "a", accepted=False)
+    number = system.start()
+    system.report(number, "a")
+    system.collector.left(system.ledgers.pop("driver").leave())
+
+    for found in (system.completed(number), system.snapshot(), system.snapshot()):
+        assert found.machines["driver"].status == "stopped"
+        assert list(channel_of(found, "driver", "a").in_flight) == [2]
+        assert found.problems == ()
+
+
+def test_a_call_to_a_machine_that_has_left_ends() -> None:
+    system = System("a", "b")
+    call = system.call("a", "b", accepted=False)
+    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), (call,), 1, 0.0)
+    system.collector.left(system.ledgers.pop("b").leave())
+
+    found = system.snapshot()
+    assert channel_of(found, "a", "b").settled_count == 1
+    assert wait_of(found, "a").is_satisfied is True
+
+
+def test_who_leaves_after_it_has_recorded_is_waited_for_until_its_report_comes() -> None:
+    """Trap 11: its final counts hold red calls."""
+    system = System("driver", "a")
+    number = system.start()
+    driver = system.ledgers["driver"]
+    driver.request(number)
+    driver.record(None)
+    driver.submit("a", "m", None, 0.0)
+    system.collector.left(driver.leave())
+    system.report(number, "a")
+    assert system.collector.completed(number) is None
+    system.collector.report(driver.report(number))
+
+    assert system.completed(number).channels == ()
+
+
+# ---- waits --------------------------------------------------------------------------------------------------------------
+
+
+def waiting_for(system: System, *calls: str | None, k: int = 0) -> bool | None:
+    """What the next snapshot says of a wait of machine `a` for these calls."""
+    outer = system.ledgers["a"].accept_unknown("outer", 0.0)
+    waiting = system.ledgers["a"].wait(outer, calls, k or len(calls), 0.0)
+    found = system.snapshot()
+    system.ledgers["a"].wake(waiting)
+    return next(one for one in found.waits if one.wait.wait_id == waiting).is_satisfied
+
+
+def test_a_wait_is_satisfied_when_its_calls_have_ended_inside_the_cut() -> None:
+    system = System("a", "b")
+    running, flying, ended, settled = (system.call("a", "b", accepted=index % 2 == 0) for index in range(4))
+    system.ledgers["b"].finish(ended)
+    system.ledgers["a"].settle("b", 4)
+
+    assert waiting_for(system, running) is False
+    assert waiting_for(system, flying) is False
+    assert waiting_for(system, ended, settled) is True
+    assert waiting_for(system, running, ended) is False
+    assert waiting_for(system, running, flying, ended, k=1) is True
+    assert waiting_for(system, None) is None
+    assert waiting_for(system, None, ended, k=1) is True
+    assert waiting_for(system, "stranger/0/b/1") is None
+    assert waiting_for(system, call_id_of("a", 0, "stranger", 1)) is None
+
+
+def test_a_call_that_ended_in_red_has_not_ended_inside_the_cut() -> None:
+    """Trap 4: its reply carries the colour that tells."""
+    system = System("a", "b")
+    call = system.call("a", "b")
+    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), (call,), 1, 0.0)
+    number = system.start()
+    system.report(number, "b")
+    assert system.ledgers["b"].finish(call) == number
+    system.report(number, "a")
+
+    assert wait_of(system.completed(number), "a").is_satisfied is False
+
+
+def test_a_wait_names_the_machines_it_waits_for() -> None:
+    system = System("a", "b", "c")
+    calls = [system.call("a", "b"), system.call("a", "c"), system.call("a", "b")]
+    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), calls, 2, 0.0)
+
+    assert wait_of(system.snapshot(), "a").on_machines == ("b", "c")
+
+
+def test_a_call_in_flight_waits_for_the_replies_that_are_its_arguments() -> None:
+    system = System("a", "b", "c")
+    running, ended = system.call("a", "b"), system.call("a", "b")
+    system.ledgers["b"].finish(ended)
+    queued = system.call("a", "c", accepted=False, needs=(running, ended))
+    system.call("a", "c", needs=(ended,))
+
+    (found,) = system.snapshot().argument_waits
+    assert (found.machine, found.wait.call_id, found.answers) == ("c", queued, (False, True))
+    assert (found.on_machines, found.is_satisfied) == (("b",), False)
+
+
+def parked(system: System) -> tuple[str, ...]:
+    """Who may end a local wait of machine `a`."""
+    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("put", 0.0), (), 1, 0.0, is_local=True)
+    return wait_of(system.snapshot(), "a").on_machines
+
+
+def test_a_local_wait_is_for_its_own_machine_and_any_that_holds_its_handle() -> None:
+    """Trap 10: a call that runs here, or is on its way, may end it; so may one that somebody has yet to make."""
+    system = System("a", "b", "c")
+    system.ledgers["b"].hold("a")
+
+    assert parked(system) == ("a", "b")
+
+
+def test_whoever_may_yet_get_the_handle_counts_too() -> None:
+    """Trap 10: a handle travels in calls in flight, and in replies that are not read."""
+    system = System("a", "b", "c", "d", "e")
+    system.call("b", "a")
+    system.call("b", "c", accepted=False)
+    system.ledgers["d"].may_read("c")
+
+    assert parked(system) == ("a", "b", "c", "d")
+
+
+def test_a_parked_call_whose_event_has_come_is_satisfied() -> None:
+    """Trap 10."""
+    system = System("a")
+    call = system.ledgers["a"].accept_unknown("put", 0.0)
+    waiting = system.ledgers["a"].wait(call, (), 1, 0.0, is_local=True)
+    assert wait_of(system.snapshot(), "a").is_satisfied is False
+    system.ledgers["a"].ready(waiting)
+
+    assert wait_of(system.snapshot(), "a").is_satisfied is True

@@ -1,0 +1,389 @@
+"""Do the tests of the protocol for calls work? Each wrong protocol must be caught by a seeded run, for the right reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_snapshot.protocol import call_collector, calls
+from ray_snapshot.protocol.acceptance import Acceptance
+from ray_snapshot.protocol.call_collector import CallCollector, PendingCallSnapshot
+from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
+from ray_snapshot.simulation.calls import CallWorld, Step
+from ray_snapshot.simulation.calls_programs import Call, Create, Get, Kind, Notify, Park, Work
+from ray_snapshot.simulation.calls_schedules import explore, run_calls
+from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.schedules import Explored
+
+MOST_SEEDS = 400
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One wrong protocol."""
+
+    breaks: Callable[[Patch], None]
+    shown_by: str | Callable[[], Explored]
+    """The kind of app that shows it, or a small system in every order."""
+    seen_by: str
+    """A part of what the failure says."""
+
+
+def _without_guards(patch: Patch) -> None:
+    """Take out what refuses red in white, so that the oracle has to see it."""
+    accept, wake = CallLedger.accept, CallLedger.wake
+
+    def accept_all(self: CallLedger, header: Header, method: str, now: float, **more: Any) -> str:
+        return accept(self, header._replace(colour=min(header.colour, self.colour)), method, now, **more)
+
+    patch.setattr(CallLedger, "accept", accept_all)
+    patch.setattr(CallLedger, "wake", lambda self, wait_id, colour=0: wake(self, wait_id, min(colour, self.colour)))
+
+
+# ---- small systems, in every order ---------------------------------------------------------------------------------------
+
+
+def _dies_once(name: str) -> Callable[[CallWorld], list[Step]]:
+    def extra(world: CallWorld) -> list[Step]:
+        machine = world.alive.get(name)
+        is_up = machine is not None and machine.is_built and not machine.runs
+        return [("die", name)] if is_up and not world.log.faults else []
+
+    return extra
+
+
+def one_who_parks() -> Explored:
+    kind = Kind({"park": (Park(),), "notify": (Notify(),)}, slots=2)
+    world = CallWorld({"Kind": kind}, {"a": "Kind"}, (Call("a", "park"), Call("a", "notify")))
+    return explore(world, never=("acknowledge",))
+
+
+def a_child_that_starts_again() -> Explored:
+    kind = Kind({"__init__": (Work(),)}, can_restart=True)
+    return explore(CallWorld({"Kind": kind}, {}, (Create("kid", "Kind"),)), _dies_once("kid"))
+
+
+def a_reply_that_outlives_its_machine() -> Explored:
+    kind = Kind({"answer": (), "read": (Get((0,)),)}, can_restart=True)
+    world = CallWorld({"Kind": kind}, {"a": "Kind"}, (Call("a", "answer"), Call("a", "read", gives=(0,))))
+    return explore(world, _dies_once("a"), never=("acknowledge", "hurry"))
+
+
+# ---- numbers and colours ------------------------------------------------------------------------------------------------
+
+
+def lower_numbers_of_calls_are_not_recorded(patch: Patch) -> None:
+    """Who records n records n alone (trap 2)."""
+    record = CallLedger.record
+
+    def alone(self: CallLedger, *args: Any, **more: Any) -> tuple[int, ...]:
+        numbers = record(self, *args, **more)
+        for number in numbers[:-1]:
+            self.open.pop(number, None)
+        return numbers
+
+    patch.setattr(CallLedger, "record", alone)
+
+
+def red_is_accepted_in_white(patch: Patch) -> None:
+    """A red call or reply makes the machine record at its next boundary, and not before (traps 4 and 6)."""
+    _without_guards(patch)
+    hear = CallLedger.hear
+    patch.setattr(CallLedger, "hear", lambda self, colour: hear(self, colour) and False)
+
+
+def replies_carry_no_colour(patch: Patch) -> None:
+    """The reply of a red call looks white, to its caller and to whoever the ref is passed on to (trap 4)."""
+    finish = CallLedger.finish
+    patch.setattr(CallLedger, "finish", lambda self, call_id: finish(self, call_id) * 0)
+
+
+def headers_carry_the_colour_of_birth(patch: Patch) -> None:
+    """A call has the colour that its sender was born with (trap 6: number, colour and log entry are one step)."""
+    submit = CallLedger.submit
+
+    def pale(self: CallLedger, *args: Any, **more: Any) -> Header:
+        return submit(self, *args, **more)._replace(colour=self.born)
+
+    patch.setattr(CallLedger, "submit", pale)
+
+
+# ---- born during the snapshot --------------------------------------------------------------------------------------------
+
+
+def newcomers_are_not_waited_for(patch: Patch) -> None:
+    """The list of machines is fixed when the snapshot starts (trap 3)."""
+    patch.setattr(PendingCallSnapshot, "expect", lambda *_: None)
+    patch.setattr(PendingCallSnapshot, "unheard", lambda _: set())
+
+
+def constructors_are_not_logged(patch: Patch) -> None:
+    """Creating is no call (trap 3)."""
+    create = CallLedger.create
+
+    def silent(self: CallLedger, target: str, *args: Any, **more: Any) -> Header:
+        header = create(self, target, *args, **more)
+        self.outputs[target].log.clear()
+        return header
+
+    patch.setattr(CallLedger, "create", silent)
+
+
+# ---- numbers with holes --------------------------------------------------------------------------------------------------
+
+
+def settled_calls_stay_in_the_log(patch: Patch) -> None:
+    """Trap 5."""
+    patch.setattr(CallLedger, "settle", lambda *_: None)
+
+
+def the_floor_is_the_last_number(patch: Patch) -> None:
+    """The receiver forgets what the sender does not know to be accepted (trap 5)."""
+    submit = CallLedger.submit
+
+    def high(self: CallLedger, *args: Any, **more: Any) -> Header:
+        header = submit(self, *args, **more)
+        return header._replace(floor=header.number)
+
+    patch.setattr(CallLedger, "submit", high)
+
+
+def the_receiver_remembers_one_number_only(patch: Patch) -> None:
+    """It takes its calls to come in order, without holes (trap 5)."""
+
+    def accept(self: Acceptance, number: int, _: int) -> bool:
+        self.floor = max(self.floor, number)
+        self.accepted.add(number)
+        self.accepted.forget_below(self.floor)
+        return True
+
+    patch.setattr(Acceptance, "accept", accept)
+
+
+def a_new_incarnation_is_born_white(patch: Patch) -> None:
+    """It may send white what its predecessor would have sent red (trap 5)."""
+    register = CallCollector.register
+
+    def white(self: CallCollector, machine: str, incarnation: int = 0, colour: int = 0) -> int:
+        if not incarnation:
+            return register(self, machine, 0, colour)
+        last, self.last = self.last, 0
+        try:
+            return register(self, machine, incarnation, colour)
+        finally:
+            self.last = last
+
+    patch.setattr(CallCollector, "register", white)
+
+
+def calls_that_are_retried_are_acknowledged_when_accepted(patch: Patch) -> None:
+    """If the target dies then, nobody remembers that Ray will execute them again (trap 5)."""
+    accept = CallLedger.accept
+
+    def early(self: CallLedger, header: Header, *args: Any, **more: Any) -> str:
+        return accept(self, header._replace(is_retried=False), *args, **more)
+
+    patch.setattr(CallLedger, "accept", early)
+
+
+def a_restart_ends_calls_that_are_retried(patch: Patch) -> None:
+    """Trap 5."""
+    patch.setattr(CallLedger, "target_restarted", lambda self, target, incarnation, before: self.target_died(target))
+
+
+def a_starting_machine_is_passive(patch: Patch) -> None:
+    """A new incarnation has its constructor still to run, and nobody else knows (trap 5)."""
+    init = CallLedger.__init__
+
+    def started(self: CallLedger, *args: Any, is_starting: bool = False, **more: Any) -> None:
+        init(self, *args, **more)
+
+    patch.setattr(CallLedger, "__init__", started)
+
+
+def machines_that_will_start_again_are_forgotten(patch: Patch) -> None:
+    """A snapshot says nothing of a machine that is dead, and about to run its constructor (trap 5)."""
+    died = CallCollector.died
+    patch.setattr(CallCollector, "died", lambda self, machine, reason="", is_restarting=False: died(self, machine))
+
+
+def what_an_earlier_incarnation_answered_counts_as_unanswered(patch: Patch) -> None:
+    """Its acknowledgement died with it; the reply is there (trap 5)."""
+    patch.setattr(call_collector._Join, "_is_certain", lambda *_: True)
+
+
+# ---- half-done steps ----------------------------------------------------------------------------------------------------
+
+
+def a_submit_that_raised_stays_in_the_log(patch: Patch) -> None:
+    """Trap 6."""
+    patch.setattr(CallLedger, "retract", lambda *_: None)
+
+
+def states_are_copied_when_they_are_reported(patch: Patch) -> None:
+    """The copy holds what red actions did (trap 6)."""
+    record, report = CallLedger.record, CallLedger.report
+
+    def later(self: CallLedger, copy_state: Any, **more: Any) -> tuple[int, ...]:
+        self.__dict__["copier"] = copy_state
+        return record(self, copy_state, **more)
+
+    def now(self: CallLedger, number: int) -> MachineReport:
+        found = report(self, number)
+        return replace(found, state=self.__dict__["copier"]()) if found.has_state else found
+
+    patch.setattr(CallLedger, "record", later)
+    patch.setattr(CallLedger, "report", now)
+
+
+def recordings_share_the_log(patch: Patch) -> None:
+    """Trap 8."""
+    out_report = calls._out_report
+    patch.setattr(calls, "_out_report", lambda target, output: replace(out_report(target, output), log=output.log))
+
+
+# ---- threads --------------------------------------------------------------------------------------------------------------
+
+
+def red_waits_for_the_other_threads(patch: Patch) -> None:
+    """A machine records only when none of its threads is inside an action (trap 7)."""
+    record = CallLedger.record
+    patch.setattr(
+        CallLedger, "record", lambda self, *args, **more: record(self, *args, **more) if self.can_copy else ()
+    )
+
+
+def states_are_copied_while_a_thread_is_inside_an_action(patch: Patch) -> None:
+    """Trap 7."""
+    patch.setattr(CallLedger, "can_copy", property(lambda _: True))
+
+
+# ---- waits ----------------------------------------------------------------------------------------------------------------
+
+
+def nobody_wakes_who_is_parked(patch: Patch) -> None:
+    """A local wait has no edge (trap 10)."""
+    patch.setattr(call_collector._Join, "_who_may_call", lambda *_: ())
+
+
+def parked_and_ready_is_parked(patch: Patch) -> None:
+    """What it waits for has come, and only the loop has not run (trap 10)."""
+    patch.setattr(CallLedger, "ready", lambda *_: None)
+
+
+def replies_on_their_way_do_not_count(patch: Patch) -> None:
+    """A wait whose reply is in flight looks unsatisfied."""
+    patch.setattr(call_collector._Join, "_is_answered", lambda *_: False)
+
+
+# ---- the driver leaves ---------------------------------------------------------------------------------------------------
+
+
+def final_counts_are_thrown_away(patch: Patch) -> None:
+    """Trap 11."""
+    patch.setattr(CallCollector, "left", lambda self, report: self.machines.pop(report.machine, None))
+
+
+def final_counts_take_all_to_be_accepted(patch: Patch) -> None:
+    """Trap 11."""
+    leave = CallLedger.leave
+
+    def optimistic(self: CallLedger) -> MachineReport:
+        final = leave(self)
+        return replace(final, outputs=tuple(replace(out, log={}) for out in final.outputs))
+
+    patch.setattr(CallLedger, "leave", optimistic)
+
+
+# ---- acknowledgements -----------------------------------------------------------------------------------------------------
+
+
+def acknowledgements_carry_no_colour(patch: Patch) -> None:
+    """A white log forgets what was accepted in red."""
+    acknowledge = CallLedger.acknowledge
+    patch.setattr(CallLedger, "acknowledge", lambda self, acks: acknowledge(self, acks._replace(colour=0)))
+
+
+def the_join_does_not_subtract(patch: Patch) -> None:
+    """What the receiver had accepted counts as in flight until its acknowledgement comes."""
+    patch.setattr(call_collector._Join, "_accepted", lambda *_: ())
+
+
+MUTANTS = [
+    Mutant(lower_numbers_of_calls_are_not_recorded, "plain", "all is quiet, but snapshot"),
+    Mutant(red_is_accepted_in_white, "plain", "it has not been sent"),
+    Mutant(replies_carry_no_colour, "plain", "have been answered"),
+    Mutant(headers_carry_the_colour_of_birth, "plain", "it has not been sent"),
+    Mutant(newcomers_are_not_waited_for, "births", "are in flight, and recorded are"),
+    Mutant(constructors_are_not_logged, "births", "are in flight, and recorded are"),
+    Mutant(settled_calls_stay_in_the_log, "lost", "are in flight, and recorded are"),
+    Mutant(the_floor_is_the_last_number, "plain", "are in flight, and recorded are"),
+    Mutant(the_receiver_remembers_one_number_only, "plain", "are in flight, and recorded are"),
+    Mutant(a_new_incarnation_is_born_white, "restarts", "what runs is"),
+    Mutant(calls_that_are_retried_are_acknowledged_when_accepted, "restarts", "are in flight, and recorded are"),
+    Mutant(a_restart_ends_calls_that_are_retried, "restarts", "are in flight, and recorded are"),
+    Mutant(a_starting_machine_is_passive, a_child_that_starts_again, "all is done, and then comes"),
+    Mutant(machines_that_will_start_again_are_forgotten, a_child_that_starts_again, "all is done, and then comes"),
+    Mutant(
+        what_an_earlier_incarnation_answered_counts_as_unanswered, a_reply_that_outlives_its_machine, "and then comes"
+    ),
+    Mutant(a_submit_that_raised_stays_in_the_log, "lost", "are in flight, and recorded are"),
+    Mutant(states_are_copied_when_they_are_reported, "plain", "the states are"),
+    Mutant(recordings_share_the_log, "plain", "are in flight, and recorded are"),
+    Mutant(red_waits_for_the_other_threads, "plain", "ProtocolError"),
+    Mutant(states_are_copied_while_a_thread_is_inside_an_action, "plain", "inside actions"),
+    Mutant(nobody_wakes_who_is_parked, "parked", "is deadlocked, and then comes"),
+    Mutant(parked_and_ready_is_parked, one_who_parks, "is deadlocked, and then comes"),
+    Mutant(replies_on_their_way_do_not_count, "plain", "said not to be there, and it has ended"),
+    Mutant(final_counts_are_thrown_away, "plain", "all is quiet, but snapshot"),
+    Mutant(final_counts_take_all_to_be_accepted, "plain", "are in flight, and recorded are"),
+    Mutant(acknowledgements_carry_no_colour, "plain", "are in flight, and recorded are"),
+    Mutant(the_join_does_not_subtract, "plain", "are in flight, and recorded are"),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.breaks.__name__)
+def test_a_wrong_protocol_for_calls_is_caught(mutant: Mutant, monkeypatch: Patch) -> None:
+    mutant.breaks(monkeypatch)
+
+    if not isinstance(mutant.shown_by, str):
+        with pytest.raises(OracleError, match=mutant.seen_by):
+            mutant.shown_by()
+        return
+    told = []
+    for seed in range(MOST_SEEDS):
+        try:
+            run_calls(mutant.shown_by, seed)
+        except OracleError as error:
+            told.append(str(error))
+            if mutant.seen_by in str(error):
+                return
+    pytest.fail(f"{MOST_SEEDS} seeds did not show {mutant.seen_by!r}; they showed {told[:3]}")
+
+
+@pytest.mark.nightly
+def test_the_protocol_for_calls_itself_passes_the_small_systems_that_catch_mutants() -> None:
+    assert a_child_that_starts_again() == Explored(states=2379, ends=1094, snapshots=27)
+    assert a_reply_that_outlives_its_machine() == Explored(states=4411, ends=1419, snapshots=54)
+
+
+def test_the_protocol_for_calls_itself_passes_the_seeds_that_catch_the_mutants() -> None:
+    for profile in sorted({mutant.shown_by for mutant in MUTANTS if isinstance(mutant.shown_by, str)}):
+        for seed in range(10):
+            run_calls(profile, seed)
+
+
+def test_the_page_of_protocols_names_every_mutant_of_calls() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
+    table = page.split("### Traps of calls")[1].split("\n## ")[0]
+    rows = [row.split("|")[3] for row in table.splitlines() if row.startswith("| ")]
+
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {
+        mutant.breaks.__name__ for mutant in MUTANTS
+    }

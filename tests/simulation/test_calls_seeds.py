@@ -1,0 +1,109 @@
+"""Snapshots of calls in any order: hundreds of apps by chance, each run checked by the theorem.
+
+Calls are accepted in any order, lost, repeated and cancelled; machines die and start again; acknowledgements are lost and
+doubled. Then it is quiet, and every open snapshot must complete, however many calls are blocked for good. A failure names
+its seed and the command that replays it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections import Counter
+
+import pytest
+
+from ray_snapshot.protocol.collector import Answer
+from ray_snapshot.simulation import calls_oracle, calls_schedules
+from ray_snapshot.simulation.calls import CallWorld
+from ray_snapshot.simulation.calls_oracle import deadlocked, is_terminated
+from ray_snapshot.simulation.calls_schedules import CALL_PROFILES, run_calls
+from ray_snapshot.simulation.oracle import OracleError
+
+SEEDS = 40
+
+
+def _seen(world: CallWorld) -> Counter[str]:
+    """What a run met, so that a test can tell that its seeds meet it at all."""
+    slots = world.slots()
+    found = world.completed
+    kinds = Counter(event.kind for event in world.log.events)
+    seen: Counter[str] = Counter(completed=len(found), aborted=len(world.aborted))
+    seen["in flight"] = sum(len(one.in_flight) for one in found)
+    seen["constructors in flight"] = sum(call[3] == 0 for one in found for call in one.in_flight)
+    seen["waiting"] = sum(bool(one.waits) for one in found)
+    seen["parked"] = sum(wait.is_local for one in found for wait in one.waits)
+    seen["deadlocks"] = sum(bool(deadlocked(one, slots)) for one in found)
+    seen["terminated"] = sum(is_terminated(one) for one in found)
+    seen["started in quiet"] = sum(one.was_quiet for one in found)
+    seen["without a state"] = sum(len(one.machines) - len(one.states) > 1 for one in found)
+    seen["machines that died meanwhile"] = sum(bool(one.gone) for one in found)
+    seen["new incarnations"] = sum(incarnation > 0 for one in found for incarnation in one.machines.values())
+    seen["settled"], seen["died"], seen["cancelled"] = kinds["settle"], kinds["die"], kinds["cancelled"]
+    seen["executed twice"] = sum(count > 1 for count in _acceptances(world).values())
+    seen["the driver left"] = kinds["leave"]
+    seen["doubles answered"] = world.answers[Answer.DUPLICATE] + world.answers[Answer.DISCARDED]
+    seen["cuts that are no instant"] = sum(len(set(cut.values())) > 1 for cut in world.log.cuts.values())
+    return seen
+
+
+def _acceptances(world: CallWorld) -> Counter[object]:
+    return Counter(event.call for event in world.log.events if event.kind == "accept")
+
+
+@pytest.mark.parametrize("profile", CALL_PROFILES)
+def test_every_snapshot_of_calls_is_a_state_that_could_have_been(profile: str) -> None:
+    seen = sum((_seen(run_calls(profile, seed)) for seed in range(SEEDS)), Counter())
+
+    settings = CALL_PROFILES[profile]
+    expected = ["completed", "in flight", "waiting", "deadlocks", "terminated", "started in quiet", "without a state"]
+    expected += ["the driver left", "doubles answered", "cuts that are no instant"]
+    expected += ["aborted"] * settings.aborts
+    expected += ["constructors in flight"] * settings.births
+    expected += ["parked"] * settings.parks
+    expected += ["settled"] * bool(settings.loses or settings.raises)
+    expected += ["cancelled"] * bool(settings.loses)
+    expected += ["died", "machines that died meanwhile"] * bool(settings.dies)
+    expected += ["new incarnations"] * bool(settings.dies and settings.retries)
+    expected += ["executed twice"] * settings.retries
+    assert {what: seen[what] for what in expected if seen[what] < SEEDS // 20} == {}
+    assert seen["completed"] > 3 * SEEDS
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("profile", CALL_PROFILES)
+def test_every_snapshot_of_calls_is_right_over_ten_thousand_seeds(profile: str) -> None:
+    for seed in range(SEEDS, 10_000):
+        run_calls(profile, seed)
+
+
+def test_the_oracle_of_calls_shares_no_code_with_the_protocol() -> None:
+    tree = ast.parse(inspect.getsource(calls_oracle))
+    found = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+
+    assert [name for name in found if name.startswith("ray_snapshot.")] == ["ray_snapshot.simulation.oracle"]
+
+
+def test_the_same_seed_is_the_same_run_of_calls() -> None:
+    traces: list[list[str]] = [[], [], []]
+    for seed, trace in zip((7, 7, 8), traces, strict=True):
+        run_calls("everything", seed, trace)
+
+    assert traces[0] == traces[1]
+    assert traces[0] != traces[2]
+
+
+def test_a_failure_of_calls_names_the_seed_and_the_command_that_replays_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace: list[str] = []
+    run_calls("pairs", 3, trace)
+    assert calls_schedules.main(["pairs", "3"]) == 0
+    assert capsys.readouterr().out.splitlines() == trace
+
+    def fails(*_: object) -> None:
+        raise OracleError("for the sake of the test")
+
+    monkeypatch.setattr(calls_schedules, "check_calls", fails)
+    with pytest.raises(OracleError, match=r"replay: python -m ray_snapshot.simulation.calls_schedules births 5"):
+        run_calls("births", 5)
