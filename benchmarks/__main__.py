@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 
-from benchmarks import sending, snapshots
+from benchmarks import calls, sending, snapshots
 
 NAMES = {
     "send-between-hosts": sending,
@@ -17,6 +17,13 @@ NAMES = {
     "throughput-with-snapshots": snapshots,
     "snapshot-10000": snapshots,
     "snapshot-scaling": snapshots,
+    "watched-round-trip": calls,
+    "watched-pipelined": calls,
+    "watched-async-round-trip": calls,
+    "watched-async-pipelined": calls,
+    "watched-megabyte": calls,
+    "watched-memory": calls,
+    "watched-snapshot-32": calls,
 }
 
 

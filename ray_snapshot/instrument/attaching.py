@@ -27,7 +27,7 @@ REGISTER_S = 30.0
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
-    shape.replace_calls(calls.call, calls.create, calls.make)
+    shape.replace_calls(calls.call, calls.create, calls.make, calls.arrive, calls.task)
     shape.replace_waits(tracking.get, tracking.wait)
 
 
@@ -52,33 +52,35 @@ def watcher_of(system: str) -> Any:
 
 def attach_driver(system: str, watcher: Any) -> Process:
     """This program's driver takes part from now on."""
-    _, colour = register(watcher, DRIVER, {"class": DRIVER, "key": None, "pid": os.getpid()}, 0)
-    process = Process(system, watcher, CallLedger(DRIVER, colour=colour, acts_unasked=True), {})
+    welcome = register(watcher, DRIVER, {"class": DRIVER, "key": None, "pid": os.getpid()}, 0)
+    ledger = CallLedger(DRIVER, incarnation=welcome[0], colour=welcome[1], acts_unasked=True)
+    ledger.welcome(*welcome[2:])
+    process = Process(system, watcher, ledger, {})
     settle_in(process)
     return process
 
 
 def attach_actor(system: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
     """This process's actor takes part from now on; None if its system is watched no more."""
+    replace_ray()
     watcher = watcher_of(system)
     if watcher is None:
         return None
     facts = {"class": type(body).__name__, "key": key, "pid": os.getpid(), **about}
-    incarnation, born = register(watcher, name, facts, colour)
-    is_starting = bool(about)
-    ledger = CallLedger(name, incarnation=incarnation, colour=born, is_starting=is_starting)
+    incarnation, born, pending, last = register(watcher, name, facts, colour)
+    ledger = CallLedger(name, incarnation=incarnation, colour=born, is_starting=bool(about))
+    ledger.welcome(pending, last)
     process = Process(system, watcher, ledger, about)
     process.body = body
     settle_in(process)
     if shape.is_async(type(body)):
-        process.tracked = tracking.tracked_ref
         process.is_async = True
     return process
 
 
-def register(watcher: Any, name: str, facts: dict[str, Any], colour: int) -> tuple[int, int]:
-    """Tell the watcher of this machine; returns (incarnation, the colour to be born with)."""
-    found: tuple[int, int] = watcher.register.remote(name, facts, colour).future().result(REGISTER_S)
+def register(watcher: Any, name: str, facts: dict[str, Any], colour: int) -> tuple[int, int, list[int], int]:
+    """Tell the watcher of this machine; returns (incarnation, the colour to be born with, what is pending, the last number)."""
+    found: tuple[int, int, list[int], int] = watcher.register.remote(name, facts, colour).future().result(REGISTER_S)
     return found
 
 

@@ -6,6 +6,7 @@ redder than the header was: whoever passes a ref on has heard of the header's co
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import threading
@@ -13,12 +14,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+from ray import ObjectRef
+
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.process import CURRENT, Process, here, internal_name, machine_of
-from ray_snapshot.protocol.calls import CONSTRUCTOR, Header
+from ray_snapshot.instrument.process import CURRENT, Process, here, hold, internal_name, machine_of
+from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
 
 HEADER = "_ray_snapshot_header"
-"""The hidden keyword: (system, number of results, *header); of a constructor, with the machine's options behind it."""
+"""The hidden keyword: system, number of results and header as bytes; of a constructor (system, options, *header)."""
 
 _SKIPPED = ("ray_snapshot.",)
 
@@ -34,15 +37,27 @@ def call(
     if process is None or not shape.takes_keyword(handle, method_name, HEADER):
         return original(handle, method_name, args, kwargs, **options)
     target = machine_of(handle)
-    header = process.submit(target, method_name, args, shape.is_retried(handle, options.get("max_task_retries")))
-    wire = (process.system, options.get("num_returns"), *header)
+    is_retried = shape.is_retried(handle, options.get("max_task_retries"))
+    header = process.submit(target, method_name, args, is_retried, _needs(args, kwargs))
+    wire = _packed(process.system, options.get("num_returns"), header)
     try:
         refs = original(handle, method_name, args, {**(kwargs or {}), HEADER: wire}, **options)
     except BaseException:
         process.retract(header, target)
         raise
-    process.made(refs, header, target)
-    return process.tracked(refs) if process.tracked is not None else refs
+    return _tracked(refs, call_id_of(process.machine, process.ledger.incarnation, target, header.number))
+
+
+def _needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
+    """The calls behind the refs that Ray resolves before the call begins."""
+    given = (*(args or ()), *(kwargs or {}).values())
+    return tuple(getattr(item, "call_id", None) for item in given if isinstance(item, ObjectRef))
+
+
+def _tracked(refs: Any, call_id: str) -> Any:
+    from ray_snapshot.instrument.tracking import tracked_ref
+
+    return [tracked_ref(ref, call_id) for ref in refs] if isinstance(refs, list) else tracked_ref(refs, call_id)
 
 
 def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
@@ -64,6 +79,20 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
 
 
 # ---- the class -------------------------------------------------------------------------------------------------------
+
+
+def task(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    """In place of `RemoteFunction._remote`: a plain task is nobody's machine, and is counted as not observed."""
+    process = here()
+    if process is not None:
+        process.tasks += 1
+    return original(function, *args, **kwargs)
+
+
+def arrive(original: Callable[..., Any], handle: Any, *args: Any, **kwargs: Any) -> None:
+    """In place of `ActorHandle.__init__`: this process can call the handle's actor from now on."""
+    original(handle, *args, **kwargs)
+    hold(machine_of(handle))
 
 
 def make(original: Callable[..., Any], cls: type, actor_options: dict[str, Any]) -> Any:
@@ -148,7 +177,7 @@ def _coroutine(name: str, member: Any) -> Any:
         if run is None:
             return await member(*args, **kwargs)
         with run:
-            run.result = await member(*args, **kwargs)
+            run.result = await run.followed(member(*args, **kwargs))
         return run.result
 
     return wrapper
@@ -175,7 +204,7 @@ def _async_generator(name: str, member: Any) -> Any:
                 yield item
             return
         with run:
-            async for item in member(*args, **kwargs):
+            async for item in run.followed(member(*args, **kwargs)):
                 yield run.item(item)
 
     return wrapper
@@ -227,13 +256,14 @@ class _Run:
             if process is None or CURRENT.get() is not None or not _is_rays_thread():
                 return None
             return cls(process, None, name, None)
+        system, results, header = _unpacked(wire)
         if process is None:
-            process = _late(wire, args)
+            process = _late(system, header, args)
             if process is None:
                 return None
         if process.body is None and args:
             process.body = args[0]
-        return cls(process, Header(*wire[2:]), name, wire[1])
+        return cls(process, header, name, results)
 
     def __enter__(self) -> _Run:
         self.token = CURRENT.set(self.call_id)
@@ -253,6 +283,11 @@ class _Run:
             elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
                 self.result = type(self.result)(Enveloped(item, colour) for item in self.result)
 
+    def followed(self, coroutine: Any) -> Any:
+        """The coroutine, which will be looked into when the machine is recorded."""
+        self.process.coroutines[self.call_id] = current_task(), coroutine
+        return coroutine
+
     def item(self, value: Any) -> Any:
         """An item of a generator, with the colour of this moment."""
         colour = self.process.ledger.colour
@@ -261,22 +296,44 @@ class _Run:
         return Enveloped(value, colour)
 
 
-def _late(wire: tuple[Any, ...], args: tuple[Any, ...]) -> Process | None:
+def _packed(system: str, results: Any, header: Header) -> bytes:
+    """The header of a call as bytes, which Ray sends as they are; anything else it pickles."""
+    source, incarnation, number, colour, floor, is_retried = header
+    return f"{system} {results} {source} {incarnation} {number} {colour} {floor} {is_retried:d}".encode()
+
+
+def _unpacked(wire: Any) -> tuple[str, Any, Header]:
+    """(system, number of results, header) of a call, or of a constructor."""
+    if isinstance(wire, tuple):
+        return wire[0], None, Header(*wire[2:])
+    system, results, source, incarnation, number, colour, floor, is_retried = wire.decode().split(" ")
+    header = Header(source, int(incarnation), int(number), int(colour), int(floor), is_retried == "1")
+    return system, int(results) if results.isdigit() else None, header
+
+
+def _late(system: str, header: Header, args: tuple[Any, ...]) -> Process | None:
     """An actor that was made before the watching began, or by a process that nobody watches."""
     from ray_snapshot.instrument.attaching import attach_actor
 
     key = shape.current_actor_key()
     if key is None or not args:
         return None
-    return attach_actor(
-        wire[0], internal_name(type(args[0]).__name__, key), key, colour=wire[5], about={}, body=args[0]
-    )
+    name = internal_name(type(args[0]).__name__, key)
+    return attach_actor(system, name, key, colour=header.colour, about={}, body=args[0])
 
 
 def _is_rays_thread() -> bool:
     """Whether this thread executes calls for Ray, and is none of the app's own."""
     thread = threading.current_thread()
     return thread is threading.main_thread() or isinstance(thread, threading._DummyThread)
+
+
+def current_task() -> Any:
+    """The asyncio task of this thread, if one runs."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 class Enveloped:

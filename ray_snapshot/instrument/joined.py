@@ -43,6 +43,10 @@ class _Tables:
         self.waits_of: dict[str, list[ResolvedWait]] = {}
         for wait in self.completed.waits:
             self.waits_of.setdefault(wait.machine, []).append(wait)
+        self.arguments_of: dict[str, list[ResolvedWait]] = {}
+        """Calls that wait in Ray's queues for their arguments."""
+        for wait in self.completed.argument_waits:
+            self.arguments_of.setdefault(wait.machine, []).append(wait)
 
     def snapshot(self) -> Snapshot:
         header = self.collected.header
@@ -58,11 +62,23 @@ class _Tables:
         without = [self._shown(name) for name, one in self.completed.machines.items() if not one.has_state]
         coverage = {
             "hosts": len(self.completed.machines),
-            "uncovered": header.uncovered,
+            "uncovered": self._uncovered(),
             "without_state": [name for name in without if name != DRIVER],
         }
         obstacles = [self._named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
         return checked(header, tables, coverage, obstacles)
+
+    def _uncovered(self) -> list[str]:
+        """What could act without our seeing it; the watcher's list, less what the processes' own evidence removes."""
+        recorded = [self.collected.recorded.get(name) for name in self.completed.machines]
+        found = list(self.collected.header.uncovered)
+        if any(one is None or one.tasks for one in recorded):
+            found.append("plain tasks")
+        for name, one in zip(self.completed.machines, recorded, strict=True):
+            found += [f"thread {thread} of {self._shown(name)}" for thread in (one.threads if one is not None else ())]
+        callers = [self._shown(one.machine) for one in self.completed.machines.values() if _has_unknown_calls(one)]
+        found += [f"who called {name} without a header" for name in callers]
+        return found
 
     # ---- names ----------------------------------------------------------------------------------------------------
 
@@ -181,7 +197,7 @@ class _Tables:
         return self._call_id(base) + mark + run
 
     def _waits(self) -> Iterable[dict[str, Any]]:
-        for machine, waits in self.waits_of.items():
+        for machine, waits in (*self.waits_of.items(), *self.arguments_of.items()):
             alternatives: dict[str | None, int] = {}
             for resolved in waits:
                 wait = resolved.wait
@@ -194,13 +210,28 @@ class _Tables:
                     "waiting_since": int(wait.waiting_since * 1e6),
                     "timeout_at": None if wait.timeout_at is None else int(wait.timeout_at * 1e6),
                 }
-                for on, answer in zip(wait.on, resolved.answers, strict=False):
+                if wait.is_local:
+                    yield from self._local_rows(common, resolved)
+                    continue
+                for on, answer in zip(wait.on, resolved.answers, strict=True):
                     yield {
                         **common,
                         "on_machine": None if on is None else self._shown(parsed(on).target),
                         "on_call_id": None if on is None else self._call_id(on),
                         "satisfied": bool(answer) or wait.is_ready,
                     }
+
+    def _local_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
+        """Any one of those that could call the machine may end the wait; with anything unobserved, that too."""
+        if self._uncovered():
+            yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
+        for machine in resolved.on_machines:
+            row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": None}
+            yield {**row, "satisfied": resolved.wait.is_ready}
+
+
+def _has_unknown_calls(report: MachineReport) -> bool:
+    return any(call.caller is None for call in report.calls)
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> pa.Table:

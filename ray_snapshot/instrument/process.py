@@ -11,23 +11,19 @@ import asyncio
 import queue
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.instrument import shape
-from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport, call_id_of
+from ray_snapshot.instrument.coroutines import gathered, is_quiet, merged, parked_at
+from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
 
-MOST_REFS = 100_000
-"""So many calls are remembered by their refs; a wait for one made before those counts as a wait for something unknown."""
-
-FLUSH_S = 0.1
-"""How long acknowledgements are gathered."""
+FLUSH_S = 1.0
+"""How long acknowledgements are gathered: they only free memory."""
 
 CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
 """The call that this thread, or this task of an event loop, is executing."""
@@ -43,6 +39,10 @@ class Recorded:
     recorded_at: float
     call_sites: dict[str, str] = field(default_factory=dict)
     """Where the calls are that run and do not wait."""
+    tasks: int = 0
+    """Plain tasks that the process has started."""
+    threads: tuple[str, ...] = ()
+    """Threads of the app's own in the process."""
 
 
 class Hearing(threading.local):
@@ -69,10 +69,10 @@ class Process:
         self.is_async = False
         self.is_loop_blocked = False
         """Whether the loop sits in a blocking `ray.get`."""
-        self.tracked: Callable[[Any], Any] | None = None
-        """What makes a ref's `await` a tracked wait; None where nothing is awaited."""
-        self.calls: OrderedDict[bytes, str] = OrderedDict()
-        """Call ids by the refs of their replies."""
+        self.tasks = 0
+        """Plain tasks that this process has started."""
+        self.coroutines: dict[str, tuple[Any, Any]] = {}
+        """By call: the asyncio task that runs it, and the method's own coroutine."""
         self.threads: dict[str, int] = {}
         """Which thread runs a call."""
         self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
@@ -83,24 +83,16 @@ class Process:
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
-    def submit(self, target: str, method: str, args: Any, is_retried: bool) -> Header:
+    def submit(self, target: str, method: str, args: Any, is_retried: bool, needs: tuple[str | None, ...]) -> Header:
         """Number, colour and log a call that is about to be made."""
+        about, now = tuple(args or ()), time.time()
         with self.lock:
-            return self.ledger.submit(target, method, tuple(args or ()), time.time(), is_retried=is_retried)
+            return self.ledger.submit(target, method, about, now, is_retried=is_retried, needs=needs)
 
     def retract(self, header: Header, target: str) -> None:
         """Making the call raised."""
         with self.lock:
             self.ledger.retract(target, header.number)
-
-    def made(self, refs: Any, header: Header, target: str) -> None:
-        """The call has been made, and will be answered behind `refs`."""
-        call_id = call_id_of(self.machine, self.ledger.incarnation, target, header.number)
-        for ref in refs if isinstance(refs, list) else [refs]:
-            if hasattr(ref, "binary"):
-                self.calls[ref.binary()] = call_id
-        while len(self.calls) > MOST_REFS:
-            self.calls.popitem(last=False)
 
     # ---- accepting ------------------------------------------------------------------------------------------------
 
@@ -127,6 +119,7 @@ class Process:
         with self.lock:
             colour = self.ledger.finish(call_id)
             self.threads.pop(call_id, None)
+            self.coroutines.pop(call_id, None)
             if self.ledger.must_record:
                 self._record()
             self._flush_soon()
@@ -154,7 +147,7 @@ class Process:
         is_resting: bool = False,
     ) -> tuple[int, list[str | None]]:
         """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes."""
-        on = [self.calls.get(ref.binary()) if hasattr(ref, "binary") else None for ref in refs]
+        on = [getattr(ref, "call_id", None) for ref in refs]
         now = time.time()
         may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k)
         with self.lock:
@@ -187,8 +180,9 @@ class Process:
             self.ledger.wake(wait_id, colour)
             for call_id in answered:
                 if call_id is not None:
-                    _, _, target, number = call_id.split("/")
-                    self.ledger.answered(target, int(number))
+                    source, _, target, number = call_id.split("/")
+                    if source == self.machine:
+                        self.ledger.answered(target, int(number))
 
     def follows(self) -> bool:
         """Whether a wait of this thread is a wait of the machine."""
@@ -207,11 +201,28 @@ class Process:
         between_steps = self.machine == DRIVER or self._is_between_steps()
         if not (is_forced or between_steps or self.ledger.can_copy):
             return
-        sites = self._call_sites()
-        now = time.time()
+        sites, now, threads = self._call_sites(), time.time(), own_threads()
+        parked = self._park(now, sites) if self.is_async and between_steps and not threads else []
+        together = gathered(self.coroutines) if self.is_async else set()
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             if number in self.ledger.open:
-                self._send(("report", Recorded(self.ledger.report(number), now, sites)))
+                report = merged(self.ledger.report(number), together)
+                self._send(("report", Recorded(report, now, sites, self.tasks, threads)))
+        for wait_id in parked:
+            self.ledger.wake(wait_id)
+
+    def _park(self, now: float, sites: dict[str, str]) -> list[int]:
+        """Note the calls that await something of their own loop: only a later call to this actor can end that."""
+        found: list[int] = []
+        if self.loop is None or not is_quiet(self.loop, [task for task, _ in self.coroutines.values()]):
+            return found
+        for call_id, (task, coroutine) in self.coroutines.items():
+            running = self.ledger.running.get(call_id)
+            site = parked_at(task, coroutine) if running is not None and not running.waits else None
+            if site is not None:
+                sites[call_id] = site
+                found.append(self.ledger.wait(call_id, (), 1, now, call_site=site, is_local=True))
+        return found
 
     def _is_between_steps(self) -> bool:
         """Whether no coroutine of an async actor can be in the middle of a step now."""
@@ -348,6 +359,19 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+def own_threads() -> tuple[str, ...]:
+    """The threads of this process that are neither Ray's nor ours nor the one that runs calls."""
+    return tuple(
+        thread.name
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread()
+        and not isinstance(thread, threading._DummyThread)
+        and not thread.name.startswith(_KNOWN_THREADS)
+    )
+
+
+_KNOWN_THREADS = ("ray-snapshot", "ray_", "PythonGCThread", "AsyncIO Thread", "Dummy", "raylet")
+
 _here: list[Process] = []
 
 
@@ -359,6 +383,23 @@ def here() -> Process | None:
 def settle_in(process: Process | None) -> None:
     """This process's machine is `process` from now on."""
     _here[:] = [process] if process is not None else []
+    if process is not None:
+        for name in _held:
+            process.ledger.hold(name)
+
+
+def hold(machine: str) -> None:
+    """A handle of `machine` has come to this process."""
+    process = here()
+    if process is None:
+        _held.add(machine)
+    else:
+        with process.lock:
+            process.ledger.hold(machine)
+
+
+_held: set[str] = set()
+"""Handles that came before this process was watched."""
 
 
 def machine_of(handle: Any) -> str:

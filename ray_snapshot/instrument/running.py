@@ -64,6 +64,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         reporter.last_words()
         raise
     except BaseException as error:
+        reporter.finish()
         _show(error)
         return 1
     finally:
@@ -162,8 +163,7 @@ class Reporter:
         watching.close_quietly()
         sys.stdout.flush()
         sys.stderr.flush()
-        watching.leave_ray()
-        os._exit(FIRED)
+        os._exit(FIRED)  # a cluster of the program's own ends with its driver
 
     def finish(self) -> None:
         """The program has ended by itself; if the end was asked for, that one counts."""

@@ -14,6 +14,8 @@ import ray
 import ray.actor
 from ray._private import worker as ray_worker
 from ray._private.auto_init_hook import auto_init_ray
+from ray.exceptions import RayActorError, RaySystemError
+from ray.remote_function import RemoteFunction
 
 from ray_snapshot.errors import UnsupportedRayError
 
@@ -24,11 +26,16 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         ("self", "method_name", "args", "kwargs"),
     ),
     ("ActorClass._remote", lambda: ray.actor.ActorClass._remote, ("self", "args", "kwargs")),
+    ("ActorHandle.__init__", lambda: ray.actor.ActorHandle.__init__, ("self", "actor_id")),
+    ("RemoteFunction._remote", lambda: RemoteFunction._remote, ("self", "args", "kwargs")),
     ("ray.actor._make_actor", lambda: ray.actor._make_actor, ("cls", "actor_options")),
     ("ray._private.worker.get", lambda: ray_worker.get, ("object_refs", "timeout")),
     ("ray._private.worker.wait", lambda: ray_worker.wait, ("ray_waitables", "num_returns", "timeout")),
 )
 
+
+GONE = (RayActorError, RaySystemError)
+"""What is raised where the other side, or Ray itself, is no more."""
 
 _replaced: dict[str, tuple[Any, str, Any]] = {}
 """By what it does: (owner, attribute, Ray's own function)."""
@@ -50,8 +57,16 @@ def check() -> None:
             )
 
 
-def replace_calls(call: Callable[..., Any], create: Callable[..., Any], make: Callable[..., Any]) -> None:
-    """Put these in place of the three funnels; each gets the original as its first argument."""
+def replace_calls(
+    call: Callable[..., Any],
+    create: Callable[..., Any],
+    make: Callable[..., Any],
+    arrive: Callable[..., Any],
+    task: Callable[..., Any],
+) -> None:
+    """Put these in place of the funnels; each gets the original as its first argument."""
+    _replace("arrive", ray.actor.ActorHandle, "__init__", arrive)
+    _replace("task", RemoteFunction, "_remote", task)
     _replace("call", ray.actor.ActorHandle, "_actor_method_call", call)
     _replace("create", ray.actor.ActorClass, "_remote", create)
     _replace("make", ray.actor, "_make_actor", make)
@@ -185,3 +200,14 @@ def actor_state(key: str) -> str | None:
     """`ALIVE`, `RESTARTING`, `DEAD`, ... as the cluster knows it; None if it does not know the actor."""
     found = ray._private.state.actors(key)
     return None if not found else str(found.get("State"))
+
+
+def actors_of_job() -> dict[str, str]:
+    """The living actors of this job that are not ours: class names by id."""
+    job = ray.get_runtime_context().get_job_id()
+    found = ray._private.state.actors(job_id=ray.JobID.from_hex(job), actor_state_name="ALIVE")
+    rows = found.values() if isinstance(found, dict) else found
+    return {row["ActorID"]: row["ActorClassName"] for row in rows if row["ActorClassName"] not in OURS}
+
+
+OURS = ("Watcher", "Analyst", "Service", "Host")

@@ -66,9 +66,11 @@ def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, 
 
 
 class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
-    """A ref whose `await` is a tracked wait; anywhere else it is the plain ref."""
+    """A ref that knows which call answers it, wherever it is taken; its `await` is a tracked wait."""
 
-    def plain(self) -> ray.ObjectRef:
+    call_id: str
+
+    def plain(self) -> Any:
         """The ref as Ray knows it."""
         return ray.ObjectRef(self.binary(), self.owner_address())
 
@@ -76,26 +78,31 @@ class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
         return _awaited(self).__await__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _same, (self.plain(),)
+        return _arrived, (self.plain(), self.call_id)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ray.ObjectRef) and self.binary() == other.binary()
+        return isinstance(other, ray.ObjectRef) and bool(self.binary() == other.binary())
 
-    def __hash__(self) -> int:
-        return hash(ray.ObjectRef(self.binary()))
-
-
-def _same(ref: Any) -> Any:
-    return ref
+    __hash__ = ray.ObjectRef.__hash__
 
 
-def tracked_ref(refs: Any) -> Any:
-    """The same refs, their `await` followed."""
-    if isinstance(refs, list):
-        return [tracked_ref(ref) for ref in refs]
-    if type(refs) is not ray.ObjectRef:
-        return refs
-    return TrackedRef(refs.binary(), refs.owner_address() if hasattr(refs, "owner_address") else "")
+def tracked_ref(ref: Any, call_id: str) -> Any:
+    """The same ref, with its call; anything but a plain ref as it is."""
+    if type(ref) is not ray.ObjectRef:
+        return ref
+    found = TrackedRef(ref.binary(), ref.owner_address())
+    found.call_id = call_id
+    return found
+
+
+def _arrived(ref: Any, call_id: str) -> Any:
+    """A ref that another process has passed on."""
+    process = here()
+    if process is None:
+        return ref
+    with process.lock:
+        process.ledger.may_read(call_id.split("/")[2])
+    return tracked_ref(ref, call_id)
 
 
 async def _awaited(ref: TrackedRef) -> Any:

@@ -71,26 +71,27 @@ class Watcher:
         self.clock: asyncio.Task[None] | None = None
         self.skipped = 0
         self.is_closing = False
-        self.uncovered: dict[str, None] = dict.fromkeys(("plain tasks", "threads of the app's own"))
+        self.uncovered: list[str] = ["actors that were made before the watching began"]
+        """Begins with everything that no process can tell; the cluster's own list of actors removes it."""
+        self.covered_at = -1
         self.looker = asyncio.get_event_loop().create_task(self._look())
 
     # ---- processes ------------------------------------------------------------------------------------------------
 
-    async def register(self, machine: str, facts: dict[str, Any], colour: int) -> tuple[int, int]:
-        """A process joins; returns (its incarnation, the colour to be born with)."""
+    async def register(self, machine: str, facts: dict[str, Any], colour: int) -> tuple[int, int, list[int], int]:
+        """A process joins; returns (its incarnation, the colour to be born with, what is pending, the last number)."""
         known = self.facts.get(machine)
         incarnation = 0 if known is None else known["incarnation"] + 1
         if known is not None:
             facts = {**{name: known[name] for name in known if name not in facts}, **facts}
         born = self.collector.register(machine, incarnation, colour)
         self.facts[machine] = {**facts, "incarnation": incarnation, "shown": self._shown(machine, facts, known)}
-        self.mailboxes[machine] = Mailbox(
-            [("request", number) for number, one in self.collector.pending.items() if machine in one.awaited]
-        )
+        self.mailboxes[machine] = Mailbox()
         if incarnation:
             self._broadcast(("restarted", machine, incarnation))
             self._look_at_all()
-        return incarnation, born
+        wanted = [number for number, one in self.collector.pending.items() if machine in one.awaited]
+        return incarnation, born, wanted, self.collector.last
 
     def _shown(self, machine: str, facts: dict[str, Any], known: dict[str, Any] | None) -> str:
         if known is not None:
@@ -233,6 +234,15 @@ class Watcher:
                         self._tell(machine, ("overdue", number))
                 elif age > LOOK_S:
                     await self._find_dead(number)
+            if self.collections or self.collector.last != self.covered_at:
+                self.covered_at = self.collector.last
+                await self._find_uncovered()
+
+    async def _find_uncovered(self) -> None:
+        """Compare the cluster's own list of this job's actors with those that have registered."""
+        ours = await asyncio.get_running_loop().run_in_executor(None, shape.actors_of_job)
+        known = {facts.get("key") for facts in self.facts.values()}
+        self.uncovered = [f"actor {kind} ({key[:8]})" for key, kind in ours.items() if key not in known]
 
     async def _find_dead(self, number: int) -> None:
         pending = self.collector.pending.get(number)

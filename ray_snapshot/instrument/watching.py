@@ -224,12 +224,6 @@ def close_quietly() -> None:
             print(f"ray-snapshot: {error}", file=sys.stderr)
 
 
-def leave_ray() -> None:
-    """End Ray as the program's own end would."""
-    if ray.is_initialized():
-        shape.original("shutdown")()
-
-
 def wrap(cls: type) -> type:
     """A class whose actors can be watched: `ray.remote(rs.wrap(Account))`; the class itself is not changed."""
     from ray_snapshot.instrument.calls import watched_class

@@ -56,6 +56,9 @@ def _targets(record: Mapping[str, Any]) -> str:
 def short_site(site: str) -> str:
     """A call site with a path as one would type it here."""
     path, _, line = site.rpartition(":")
+    _, packages, library = path.rpartition("site-packages/")
+    if packages:
+        return f"{library}:{line}"
     try:
         return f"{Path(path).relative_to(Path.cwd())}:{line}"
     except ValueError:
