@@ -38,7 +38,9 @@ def call(
         return original(handle, method_name, args, kwargs, **options)
     target = machine_of(handle)
     is_retried = shape.is_retried(handle, options.get("max_task_retries"))
-    header = process.submit(target, method_name, args, is_retried, _needs(args, kwargs))
+    header = process.guarded(lambda: process.submit(target, method_name, args, is_retried, _needs(args, kwargs)))
+    if header is None:
+        return original(handle, method_name, args, kwargs, **options)
     wire = _packed(process.system, options.get("num_returns"), header)
     try:
         refs = original(handle, method_name, args, {**(kwargs or {}), HEADER: wire}, **options)
@@ -74,7 +76,8 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
         )
         wire = (process.system, about, *header)
         handle = original(actor_class, args, {**(kwargs or {}), HEADER: wire}, **options)
-        ledger.create(machine_of(handle), "__init__", tuple(args or ()), time.time(), is_retried=header.is_retried)
+        target, about_args, now = machine_of(handle), tuple(args or ()), time.time()
+        process.guarded(lambda: ledger.create(target, "__init__", about_args, now, is_retried=header.is_retried))
     return handle
 
 
@@ -92,7 +95,11 @@ def task(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any)
 def arrive(original: Callable[..., Any], handle: Any, *args: Any, **kwargs: Any) -> None:
     """In place of `ActorHandle.__init__`: this process can call the handle's actor from now on."""
     original(handle, *args, **kwargs)
-    hold(machine_of(handle))
+    process = here()
+    if process is None:
+        hold(machine_of(handle))
+    else:
+        process.guarded(lambda: hold(machine_of(handle)))
 
 
 def make(original: Callable[..., Any], cls: type, actor_options: dict[str, Any]) -> Any:
@@ -107,7 +114,7 @@ def watched_class(cls: type) -> type:
     members: dict[str, Any] = {HEADER: True}
     for name, found in _methods(cls).items():
         members[name] = _constructor(found) if name == "__init__" else _method(name, found)
-    members.setdefault("__init__", _constructor(_no_init))
+    members.setdefault("__init__", _constructor(_inherited(cls)))
     try:
         watched = type(cls)(cls.__name__, (cls,), members)
     except TypeError:  # a metaclass, or a class that is final: we cannot follow it, and say so in the coverage
@@ -117,8 +124,15 @@ def watched_class(cls: type) -> type:
     return watched
 
 
-def _no_init(self: Any) -> None:
-    """A class without a constructor of its own."""
+def _inherited(cls: type) -> Callable[..., None]:
+    """The constructor of a class whose own is not written in Python."""
+
+    constructor: Any = getattr(cls, "__init__")  # noqa: B009 - whichever it inherits
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        constructor(self, *args, **kwargs)
+
+    return __init__
 
 
 def _methods(cls: type) -> dict[str, Any]:
@@ -255,7 +269,7 @@ class _Run:
         if wire is None:
             if process is None or CURRENT.get() is not None or not _is_rays_thread():
                 return None
-            return cls(process, None, name, None)
+            return process.guarded(lambda: cls(process, None, name, None))
         system, results, header = _unpacked(wire)
         if process is None:
             process = _late(system, header, args)
@@ -263,7 +277,8 @@ class _Run:
                 return None
         if process.body is None and args:
             process.body = args[0]
-        return cls(process, header, name, results)
+        followed = process
+        return followed.guarded(lambda: cls(followed, header, name, results))
 
     def __enter__(self) -> _Run:
         self.token = CURRENT.set(self.call_id)
@@ -274,7 +289,7 @@ class _Run:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
-        colour = self.process.leave(self.call_id)
+        colour = self.process.guarded(lambda: self.process.leave(self.call_id)) or 0
         if self.header is not None and colour > self.header.colour:
             if error is not None:
                 _colour_error(error, colour)
@@ -353,7 +368,7 @@ def opened(value: Any, colour: int) -> Any:
     """What a result is where it is read."""
     process = here()
     if process is not None:
-        process.heard(colour)
+        process.guarded(lambda: process.heard(colour))
     return value
 
 

@@ -48,6 +48,11 @@ class _Tables:
         for wait in self.completed.argument_waits:
             self.arguments_of.setdefault(wait.machine, []).append(wait)
 
+        self.blocking = {
+            name: one.blocking_call for name, one in collected.recorded.items() if one.blocking_call is not None
+        }
+        """Calls that block the loop of their async actor: no other call of it can go on or begin."""
+
     def snapshot(self) -> Snapshot:
         header = self.collected.header
         rows = {
@@ -64,6 +69,10 @@ class _Tables:
             "hosts": len(self.completed.machines),
             "uncovered": self._uncovered(),
             "without_state": [name for name in without if name != DRIVER],
+            "groups": {
+                facts["shown"]: facts["groups"] for facts in self.collected.facts.values() if facts.get("groups")
+            },
+            "blocked_loops": {self._shown(name): self._run_id(call) for name, call in self.blocking.items()},
         }
         obstacles = [self._named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
         return checked(header, tables, coverage, obstacles)
@@ -108,7 +117,9 @@ class _Tables:
             "host": f"pid-{facts.get('pid')}",
             "incarnation": report.incarnation,
             "status": report.status,
-            "max_concurrency": facts.get("max_concurrency", 1),
+            "max_concurrency": len(report.calls)
+            if report.machine in self.blocking
+            else facts.get("max_concurrency", 1),
             "state": None if state is None else state.text,
             "state_truncated": bool(state is not None and state.truncated),
             "state_bytes": None if state is None else state.size,
@@ -199,6 +210,8 @@ class _Tables:
     def _waits(self) -> Iterable[dict[str, Any]]:
         for machine, waits in (*self.waits_of.items(), *self.arguments_of.items()):
             alternatives: dict[str | None, int] = {}
+            stalled = self._stalled(machine)
+            yield from self._stalled_rows(machine, stalled)
             for resolved in waits:
                 wait = resolved.wait
                 at = alternatives[wait.call_id] = alternatives.get(wait.call_id, -1) + 1
@@ -210,6 +223,8 @@ class _Tables:
                     "waiting_since": int(wait.waiting_since * 1e6),
                     "timeout_at": None if wait.timeout_at is None else int(wait.timeout_at * 1e6),
                 }
+                if wait.call_id in stalled:
+                    continue
                 if wait.is_local:
                     yield from self._local_rows(common, resolved)
                     continue
@@ -220,6 +235,28 @@ class _Tables:
                         "on_call_id": None if on is None else self._call_id(on),
                         "satisfied": bool(answer) or wait.is_ready,
                     }
+
+    def _stalled(self, machine: str) -> set[str]:
+        """The calls of a machine whose loop another of its calls blocks."""
+        blocking = self.blocking.get(machine)
+        calls = (
+            self.completed.machines[machine].calls
+            if blocking is not None and machine in self.completed.machines
+            else ()
+        )
+        return {call.call_id for call in calls if call.call_id != blocking}
+
+    def _stalled_rows(self, machine: str, stalled: set[str]) -> Iterable[dict[str, Any]]:
+        for call_id in sorted(stalled):
+            yield {
+                "machine": self._shown(machine),
+                "call_id": self._run_id(call_id),
+                "alternative": 0,
+                "k": 1,
+                "on_machine": self._shown(machine),
+                "on_call_id": self._run_id(self.blocking[machine]),
+                "satisfied": False,
+            }
 
     def _local_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
         """Any one of those that could call the machine may end the wait; with anything unobserved, that too."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 import threading
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.instrument import shape
@@ -30,6 +32,8 @@ CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
 
 DRIVER = "driver"
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -43,6 +47,8 @@ class Recorded:
     """Plain tasks that the process has started."""
     threads: tuple[str, ...] = ()
     """Threads of the app's own in the process."""
+    blocking_call: str | None = None
+    """The call that blocks the loop of an async actor, and with it all others."""
 
 
 class Hearing(threading.local):
@@ -67,6 +73,7 @@ class Process:
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop that runs every call, if the actor is asynchronous."""
         self.is_async = False
+        self.blocking_call: str | None = None
         self.is_loop_blocked = False
         """Whether the loop sits in a blocking `ray.get`."""
         self.tasks = 0
@@ -80,6 +87,18 @@ class Process:
         self.is_closed = False
         self.overdue: set[int] = set()
         threading.Thread(target=self._control, name="ray-snapshot", daemon=True).start()
+
+    def guarded(self, step: Callable[[], _T]) -> _T | None:
+        """Take one step; if that fails, this process is watched no more, and the app goes on as if it never had been."""
+        try:
+            return step()
+        except Exception as error:
+            self.is_closed = True
+            print(
+                f"ray-snapshot: {self.machine} is not watched any more, by a fault of ours: {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
+            return None
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
@@ -163,17 +182,22 @@ class Process:
             )
             if is_blocking:
                 self.hearing.is_waiting, self.hearing.colour = True, 0
-                self.is_loop_blocked = self.loop is not None and running_loop() is self.loop
+                if self.loop is not None and running_loop() is self.loop:
+                    self.is_loop_blocked, self.blocking_call = True, call_id
             if self.ledger.must_record:
                 self._record()
         return wait_id, on
 
-    def end_wait(self, wait_id: int, answered: list[str | None], colour: int = 0) -> None:
+    def end_wait(
+        self, wait_id: int, answered: list[str | None], colour: int = 0, *, settled: list[str | None] | None = None
+    ) -> None:
         """The wait is over: what the replies were red for is recorded before anything of them is used."""
         with self.lock:
             if self.hearing.is_waiting:
                 colour = max(colour, self.hearing.colour)
-                self.hearing.is_waiting = self.is_loop_blocked = False
+                if self.loop is not None and running_loop() is self.loop:
+                    self.is_loop_blocked = False
+                self.hearing.is_waiting = False
             self.ledger.hear(colour)
             if self.ledger.must_record:
                 self._record(is_forced=colour > self.ledger.colour)
@@ -183,6 +207,15 @@ class Process:
                     source, _, target, number = call_id.split("/")
                     if source == self.machine:
                         self.ledger.answered(target, int(number))
+            for call_id in settled or ():
+                if call_id is not None and call_id.startswith(f"{self.machine}/"):
+                    _, _, target, number = call_id.split("/")
+                    self.ledger.settle(target, int(number))
+
+    def may_read(self, machine: str) -> None:
+        """A ref to a reply of `machine` has come to this process."""
+        with self.lock:
+            self.ledger.may_read(machine)
 
     def follows(self) -> bool:
         """Whether a wait of this thread is a wait of the machine."""
@@ -207,7 +240,8 @@ class Process:
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             if number in self.ledger.open:
                 report = merged(self.ledger.report(number), together)
-                self._send(("report", Recorded(report, now, sites, self.tasks, threads)))
+                blocking = self.blocking_call if self.is_loop_blocked else None
+                self._send(("report", Recorded(report, now, sites, self.tasks, threads, blocking)))
         for wait_id in parked:
             self.ledger.wake(wait_id)
 

@@ -26,6 +26,9 @@ from ray_snapshot.views.report import deadlock_report
 FIRED = 3
 """The exit code of a program that `--exit-on` has ended."""
 
+SNAPSHOT_S = 10.0
+"""Past half of it, machines are recorded in the middle of an action."""
+
 LAST_SNAPSHOT_S = 5.0
 
 
@@ -52,6 +55,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         every=options.every,
         history=options.history,
         detectors=found,
+        snapshot_timeout=SNAPSHOT_S,
     )
     try:
         if code is not None and script is not None:

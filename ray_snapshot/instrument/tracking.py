@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCancelledError
 
 from ray_snapshot.instrument.calls import colour_of_error
 from ray_snapshot.instrument.process import Process, here
@@ -48,21 +47,39 @@ def wait(
 def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, work: Callable[[], Any]) -> Any:
     if not refs:
         return work()
-    wait_id, on = process.begin_wait(refs, k, timeout, call_site_here() or "", is_blocking=True)
-    answered: list[str | None] = []
-    colour = 0
+    site = call_site_here() or ""
+    begun = process.guarded(lambda: process.begin_wait(refs, k, timeout, site, is_blocking=True))
+    if begun is None:
+        return work()
+    wait_id, on = begun
+    end = _End()
     try:
         found = work()
-        answered = on if k == len(refs) else []
-    except GetTimeoutError:
-        raise
+        end.answered = on if k == len(refs) else []
     except BaseException as error:
-        colour = colour_of_error(error)
-        answered = on if isinstance(error, RayTaskError) and len(on) == 1 else []
+        end.by(error, on)
         raise
     finally:
-        process.end_wait(wait_id, answered, colour)
+        process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
     return found
+
+
+class _End:
+    """How a wait has ended: which calls were answered, which will never be, and the colour that came with it."""
+
+    def __init__(self) -> None:
+        self.answered: list[str | None] = []
+        self.settled: list[str | None] = []
+        self.colour = 0
+
+    def by(self, error: BaseException, on: list[str | None]) -> None:
+        """The wait raised."""
+        self.colour = colour_of_error(error)
+        if len(on) == 1 and not isinstance(error, GetTimeoutError):
+            if isinstance(error, (RayActorError, TaskCancelledError)):
+                self.settled = on
+            elif isinstance(error, RayTaskError):
+                self.answered = on
 
 
 class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
@@ -100,8 +117,7 @@ def _arrived(ref: Any, call_id: str) -> Any:
     process = here()
     if process is None:
         return ref
-    with process.lock:
-        process.ledger.may_read(call_id.split("/")[2])
+    process.guarded(lambda: process.may_read(call_id.split("/")[2]))
     return tracked_ref(ref, call_id)
 
 
@@ -109,18 +125,18 @@ async def _awaited(ref: TrackedRef) -> Any:
     process = here()
     if process is None or not process.follows():
         return await ref.plain()
-    wait_id, on = process.begin_wait([ref], 1, None, call_site_here() or "", is_blocking=False)
-    answered: list[str | None] = []
-    colour = 0
+    site = call_site_here() or ""
+    begun = process.guarded(lambda: process.begin_wait([ref], 1, None, site, is_blocking=False))
+    if begun is None:
+        return await ref.plain()
+    wait_id, on = begun
+    end = _End()
     try:
         found = await ref.plain()
-        answered = on
-    except asyncio.CancelledError:
-        raise
+        end.answered = on
     except BaseException as error:
-        colour = colour_of_error(error)
-        answered = on if isinstance(error, RayTaskError) else []
+        end.by(error, on)
         raise
     finally:
-        process.end_wait(wait_id, answered, colour)
+        process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
     return found

@@ -41,10 +41,19 @@ class MachineClass:
         raise TypeError(f"{self.__name__} is a machine's class: create machines with {self.__name__}.remote(...)")
 
 
-def remote(kind: type | None = None, **options: Any) -> Any:
-    """Decorate a class that extends `rs.SnapshotMixin`; raises `SettingError` for any other."""
+def remote(kind: Any = None, **options: Any) -> Any:
+    """In place of `ray.remote`: a class that extends `rs.SnapshotMixin` becomes a machine's, any other class a watched actor's.
+
+    Functions and options are as for `ray.remote`. Raises `SettingError` for options that a machine's class does not have.
+    """
     if kind is None:
-        return lambda decorated: remote(decorated).options(**options)
-    if not (isinstance(kind, type) and issubclass(kind, SnapshotMixin)):
-        raise SettingError(f"@rs.remote: {getattr(kind, '__name__', kind)!s} does not extend rs.SnapshotMixin")
-    return MachineClass(kind)
+        return lambda decorated: remote(decorated, **options)
+    if isinstance(kind, type) and issubclass(kind, SnapshotMixin):
+        return MachineClass(kind).options(**options) if options else MachineClass(kind)
+    import ray
+
+    if isinstance(kind, type):
+        from ray_snapshot.instrument.calls import watched_class
+
+        kind = watched_class(kind)
+    return ray.remote(**options)(kind) if options else ray.remote(kind)
