@@ -25,6 +25,9 @@ HEADER = "_ray_snapshot_header"
 
 _SKIPPED = ("ray_snapshot.",)
 
+_READY = "__ray_ready__"
+"""Ray's own method, which takes no header: a call of it is known to its sender only, until the reply is read."""
+
 
 # ---- the calling side ------------------------------------------------------------------------------------------------
 
@@ -34,7 +37,8 @@ def call(
 ) -> Any:
     """In place of `ActorHandle._actor_method_call`."""
     process = here()
-    if process is None or not shape.takes_keyword(handle, method_name, HEADER):
+    takes_header = shape.takes_keyword(handle, method_name, HEADER)
+    if process is None or not (takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))):
         return original(handle, method_name, args, kwargs, **options)
     target = machine_of(handle)
     is_retried = shape.is_retried(handle, options.get("max_task_retries"))
@@ -43,7 +47,8 @@ def call(
         return original(handle, method_name, args, kwargs, **options)
     wire = _packed(process.system, options.get("num_returns"), header)
     try:
-        refs = original(handle, method_name, args, {**(kwargs or {}), HEADER: wire}, **options)
+        given = {**(kwargs or {}), HEADER: wire} if takes_header else kwargs
+        refs = original(handle, method_name, args, given, **options)
     except BaseException:
         process.retract(header, target)
         raise
@@ -269,7 +274,8 @@ class _Run:
         if wire is None:
             if process is None or CURRENT.get() is not None or not _is_rays_thread():
                 return None
-            return process.guarded(lambda: cls(process, None, name, None))
+            unasked = process
+            return unasked.guarded(lambda: cls(unasked, None, name, None))
         system, results, header = _unpacked(wire)
         if process is None:
             process = _late(system, header, args)

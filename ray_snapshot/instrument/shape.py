@@ -141,6 +141,13 @@ def takes_keyword(handle: Any, method: str, keyword: str) -> bool:
     return found is not None and any(item.name == keyword for item in found)
 
 
+def is_watched(handle: Any, keyword: str) -> bool:
+    """Whether the class of a handle's actor was made with this parameter in its methods."""
+    return any(item.name == keyword for item in handle._ray_method_signatures.get("__init__", ())) or any(
+        item.name == keyword for found in handle._ray_method_signatures.values() for item in found
+    )
+
+
 def is_retried(handle: Any, max_task_retries: int | None) -> bool:
     """Whether Ray runs a call again when its actor dies."""
     found = handle._ray_max_task_retries if max_task_retries is None else max_task_retries
