@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ray_snapshot.encoding import Encoded, to_json
@@ -85,7 +85,8 @@ class Process:
         self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.is_flushing = False
         self.is_closed = False
-        self.overdue: set[int] = set()
+        self.resting: int | None = None
+        """The wait of a driver for a verdict, if it is in one."""
         threading.Thread(target=self._control, name="ray-snapshot", daemon=True).start()
 
     def guarded(self, step: Callable[[], _T]) -> _T | None:
@@ -180,6 +181,8 @@ class Process:
                 may_act=may_act or self._others_send(),
                 timeout_at=None if timeout is None else now + timeout,
             )
+            if is_resting:
+                self.resting = wait_id
             if is_blocking:
                 self.hearing.is_waiting, self.hearing.colour = True, 0
                 if self.loop is not None and running_loop() is self.loop:
@@ -202,6 +205,8 @@ class Process:
             if self.ledger.must_record:
                 self._record(is_forced=colour > self.ledger.colour)
             self.ledger.wake(wait_id, colour)
+            if wait_id == self.resting:
+                self.resting = None
             for call_id in answered:
                 if call_id is not None:
                     source, _, target, number = call_id.split("/")
@@ -239,11 +244,18 @@ class Process:
         together = gathered(self.coroutines) if self.is_async else set()
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             if number in self.ledger.open:
-                report = merged(self.ledger.report(number), together)
+                report = self._rested(merged(self.ledger.report(number), together))
                 blocking = self.blocking_call if self.is_loop_blocked else None
                 self._send(("report", Recorded(report, now, sites, self.tasks, threads, blocking)))
         for wait_id in parked:
             self.ledger.wake(wait_id)
+
+    def _rested(self, report: MachineReport) -> MachineReport:
+        """A driver that waits for a verdict waits for no machine: it is passive."""
+        if self.resting is None:
+            return report
+        waits = tuple(wait for wait in report.waits if wait.wait_id != self.resting)
+        return replace(report, waits=waits, status="blocked" if waits else "passive")
 
     def _park(self, now: float, sites: dict[str, str]) -> list[int]:
         """Note the calls that await something of their own loop: only a later call to this actor can end that."""
@@ -303,12 +315,19 @@ class Process:
     def _flush_soon(self) -> None:
         if self.ledger.has_acks and not self.is_flushing:
             self.is_flushing = True
-            self.outbox.put(("flush",))
+            self.outbox.put(("flush soon",))
 
     def _control(self) -> None:
         self._poll(0)
+        flush_at: float | None = None
         while not self.is_closed:
-            item = self.outbox.get()
+            try:
+                item = self.outbox.get(timeout=None if flush_at is None else max(0.0, flush_at - time.monotonic()))
+            except queue.Empty:
+                item, flush_at = ("flush",), None
+            if item == ("flush soon",):
+                flush_at = time.monotonic() + FLUSH_S
+                continue
             try:
                 self._carry(item)
             except Exception as error:  # the watcher is gone, or Ray is: the app goes on without us
@@ -317,7 +336,6 @@ class Process:
     def _carry(self, item: tuple[Any, ...]) -> None:
         match item:
             case ("flush",):
-                time.sleep(FLUSH_S)
                 with self.lock:
                     self.is_flushing = False
                     acks = self.ledger.take_acks()
