@@ -1,14 +1,17 @@
-"""Which machines can never move again, whatever happens: deadlock for waits of all, any, and k of n, in any
-mixture.
+"""Which machines and calls can never move again, whatever happens: deadlock for waits of all, any, and k of n, in
+any mixture.
 
-The least set of machines that can move is computed first (`reduction.movable`); what is blocked outside of
+The least set of those that can move is computed first (`reduction.movable`); what is blocked outside of
 it is deadlocked for good, so the predicate is stable. Who moves:
 
 - an active machine; a blocked one as soon as an alternative of its wait has enough rows whose message is in
   flight, or whose machine can move; one whose wait has a time-out or for which a timer is pending;
 - a passive machine with a message in flight to it, and every passive machine as soon as anything at all can
   move: it waits for any one message, and anybody may send it;
-- never a stopped machine.
+- never a stopped machine;
+- of a machine that runs several calls, each call by itself: one that waits for nothing, or for calls enough of which
+  can move, or with a time-out; a call that has not begun, as soon as a slot is free or one of those that hold the
+  slots can move (`call_graph`).
 
 What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
 that names exact machines. So everything is decided a second time with its help; where the two differ the
@@ -23,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ray_snapshot.detectors.common import Booleans, Integers, answer, check_name, is_any_of, listed, plural, unsound
-from ray_snapshot.detectors.explain import cycle_text, records
+from ray_snapshot.detectors.explain import advice, cycle_text, records
 from ray_snapshot.detectors.reduction import free, knots, movable, shortest_cycle
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
@@ -34,15 +37,16 @@ _MOST_CORES = 100
 
 
 class Deadlock:
-    """True iff some blocked machine can never move again.
+    """True iff some blocked machine or waiting call can never move again.
 
     Evidence: `members` (the core: the knots that nobody in them can leave), `stuck_behind` (who only waits
     for those), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order;
     empty if the core waits for stopped machines, or for passive ones that nobody is left to wake),
-    `member_count`, `stuck_behind_count`, `core_count`; lists stop at 1,000 machines and 100 cores. If None:
+    `advice` (what a person can change, a sentence each), `member_count`, `stuck_behind_count`, `core_count`; lists
+    stop at 1,000 records and 100 cores. Where machines run calls there is a record for each call. If None:
     the same for what would be stuck if nothing unobserved acts, and `depends_on`.
 
-    Cost: O(V + E) of machines, rows of waits and messages, and a sort of the rows. Source: reduction after
+    Cost: O(V + E) of machines, calls, rows of waits and messages, and a sort of the rows. Source: reduction after
     Bracha and Toueg 1987, knots after Holt 1972, on a consistent cut (Chandy and Lamport 1985).
     """
 
@@ -61,12 +65,12 @@ class Deadlock:
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Deadlock cannot be told: {reason}.")
-        if not is_any_of(snapshot.tables["machines"]["status"], "blocked").any():
-            return answer(self, snapshot, False, _nothing_blocked(), _all_clear(0))
+        if not (_anybody_blocked(snapshot) or snapshot.tables["waits"].num_rows):
+            return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
         if not (waits.blocked & ~moves).any():
-            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(int(waits.blocked.sum())))
+            return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
         certain = moves
         if waits.unseen:
             certain = _can_move(waits, waits.seeds | waits.outside, helped=True)
@@ -76,7 +80,11 @@ class Deadlock:
             return answer(self, snapshot, None, evidence, _unknown(waits, stuck))
         stuck = _stuck(waits, certain)
         evidence = stuck.evidence(snapshot, waits)
-        return answer(self, snapshot, True, evidence, f"Deadlock: {_story(evidence, waits, stuck)}.")
+        return answer(self, snapshot, True, evidence, f"Deadlock: {_story(snapshot, evidence, waits, stuck)}.")
+
+
+def _anybody_blocked(snapshot: Snapshot) -> bool:
+    return bool(is_any_of(snapshot.tables["machines"]["status"], "blocked").any())
 
 
 def _can_move(waits: WaitGraph, seeds: Booleans, *, helped: bool = False) -> Booleans:
@@ -90,36 +98,54 @@ def _can_move(waits: WaitGraph, seeds: Booleans, *, helped: bool = False) -> Boo
 
 @dataclass(frozen=True, slots=True)
 class _Stuck:
-    """The blocked machines that cannot move, as nodes in the order of the snapshot."""
+    """The blocked machines and calls that cannot move, as nodes in the order of the snapshot."""
 
     members: Integers
     behind: Integers
     cores: list[Integers]
     core_count: int
     cycle: list[int]
+    """Nodes, those between calls too (`WaitGraph.inner`)."""
+    stuck: Integers
+    """All of them, and the nodes between calls."""
 
     @classmethod
     def nobody(cls) -> _Stuck:
         none = np.zeros(0, np.int64)
-        return cls(none, none, [], 0, [])
+        return cls(none, none, [], 0, [], none)
 
     def evidence(self, snapshot: Snapshot, waits: WaitGraph) -> dict[str, Any]:
         names = waits.names
         return {
             "members": records(snapshot, waits, self.members[:MOST_MEMBERS]),
             "stuck_behind": records(snapshot, waits, self.behind[:MOST_MEMBERS]),
-            "cores": [names.take(core[:MOST_MEMBERS]).to_pylist() for core in self.cores],
-            "cycle": names.take(np.array(self.cycle[:MOST_MEMBERS], np.int64)).to_pylist(),
+            "cores": [_distinct_names(names, core[:MOST_MEMBERS]) for core in self.cores],
+            "cycle": _round(names.take(self._round(waits)[:MOST_MEMBERS]).to_pylist()),
+            "advice": advice(snapshot, waits, self.members[:MOST_MEMBERS], self.stuck),
             "member_count": len(self.members),
             "stuck_behind_count": len(self.behind),
             "core_count": self.core_count,
             "blocked_count": int(waits.blocked.sum()),
         }
 
+    def _round(self, waits: WaitGraph) -> Integers:
+        """Who waits, along the cycle."""
+        cycle = np.array(self.cycle, np.int64)
+        return cycle[waits.blocked[cycle]]
+
+
+def _distinct_names(names: Any, nodes: Integers) -> list[str]:
+    return list(dict.fromkeys(names.take(nodes).to_pylist()))
+
+
+def _round(names: list[str]) -> list[str]:
+    """`names` without those that follow themselves: one call of a machine that waits for another one."""
+    return [name for name, after in zip(names, names[1:] + names[:1], strict=True) if name != after] or names[:1]
+
 
 def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
-    """Tell the cores apart from those behind them, in the graph of the blocked machines that cannot move."""
-    nodes = np.flatnonzero(waits.blocked & ~moves)
+    """Tell the cores apart from those behind them, in the graph of the blocked that cannot move."""
+    nodes = np.flatnonzero((waits.blocked | waits.inner) & ~moves)
     local = np.full(len(waits.names), -1, np.int64)
     local[nodes] = np.arange(len(nodes))
     source, target = local[waits.graph.owner[waits.graph.alternative]], waits.graph.target
@@ -128,16 +154,29 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     found = knots(len(nodes), source[among], local[target[among]])
     idle = np.unique(found.label[source[waiting & waits.passive[target] & ~moves[target]]])
     label = _joined(found.label, idle[found.core[idle]])
-    members = np.flatnonzero(found.in_core)
+    members = np.flatnonzero(found.in_core & waits.blocked[nodes])
     groups = _split(members, label[members])
-    cycle = _cycle(groups, label, source[among], local[target[among]])
+    source, target = source[among], local[target[among]]
+    tells = ~_is_own_machine(waits, nodes[source], nodes[target])
+    cycle = _cycle(groups, label, source[tells], target[tells])
+    if not len(cycle):
+        cycle = _cycle(groups, label, source, target)
     return _Stuck(
         members=nodes[members],
-        behind=nodes[np.flatnonzero(~found.in_core)],
+        behind=nodes[np.flatnonzero(~found.in_core & waits.blocked[nodes])],
         cores=[nodes[group] for group in groups[:_MOST_CORES]],
         core_count=len(groups),
         cycle=nodes[cycle].tolist(),
+        stuck=nodes,
     )
+
+
+def _is_own_machine(waits: WaitGraph, source: Integers, target: Integers) -> Booleans:
+    """Where a call waits for any later call to its own machine: a cycle over that one would tell a person nothing."""
+    machine = np.full(len(waits.names), -1, np.int64)
+    machine[waits.first_call :] = waits.calls.machine
+    found: Booleans = machine[source] == target
+    return found
 
 
 def _joined(label: Integers, same: Integers) -> Integers:
@@ -168,13 +207,22 @@ def _cycle(groups: list[Integers], label: Integers, source: Integers, target: In
 
 def _nothing_blocked() -> dict[str, Any]:
     counts = ("member_count", "stuck_behind_count", "core_count", "blocked_count")
-    return {"members": [], "stuck_behind": [], "cores": [], "cycle": [], **dict.fromkeys(counts, 0)}
+    return {"members": [], "stuck_behind": [], "cores": [], "cycle": [], "advice": [], **dict.fromkeys(counts, 0)}
 
 
-def _all_clear(blocked: int) -> str:
-    if not blocked:
+def _all_clear(waits: WaitGraph) -> str:
+    blocked = np.flatnonzero(waits.blocked)
+    if not len(blocked):
         return "No deadlock: no machine is blocked."
-    return f"No deadlock: {plural(blocked, 'machine')} blocked, and what each waits for can still come."
+    return f"No deadlock: {_counted(waits, blocked)} blocked, and what each waits for can still come."
+
+
+def _counted(waits: WaitGraph, nodes: Integers) -> str:
+    """ "2 machines", "3 calls", "1 machine and 3 calls"."""
+    calls = int((nodes >= waits.first_call).sum())
+    machines = len(nodes) - calls
+    parts = [plural(machines, "machine")] * bool(machines or not calls) + [plural(calls, "call")] * bool(calls)
+    return " and ".join(parts)
 
 
 def _unknown(waits: WaitGraph, stuck: _Stuck) -> str:
@@ -183,11 +231,11 @@ def _unknown(waits: WaitGraph, stuck: _Stuck) -> str:
     return f"Deadlock cannot be told: {who} can move only by what was not observed: {listed(waits.unseen)}."
 
 
-def _story(evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
+def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
     """The cycle, or what the first member waits for; then how many are stuck."""
-    parts = [cycle_text(evidence, waits, stuck.cycle or stuck.members[:1].tolist())]
+    parts = [cycle_text(snapshot, waits, stuck.cycle, stuck.members[:1])]
     behind = len(stuck.behind)
-    parts.append(f"{plural(len(stuck.members), 'machine')} can never move again" + _in_cores(stuck))
+    parts.append(f"{_counted(waits, stuck.members)} can never move again" + _in_cores(stuck))
     if behind:
         names = [record["machine"] for record in evidence["stuck_behind"]]
         verb = "is" if behind == 1 else "are"

@@ -1,42 +1,121 @@
-"""A deadlock in words and records: who waits where in the app's source, for whom, and round which cycle."""
+"""A deadlock in words and records: who waits where in the app's source, for whom, round which cycle, and what to
+change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import MOST_LISTED, Integers, is_any_of, listed, positions, texts
+from ray_snapshot.detectors.common import MOST_LISTED, Integers, is_any_of, listed, texts
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.snapshot import Snapshot
 
 _MOST_HOPS = 8
+_MOST_ADVICE = 20
+_CALLED = " (called at {})"
+
+Alternatives = dict[int, list[tuple[int, list[int]]]]
+"""Per node: (k, nodes of which k are needed) of each alternative of its wait."""
 
 
 def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> list[dict[str, Any]]:
-    """A record for each of `nodes` (machines): `machine, class, method, call_site, waits_for, mode`.
+    """A record for each of `nodes` (machines and calls): `machine, class, method, call_site, waits_for, mode`.
 
     `k` beside mode `k_of_n`; `alternatives` (a list of `{"k", "of"}`) where several conditions are each
-    enough; `waits_for_count` where more than 100 machines are waited for and the list was cut.
+    enough; `waits_for_count` where more than 100 machines are waited for and the list was cut;
+    `waits_for_calls` (`Class.method`) where calls are waited for.
     """
     if not len(nodes):
         return []
-    names = waits.names.take(nodes).to_pylist()
-    classes = texts(snapshot.tables["machines"]["class_name"]).take(nodes).to_pylist()
-    calls = _calls(snapshot, names)
-    alternatives = _alternatives(waits, nodes)
-    return [
-        {
-            "machine": name,
-            "class": class_name,
-            "method": calls.get(name, (None, None))[0],
-            "call_site": calls.get(name, (None, None))[1],
-            **_wait(alternatives.get(node, [])),
+    about = _About(snapshot, waits, nodes)
+    return [about.record(node) for node in nodes.tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One node for a person: a machine, or a call of it; of a call that has not begun the `call_site` is None."""
+
+    machine: str
+    class_name: str | None
+    method: str | None = None
+    call_site: str | None = None
+    is_call: bool = False
+    is_running: bool = False
+
+    @property
+    def call(self) -> str | None:
+        """ "Account.deposit"."""
+        if self.method is None:
+            return None
+        return f"{self.class_name}.{self.method}" if self.class_name else self.method
+
+
+class _About:
+    """What a few nodes are and what they wait for; made once for all nodes of a report."""
+
+    def __init__(self, snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> None:
+        self.snapshot = snapshot
+        self.waits = waits
+        self.alternatives = _alternatives(waits, nodes)
+        awaited = [on for choices in self.alternatives.values() for _, on in choices]
+        known = np.unique(np.concatenate([nodes, *(np.array(on, np.int64) for on in awaited)]))
+        self.nodes = _described(snapshot, waits, known, nodes)
+
+    def record(self, node: int) -> dict[str, Any]:
+        found = self.nodes[node]
+        alternatives = self.alternatives.get(node, [])
+        calls = self.calls(node)
+        return {
+            "machine": found.machine,
+            "class": found.class_name,
+            "method": found.method,
+            "call_site": found.call_site,
+            **_wait([(k, [self.nodes[other].machine for other in on]) for k, on in alternatives]),
+            **({"waits_for_calls": list(dict.fromkeys(calls))[:MOST_LISTED]} if calls else {}),
         }
-        for node, name, class_name in zip(nodes.tolist(), names, classes, strict=True)
-    ]
+
+    def calls(self, node: int) -> list[str]:
+        """The calls that a node waits for, as `Class.method`."""
+        on = [other for _, choice in self.alternatives.get(node, []) for other in choice]
+        return [call for other in on if self.nodes[other].is_call and (call := self.nodes[other].call)]
+
+
+def _described(snapshot: Snapshot, waits: WaitGraph, known: Integers, nodes: Integers) -> dict[int, _Node]:
+    names = dict(zip(known.tolist(), waits.names.take(known).to_pylist(), strict=True))
+    classes = _classes(snapshot, waits, known)
+    found = {node: _Node(names[node], classes.get(node)) for node in known.tolist() if node < waits.first_call}
+    machines = [node for node in nodes.tolist() if node < waits.first_call]
+    methods = _calls(snapshot, [names[node] for node in machines]) if machines else {}
+    for node in machines:
+        method, call_site = methods.get(names[node], (None, None))
+        found[node] = _Node(names[node], classes.get(node), method, call_site)
+    for table, is_running, calls in _call_rows(waits, known):
+        columns = ["method", "call_site"] if is_running else ["method"]
+        rows = snapshot.tables[table].select(columns).take(waits.calls.row[calls - waits.first_call]).to_pylist()
+        for node, row in zip(calls.tolist(), rows, strict=True):
+            found[node] = _Node(names[node], classes.get(node), **row, is_call=True, is_running=is_running)
+    return found
+
+
+def _classes(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> dict[int, str]:
+    """The class of each node's machine; nothing for machines that were not recorded."""
+    machine = np.where(nodes < waits.recorded_count, nodes, -1)
+    is_call = nodes >= waits.first_call
+    machine[is_call] = waits.calls.machine[nodes[is_call] - waits.first_call]
+    names = texts(snapshot.tables["machines"]["class_name"]).take(machine[machine >= 0]).to_pylist()
+    return dict(zip(nodes[machine >= 0].tolist(), names, strict=True))
+
+
+def _call_rows(waits: WaitGraph, nodes: Integers) -> Iterable[tuple[str, bool, Integers]]:
+    """Those of `nodes` that are calls, by the table that they stand in."""
+    begun = waits.first_call + waits.calls.running_count
+    end = waits.first_call + waits.calls.call_count
+    yield "calls", True, nodes[(nodes >= waits.first_call) & (nodes < begun)]
+    yield "messages", False, nodes[(nodes >= begun) & (nodes < end)]
 
 
 def _calls(snapshot: Snapshot, machines: list[str]) -> dict[str, tuple[str | None, str | None]]:
@@ -49,20 +128,31 @@ def _calls(snapshot: Snapshot, machines: list[str]) -> dict[str, tuple[str | Non
     return found
 
 
-def _alternatives(waits: WaitGraph, nodes: Integers) -> dict[int, list[tuple[int, list[str]]]]:
-    """(k, names) of each alternative of each of `nodes`."""
+def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
+    """(k, nodes) of each alternative of each of `nodes`; without the slot that a call needs beside them."""
     graph = waits.graph
     mine = np.isin(graph.owner, nodes)
     edges = np.flatnonzero(mine[graph.alternative])
-    on: dict[int, list[str]] = {}
-    for alternative, name in zip(
-        graph.alternative[edges].tolist(), waits.names.take(graph.target[edges]).to_pylist(), strict=True
-    ):
-        on.setdefault(alternative, []).append(name)
-    found: dict[int, list[tuple[int, list[str]]]] = {}
+    on: dict[int, list[int]] = {}
+    for alternative, target in zip(graph.alternative[edges].tolist(), graph.target[edges].tolist(), strict=True):
+        on.setdefault(alternative, []).append(target)
+    found: Alternatives = {}
     for alternative in np.flatnonzero(mine).tolist():
-        found.setdefault(int(graph.owner[alternative]), []).append((int(graph.k[alternative]), on[alternative]))
+        node, k = int(graph.owner[alternative]), int(graph.k[alternative])
+        beside = _also(waits, node)
+        rest = [other for other in on[alternative] if other != beside]
+        if not rest and beside < _first_gate(waits):
+            rest = on[alternative]  # nothing but the event loop
+        if rest:
+            found.setdefault(node, []).append((k - (len(on[alternative]) - len(rest)), rest))
     return found
+
+
+def _also(waits: WaitGraph, node: int) -> int:
+    """The node that a call needs beside what it waits for; -1: none."""
+    call = node - waits.first_call
+    also = int(waits.calls.also[call]) if 0 <= call < waits.calls.call_count else -1
+    return also + waits.first_call if also >= 0 else -1
 
 
 def _wait(alternatives: list[tuple[int, list[str]]]) -> dict[str, Any]:
@@ -80,48 +170,114 @@ def _bounded(names: Sequence[str]) -> dict[str, Any]:
     return {"waits_for": list(names[:MOST_LISTED]), **count}
 
 
-def cycle_text(evidence: dict[str, Any], waits: WaitGraph, cycle: Sequence[int]) -> str:
-    """ "a (Account.transfer at bank.py:12) waits for b, b waits for a" of a cycle, or of one node."""
-    known = {record["machine"]: record for record in evidence["members"]}
-    names = waits.names.take(np.array(cycle[: _MOST_HOPS + 1], np.int64)).to_pylist()
-    following = [*names[1:], names[0]] if evidence["cycle"] else [None]
-    hops = [_hop(name, known.get(name), after) for name, after in zip(names, following, strict=True)]
-    if not evidence["cycle"]:
-        return hops[0] + _why_never(waits, known.get(names[0]))
-    if len(cycle) > _MOST_HOPS:
-        return ", ".join(hops[:_MOST_HOPS]) + f", and so on round a cycle of {len(cycle):,}"
-    return ", ".join(hops)
+# ---- the cycle ------------------------------------------------------------------------------------------------------
 
 
-def _hop(name: str, record: dict[str, Any] | None, after: str | None) -> str:
-    if record is None:
-        return f"{name} waits for {after}"
-    method = f"{record['class']}.{record['method']}" if record["method"] else None
-    place = " at ".join(text for text in (method, record["call_site"]) if text)
-    return f"{name}{f' ({place})' if place else ''} waits for {_awaited(record, after)}"
+def cycle_text(snapshot: Snapshot, waits: WaitGraph, cycle: Sequence[int], members: Integers) -> str:
+    """ "a (Account.transfer at bank.py:12) waits for b, b waits for a" of a cycle, or of the first of `members`.
+
+    Of calls: "A-0 in A.both (app.py:7) waits for A.ask of A-1, which waits for a free slot of A-1; A-1 in ...".
+    """
+    hops, count = _hops(waits, cycle)
+    about = _About(snapshot, waits, np.array([node for hop in hops for node in hop] if hops else members, np.int64))
+    if not hops:
+        node = int(members[0])
+        return _subject(about.nodes[node]) + " waits for " + _awaited(about, node) + _why_never(about, node)
+    following = [*hops[1:], hops[0]]
+    parts = [_hop(about, hop, after[0]) for hop, after in zip(hops, following, strict=True)][:_MOST_HOPS]
+    joint = "; " if any(about.nodes[hop[0]].is_call for hop in hops) else ", "
+    return joint.join(parts) + (f", and so on round a cycle of {count:,}" if count > _MOST_HOPS else "")
 
 
-def _awaited(record: dict[str, Any], after: str | None) -> str:
-    """What a machine waits for, the one that the cycle goes on with first."""
-    on = [name for name in record["waits_for"] if name != after]
+def _hops(waits: WaitGraph, cycle: Sequence[int]) -> tuple[list[list[int]], int]:
+    """The cycle cut in front of each node that waits (behind it what leads on to the next one), as far as it is
+    shown; and how many such parts there are."""
+    nodes = np.array(cycle, np.int64)
+    starts = np.flatnonzero(waits.blocked[nodes])
+    if not len(starts):
+        return [], 0
+    turned = np.roll(nodes, -starts[0])
+    cuts = (starts - starts[0])[1 : _MOST_HOPS + 2]
+    return [part.tolist() for part in np.split(turned, cuts)[: _MOST_HOPS + 1]], len(starts)
+
+
+def _subject(node: _Node) -> str:
+    if not node.is_call:
+        place = " at ".join(text for text in (node.call if node.method else None, node.call_site) if text)
+        return node.machine + (f" ({place})" if place else "")
+    if not node.is_running:
+        return f"{node.call} of {node.machine}, not begun,"
+    return f"{node.machine} in {node.call}" + (f" ({node.call_site})" if node.call_site else "")
+
+
+def _object(node: _Node) -> str:
+    return f"{node.call} of {node.machine}" if node.is_call else node.machine
+
+
+def _hop(about: _About, hop: list[int], after: int) -> str:
+    """From one that waits to the next one: "A-1 in A.ask waits for A.answer of A-0, which waits for a free slot"."""
+    node, between = hop[0], hop[1:]
+    gate = next((one for one in between if one >= _first_gate(about.waits)), None)
+    text = f"{_subject(about.nodes[node])} waits for "
+    if gate is not None and gate == between[0]:
+        return text + _slot(about, gate)
+    text += _awaited(about, node, between[0] if between else after)
+    return text if gate is None else f"{text}, which waits for {_slot(about, gate)}"
+
+
+def _first_gate(waits: WaitGraph) -> int:
+    return waits.first_call + waits.calls.call_count
+
+
+def _slot(about: _About, gate: int) -> str:
+    """What a gate stands for: "a free slot of A-0"."""
+    gates, number, name = about.waits.calls.gates, gate - _first_gate(about.waits), about.waits.names[gate].as_py()
+    group = gates.group_names[gates.group[number]]
+    if gates.exclusive[number] >= 0:
+        return f"the {'constructor' if _is_constructor(about, number) else 'event loop'} of {name}"
+    return f"a free slot of {name}" if group is None else f"a free slot of group {group} of {name}"
+
+
+def _is_constructor(about: _About, gate: int) -> bool:
+    row = about.waits.calls.row[about.waits.calls.gates.exclusive[gate]]
+    return bool(about.snapshot.tables["calls"]["method"][row].as_py() == "__init__")
+
+
+def _awaited(about: _About, node: int, after: int | None = None) -> str:
+    """What a node waits for, the one that the cycle goes on with first."""
+    alternatives = about.alternatives.get(node, [])
+    nodes = list(dict.fromkeys(other for _, on in alternatives for other in on))
     if after is not None:
-        on.insert(0, after)
-    count = record.get("waits_for_count", len(on))
-    if count == 1:
-        return str(on[0])
+        nodes = [after, *(other for other in nodes if other != after)]
+    on = list(dict.fromkeys(_object(about.nodes[other]) for other in nodes))
+    record = about.record(node)
+    if callers := _callers(about, node):
+        return f"a later call to {about.nodes[node].machine}, by {listed(callers)}"
+    if len(on) == 1 and record["mode"] != "k_of_n":
+        return on[0]
     if record["mode"] == "all":
-        return listed(on, count) if after is None else after
+        return listed(on) if after is None else on[0]
     if "alternatives" in record:
-        return f"any of several combinations of {listed(on, count)}"
-    return f"{record['k'] if record['mode'] == 'k_of_n' else 'any'} of {listed(on, count)}"
+        return f"any of several combinations of {listed(on)}"
+    return f"{record['k'] if record['mode'] == 'k_of_n' else 'any'} of {listed(on)}"
 
 
-def _why_never(waits: WaitGraph, record: dict[str, Any] | None) -> str:
+def _callers(about: _About, node: int) -> list[str]:
+    """Of a call that waits inside its own actor (on an event, a lock): who might call that actor; else nothing."""
+    on = [about.nodes[other] for _, choice in about.alternatives.get(node, []) for other in choice]
+    names = list(dict.fromkeys(other.machine for other in on if not other.is_call))
+    mine = about.nodes[node]
+    if not mine.is_call or mine.machine not in names:
+        return []
+    return [name for name in names if name != mine.machine] or [mine.machine]
+
+
+def _why_never(about: _About, node: int) -> str:
     """Why what a machine outside of every cycle waits for cannot come."""
-    on = record["waits_for"] if record else []
-    rows = positions(pa.array(on, pa.string()), waits.names)
+    waits = about.waits
+    nodes = [other for _, on in about.alternatives.get(node, []) for other in on]
     for flags, reason in ((waits.stopped, "stopped"), (waits.passive, "passive, and nobody is left to wake")):
-        who = [name for name, row in zip(on, rows.tolist(), strict=True) if flags[row]]
+        who = list(dict.fromkeys(about.nodes[other].machine for other in nodes if flags[other]))
         if who:
             return f" ({_is(who)} {reason}{(' it' if len(who) == 1 else ' them') if 'wake' in reason else ''})"
     return ", and so many can never come"
@@ -130,3 +286,94 @@ def _why_never(waits: WaitGraph, record: dict[str, Any] | None) -> str:
 def _is(names: Iterable[str]) -> str:
     listing = list(names)
     return f"{listed(listing)} {'is' if len(listing) == 1 else 'are'}"
+
+
+# ---- what to change -------------------------------------------------------------------------------------------------
+
+
+def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integers) -> list[str]:
+    """What a person can change so that the calls among `members` (the cores) get on; `stuck`: all who cannot move."""
+    calls = members[members >= waits.first_call]
+    if not len(calls):
+        return []
+    about = _About(snapshot, waits, members)
+    waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
+    wanted: dict[int, set[int]] = {}
+    for _, call in waiting:
+        wanted.setdefault(_also(waits, call), set()).add(call)
+    changes: dict[_Change, list[str | None]] = {}
+    for node, call in waiting:
+        change = _change(about, node, call, len(wanted[_also(waits, call)]))
+        changes.setdefault(change, []).append(about.nodes[node].call_site)
+    if changes:
+        return [change.text(sites) for change, sites in changes.items()][:_MOST_ADVICE]
+    never = set(stuck.tolist())
+    parked = [node for node in calls.tolist() if _callers(about, node)]
+    return [_impossible(about, node, never) for node in (parked or calls.tolist())[:_MOST_ADVICE]]
+
+
+def _not_begun(about: _About, node: int) -> list[int]:
+    """The calls that a node waits for and that cannot begin."""
+    calls = about.waits.calls
+    end = about.waits.first_call + calls.call_count
+    begun = about.waits.first_call + calls.running_count
+    on = [call for _, choice in about.alternatives.get(node, []) for call in choice if begun <= call < end]
+    return [call for call in on if (gate := _gate(about.waits, call)) >= 0 and not calls.gates.is_open[gate]]
+
+
+def _gate(waits: WaitGraph, call: int) -> int:
+    """The gate that a call that has not begun must pass; -1: none."""
+    also = _also(waits, call)
+    return also - _first_gate(waits) if also >= 0 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A sentence of advice, but for the places in the app's source that it is about."""
+
+    before: str
+    word: str
+    after: str
+
+    def text(self, sites: Sequence[str | None]) -> str:
+        known = list(dict.fromkeys(site for site in sites if site))
+        return self.before + (self.word.format(listed(known)) if known else "") + self.after
+
+
+def _change(about: _About, node: int, call: int, wanted: int) -> _Change:
+    """What to change where `node` waits for a `call` that cannot begin; `wanted`: so many like it are waited for."""
+    gates, gate = about.waits.calls.gates, _gate(about.waits, call)
+    who, target = about.nodes[node], about.nodes[call]
+    if gates.exclusive[gate] >= 0:
+        return _after(about, gate, target)
+    actor = target.class_name or target.machine
+    group = gates.group_names[gates.group[gate]]
+    bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
+    more = f"raise {bound} to {int(gates.held[gate]) + wanted}."
+    if who.is_call and who.machine == target.machine:
+        after = f" for {target.call} of the same actor: call self.{target.method}() directly, or {more}"
+        return _Change(f"{who.call} waits", " at {}", after)
+    return _Change(f"Make {target.call}", _CALLED, f" a call whose reply nobody waits for, or {more}")
+
+
+def _after(about: _About, gate: int, target: _Node) -> _Change:
+    """The advice where one call keeps all others out."""
+    if _is_constructor(about, gate):
+        when = f" can begin only when the constructor of {target.machine} has returned: "
+        then = f"wait in a method that is called afterwards, not in {target.class_name}.__init__."
+    else:
+        when = f" can begin only when the event loop of {target.machine} is free: "
+        then = "await the reply there instead of ray.get."
+    return _Change(str(target.call), _CALLED, when + then)
+
+
+def _impossible(about: _About, node: int, stuck: set[int]) -> str:
+    """What must come and cannot, where no slot is in question."""
+    on = dict.fromkeys(other for _, choice in about.alternatives.get(node, []) for other in choice)
+    never = list(dict.fromkeys(_object(about.nodes[other]) for other in on if other in stuck))
+    text = f"{_subject(about.nodes[node])} waits for {_awaited(about, node)}"
+    if _callers(about, node):
+        return text + ", and none of them can go on: wait with a timeout, or take things in the same order everywhere."
+    if 0 < len(never) < len(on):
+        text += f", and {listed(never)} can never come"
+    return text + ": give this wait a timeout, or take one of those that it waits for out of it."

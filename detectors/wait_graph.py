@@ -1,7 +1,9 @@
 """From the tables of a snapshot to integers: the nodes, who can move for sure, and who waits for whom.
 
-Nodes are the recorded machines (by row), then every name that is waited for but not recorded, then one for
-a wait whose row names nobody. `reduction` decides on these; `deadlock` turns its answer back into names.
+Nodes are the recorded machines (by row), then every name (of a machine or a call) that is waited for but not
+recorded, then one for a wait whose row names nobody, then the calls and gates of `call_graph`. A row of `waits`
+leads to the call it names, else to its machine; a machine that runs calls moves as soon as one of them does, or as
+one that has not begun. `reduction` decides on these; `deadlock` turns its answer back into names.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.detectors.call_graph import CallNodes, call_nodes, is_call_id
 from ray_snapshot.detectors.common import (
     MOST_LISTED,
     Booleans,
@@ -32,15 +35,20 @@ _ALL = -1
 
 _UNNAMED = "something that was not recorded"
 
+_NOBODY = np.zeros(0, np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class WaitGraph:
     """The waits of one snapshot, over nodes."""
 
     names: Any
-    """Arrow array: the name of each node."""
+    """Arrow array: the name of each node; of a call or a gate, that of its machine."""
     graph: Graph
     blocked: Booleans
+    """Who waits: machines, and calls."""
+    inner: Booleans
+    """Nodes that only pass on what others do: calls that have not begun, gates, machines by the calls they run."""
     stopped: Booleans
     passive: Booleans
     seeds: Booleans
@@ -49,13 +57,52 @@ class WaitGraph:
     """What may move, for all that the snapshot knows."""
     unseen: list[Any]
     """Why `outside` is more than `seeds`, for a person."""
+    calls: CallNodes
+    first_call: int
+    """The node that node 0 of `calls` is here."""
+    recorded_count: int
+    """Nodes below are machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """`names` are looked up (machines, strangers, the unnamed); calls and gates follow."""
+
+    names: Any
+    recorded_count: int
+    calls: CallNodes
+    awaited: Integers
+    """Per row of `waits`: the call that it names, as `calls` counts; -1: none, or an unknown one."""
+
+    @property
+    def first_call(self) -> int:
+        return len(self.names)
+
+    @property
+    def unnamed(self) -> int:
+        return len(self.names) - 1
+
+    @property
+    def count(self) -> int:
+        return self.first_call + self.calls.node_count
+
+    def called(self, call_ids: Any) -> Integers:
+        """The nodes of calls; -1 for those that neither run nor wait to begin."""
+        found = self.calls.find(call_ids)
+        return np.where(found >= 0, found + self.first_call, -1)
+
+    def flags(self, nodes: Integers) -> Booleans:
+        """True for `nodes`."""
+        found = np.zeros(self.count, np.bool_)
+        found[nodes] = True
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Rows of waits, already as nodes: `group` is equal for rows of one alternative."""
 
-    machine: Integers
+    owner: Integers
     group: Integers
     k: Integers
     on: Integers
@@ -64,22 +111,73 @@ class _Rows:
 
 
 def wait_graph(snapshot: Snapshot) -> WaitGraph:
-    """Read machines, waits and messages into one graph. O(V + E) and a sort of the rows of waits."""
-    recorded = texts(snapshot.tables["machines"]["machine"])
-    names = _node_names(snapshot, recorded)
-    status = {word: _status(snapshot, word, len(names)) for word in ("blocked", "stopped", "passive")}
-    idle = np.logical_or.reduce(list(status.values()))
-    rows = _rows(snapshot, names, status["blocked"])
-    graph = _graph(len(names), rows)
-    message, timer, expected = _woken(snapshot, names, len(recorded))
-    active = ~idle & (np.arange(len(names)) < len(recorded))
-    seeds = active | (status["passive"] & message) | (~status["stopped"] & timer)
-    seeds[rows.machine[rows.timed]] = True
-    outside, why = _outside(names, len(recorded), status["blocked"], graph)
+    """Read machines, calls, waits and messages into one graph. O(V + E), and a sort of the rows of waits."""
+    nodes = _nodes(snapshot)
+    status = {word: _status(snapshot, word, nodes.count) for word in ("blocked", "stopped", "passive")}
+    running = nodes.first_call + np.arange(nodes.calls.running_count)
+    busy = nodes.flags(_recorded(nodes.calls.machine[: len(running)]))
+    rows = _rows(snapshot, nodes, status["blocked"], busy)
+    own, held_up = nodes.flags(rows.owner), _also(nodes) >= 0
+    silent = _silent(nodes, status["blocked"], own)
+    by_calls = _by_calls(nodes, rows)
+    graph = _graph(nodes.count, _joined(_hindered(nodes, rows), by_calls))
+    blocked = own | silent | (status["blocked"] & ~busy)
+    blocked[running] |= held_up[running]
+    seeds, expected = _seeds(snapshot, nodes, status)
+    seeds |= _unhindered(nodes, rows, blocked)
+    outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)
     unseen = uncovered(snapshot)
-    outside[_suspects(names, unseen)] = True
+    outside |= nodes.flags(_suspects(nodes.names, unseen))
+    if unseen:  # whoever was not observed may call a machine, though not answer for it
+        outside |= nodes.flags(by_calls.owner[by_calls.owner < nodes.recorded_count])
     unseen += [f"{name}, which is sent to but not recorded" for name in expected[:MOST_LISTED]]
-    return WaitGraph(names, graph, **status, seeds=seeds, outside=outside, unseen=unseen + why)
+    return WaitGraph(
+        names=pa.concat_arrays([nodes.names, nodes.calls.machine_names]),
+        graph=graph,
+        blocked=blocked,
+        inner=_inner(nodes, by_calls) & ~blocked,
+        stopped=status["stopped"],
+        passive=status["passive"],
+        seeds=seeds,
+        outside=outside,
+        unseen=unseen + why,
+        calls=nodes.calls,
+        first_call=nodes.first_call,
+        recorded_count=nodes.recorded_count,
+    )
+
+
+def _nodes(snapshot: Snapshot) -> _Nodes:
+    recorded = texts(snapshot.tables["machines"]["machine"])
+    calls = call_nodes(snapshot, recorded)
+    awaited = calls.find(texts(snapshot.tables["waits"]["on_call_id"]))
+    return _Nodes(_node_names(snapshot, recorded, awaited), len(recorded), calls, awaited)
+
+
+def _recorded(machines: Integers) -> Integers:
+    return machines[machines >= 0]
+
+
+def _also(nodes: _Nodes) -> Integers:
+    """What each node needs beside what it waits for; -1: nothing."""
+    found = np.full(nodes.count, -1, np.int64)
+    also = nodes.calls.also
+    found[nodes.first_call : nodes.first_call + len(also)] = np.where(also >= 0, also + nodes.first_call, -1)
+    return found
+
+
+def _unhindered(nodes: _Nodes, rows: _Rows, blocked: Booleans) -> Booleans:
+    """What moves by itself: calls that wait for nothing, waits with a time-out, open gates, constructors in flight."""
+    found = nodes.flags(rows.owner[rows.timed]) & (_also(nodes) < 0)
+    running = slice(nodes.first_call, nodes.first_call + nodes.calls.running_count)
+    found[running] |= ~blocked[running]
+    unborn = (nodes.calls.machine < 0) & nodes.flags(rows.owner)[nodes.first_call :]  # these wait for arguments
+    found[nodes.first_call :] |= nodes.calls.unhindered & ~unborn
+    return found
+
+
+def _inner(nodes: _Nodes, by_calls: _Rows) -> Booleans:
+    return (np.arange(nodes.count) >= nodes.first_call) | nodes.flags(by_calls.owner)
 
 
 def _status(snapshot: Snapshot, word: str, node_count: int) -> Booleans:
@@ -87,13 +185,14 @@ def _status(snapshot: Snapshot, word: str, node_count: int) -> Booleans:
     return np.concatenate([found, np.zeros(node_count - len(found), np.bool_)])
 
 
-def _node_names(snapshot: Snapshot, recorded: Any) -> Any:
-    """Recorded machines, then the other names waited for, then the node of waits that name nobody."""
-    named = [
-        texts(snapshot.tables["waits"]["on_machine"]),
-        _short_names(snapshot.tables["machines"]["waits_for"]),
-    ]
+def _node_names(snapshot: Snapshot, recorded: Any, awaited: Integers) -> Any:
+    """Recorded machines, then the other names waited for (calls by their id), then the node of waits for nobody."""
+    waits = snapshot.tables["waits"]
+    on_machine, on_call = texts(waits["on_machine"]), texts(waits["on_call_id"])
+    by_call = is_call_id(on_call)
+    named = [on_machine.filter(pa.array(~by_call)), _short_names(snapshot.tables["machines"]["waits_for"])]
     unknown = [column.filter(pa.array(positions(column, recorded) < 0)) for column in named]
+    unknown.append(on_call.filter(pa.array(by_call & (awaited < 0))))
     strangers = pa.concat_arrays(unknown).drop_null().unique()
     return pa.concat_arrays([recorded, strangers, pa.array([_UNNAMED])])
 
@@ -102,47 +201,77 @@ def _short_names(lists: Any) -> Any:
     return texts(pc.list_flatten(lists))
 
 
-def _rows(snapshot: Snapshot, names: Any, blocked: Booleans) -> _Rows:
-    """What the blocked machines wait for: their rows of `waits`, or else the short form in `machines`."""
+def _rows(snapshot: Snapshot, nodes: _Nodes, blocked: Booleans, busy: Booleans) -> _Rows:
+    """What calls and blocked machines wait for: their rows of `waits`; or the short form in `machines`."""
+    long = _long_rows(snapshot, nodes, blocked)
+    brief = blocked & ~busy & ~nodes.flags(long.owner)
+    return _joined(long, _short_rows(snapshot, nodes.names, brief) if brief.any() else _plain(*[_NOBODY] * 4))
+
+
+def _written(snapshot: Snapshot, names: Any, on: Integers, machine: Integers) -> Booleans:
+    """Where a message from `on` to `machine` is in flight."""
     messages = snapshot.tables["messages"]
     source, target = positions(texts(messages["source"]), names), positions(texts(messages["target"]), names)
-    pairs = distinct(source * len(names) + target)
-    long = _long_rows(snapshot.tables["waits"], names, blocked, pairs)
-    brief = blocked.copy()
-    brief[long.machine] = False
-    short = _short_rows(snapshot.tables["machines"], names, brief, pairs)
-    short_group = short.group + (int(long.group.max()) + 1 if len(long.group) else 0)
+    return np.isin(on * len(names) + machine, distinct(source * len(names) + target))
+
+
+def _looked_up(column: Any, names: Any, rows: Booleans) -> Integers:
+    """The node of the name in each of `rows` of a column; -1 in all other rows."""
+    found = np.full(len(rows), -1, np.int64)
+    found[rows] = positions(column.filter(pa.array(rows)), names)
+    return found
+
+
+def _joined(*parts: _Rows) -> _Rows:
+    """All rows of `parts`, whose groups are told apart."""
+    groups, above = [], 0
+    for part in parts:
+        groups.append(part.group + above)
+        above += int(part.group.max(initial=-1)) + 1
     columns = {
-        name: np.concatenate([getattr(long, name), getattr(short, name)]) for name in _Rows.__slots__ if name != "group"
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in _Rows.__slots__ if name != "group"
     }
-    return _Rows(group=np.concatenate([long.group, short_group]), **columns)
+    return _Rows(group=np.concatenate(groups), **columns)
 
 
-def _long_rows(waits: Any, names: Any, blocked: Booleans, pairs: Integers) -> _Rows:
-    machine = positions(texts(waits["machine"]), names)
-    keep = (machine >= 0) & blocked[machine]
-    machine, waits = machine[keep], waits.filter(pa.array(keep))
-    group = _groups(machine, waits["call_id"], waits["alternative"])
-    on = positions(texts(waits["on_machine"]), names)
-    on = np.where(on < 0, len(names) - 1, on)
-    known = pc.is_valid(waits["satisfied"]).to_numpy()
-    told = pc.fill_null(waits["satisfied"], False).to_numpy()
-    satisfied = np.where(known, told, np.isin(on * len(names) + machine, pairs))
-    k = integers(waits["k"], _ALL)
-    return _Rows(machine, group, k, on, satisfied, pc.is_valid(waits["timeout_at"]).to_numpy())
+def _long_rows(snapshot: Snapshot, nodes: _Nodes, blocked: Booleans) -> _Rows:
+    """A row belongs to the call that it names, if that runs or waits to begin, else to its machine, if blocked."""
+    waits = snapshot.tables["waits"]
+    call = nodes.called(texts(waits["call_id"]))
+    machine = _looked_up(texts(waits["machine"]), nodes.names, call < 0)
+    keep = (call >= 0) | ((machine >= 0) & blocked[machine])
+    owner, on = np.where(call >= 0, call, machine)[keep], _targets(waits, nodes)[keep]
+    waits = waits.filter(pa.array(keep))
+    group = _groups(owner, waits["call_id"], waits["alternative"])
+    satisfied: Booleans = pc.fill_null(waits["satisfied"], False).to_numpy()
+    untold = pc.is_null(waits["satisfied"]).to_numpy() & (np.maximum(owner, on) < nodes.first_call)
+    if untold.any():
+        satisfied = satisfied | (untold & _written(snapshot, nodes.names, on, owner))
+    return _Rows(owner, group, integers(waits["k"], _ALL), on, satisfied, pc.is_valid(waits["timeout_at"]).to_numpy())
 
 
-def _groups(machine: Integers, call_id: Any, alternative: Any) -> Integers:
-    """A number for each (machine, call_id, alternative)."""
+def _targets(waits: Any, nodes: _Nodes) -> Integers:
+    """The node that each row waits for: a call; a call that is unknown; a machine; or the one without a name."""
+    on_call = texts(waits["on_call_id"])
+    by_call, known = is_call_id(on_call), nodes.awaited >= 0
+    on = np.where(known, nodes.awaited + nodes.first_call, -1)
+    on = np.maximum(on, _looked_up(on_call, nodes.names, by_call & ~known))
+    on = np.maximum(on, _looked_up(texts(waits["on_machine"]), nodes.names, ~by_call))
+    return np.where(on < 0, nodes.unnamed, on)
+
+
+def _groups(owner: Integers, call_id: Any, alternative: Any) -> Integers:
+    """A number for each (owner, call_id, alternative)."""
     calls = pc.dictionary_encode(texts(call_id), null_encoding="encode").indices.to_numpy().astype(np.int64)
     choices = pc.dictionary_encode(pa.array(integers(alternative, 0))).indices.to_numpy().astype(np.int64)
     width, height = (int(codes.max(initial=0)) + 1 for codes in (choices, calls))
-    groups: Integers = (machine * height + calls) * width + choices
+    groups: Integers = (owner * height + calls) * width + choices
     return groups
 
 
-def _short_rows(machines: Any, names: Any, brief: Booleans, pairs: Integers) -> _Rows:
+def _short_rows(snapshot: Snapshot, names: Any, brief: Booleans) -> _Rows:
     """The rows that `wait_mode`, `wait_k` and `waits_for` stand for; none where they do not say enough."""
+    machines = snapshot.tables["machines"]
     size = integers(pc.list_value_length(machines["waits_for"]), 0)
     mode = {word: is_any_of(machines["wait_mode"], word) for word in ("all", "any", "k_of_n")}
     k = np.select(list(mode.values()), [size, np.ones_like(size), integers(machines["wait_k"], -1)], -1)
@@ -150,15 +279,45 @@ def _short_rows(machines: Any, names: Any, brief: Booleans, pairs: Integers) -> 
     machine = np.repeat(np.arange(len(size)), np.where(usable, size, 0))
     on = positions(_short_names(machines["waits_for"]), names)[np.repeat(usable, size)]
     on = np.where(on < 0, len(names) - 1, on)
-    satisfied = np.isin(on * len(names) + machine, pairs)
+    satisfied = _written(snapshot, names, on, machine)
     return _Rows(machine, machine, k[machine], on, satisfied, np.zeros(len(machine), np.bool_))
+
+
+def _hindered(nodes: _Nodes, rows: _Rows) -> _Rows:
+    """`rows`, and what calls need beside what they wait for: a free slot, or a free event loop."""
+    also = _also(nodes)
+    needs = also[rows.owner] >= 0
+    more = np.where(needs & (rows.k != _ALL), rows.k + 1, rows.k)
+    _, first = np.unique(rows.group[needs], return_index=True)
+    first = np.flatnonzero(needs)[first]
+    beside = _plain(rows.owner[first], rows.group[first], more[first], also[rows.owner[first]])
+    both = {name: np.concatenate([getattr(rows, name), getattr(beside, name)]) for name in _Rows.__slots__}
+    both["k"] = np.concatenate([more, beside.k])
+    untimed = nodes.flags(rows.owner) & ~nodes.flags(rows.owner[rows.timed])
+    alone = np.flatnonzero((also >= 0) & ~untimed)
+    return _joined(_Rows(**both), _plain(alone, alone, np.ones_like(alone), also[alone]))
+
+
+def _by_calls(nodes: _Nodes, rows: _Rows) -> _Rows:
+    """Machines that somebody waits for, by their calls; and gates, by the calls that hold their slots."""
+    calls, gates = nodes.calls, nodes.calls.gates
+    call = np.arange(calls.call_count)
+    machine = calls.machine[call]
+    call = call[nodes.flags(rows.on)[machine] & (machine >= 0)]
+    owner = np.concatenate([machine[call], gates.source + calls.call_count + nodes.first_call])
+    on = np.concatenate([call, gates.target]) + nodes.first_call
+    return _plain(owner, owner, np.ones_like(owner), on)
+
+
+def _plain(owner: Integers, group: Integers, k: Integers, on: Integers) -> _Rows:
+    return _Rows(owner, group, k, on, np.zeros(len(owner), np.bool_), np.zeros(len(owner), np.bool_))
 
 
 def _graph(node_count: int, rows: _Rows) -> Graph:
     _, first, alternative, size = np.unique(rows.group, return_index=True, return_inverse=True, return_counts=True)
     return Graph(
         node_count,
-        rows.machine[first],
+        rows.owner[first],
         np.where(rows.k[first] == _ALL, size, rows.k[first]),
         alternative=alternative.astype(np.int64),
         target=rows.on,
@@ -166,33 +325,64 @@ def _graph(node_count: int, rows: _Rows) -> Graph:
     )
 
 
-def _woken(snapshot: Snapshot, names: Any, recorded_count: int) -> tuple[Booleans, Booleans, list[str]]:
+def _silent(nodes: _Nodes, blocked: Booleans, own: Booleans) -> Booleans:
+    """Running calls of a blocked machine of which no wait was recorded: they wait for something of their own."""
+    call = np.arange(nodes.calls.running_count)
+    machine = nodes.calls.machine[call]
+    call = call[(machine >= 0) & blocked[machine]] + nodes.first_call
+    return nodes.flags(call[~own[call]])
+
+
+def _seeds(snapshot: Snapshot, nodes: _Nodes, status: dict[str, Booleans]) -> tuple[Booleans, list[str]]:
+    """Machines that move by themselves; and who is sent to without being recorded."""
+    message, timer, expected = _woken(snapshot, nodes)
+    seeds = ~np.logical_or.reduce(list(status.values()))
+    seeds[nodes.recorded_count :] = False
+    seeds |= (status["passive"] & message) | (~status["stopped"] & timer)
+    return seeds, expected
+
+
+def _woken(snapshot: Snapshot, nodes: _Nodes) -> tuple[Booleans, Booleans, list[str]]:
     """Which nodes have a message coming, which a pending timer; and who is sent to without being recorded.
 
     A timer that was due before the snapshot started is an ordinary message by now: it lies in the mailbox.
     """
     messages = snapshot.tables["messages"]
     receiver = texts(messages["target"])
-    target = positions(receiver, names)
+    target = positions(receiver, nodes.names)
     started_at = pa.scalar(snapshot.started_at, messages["due_at"].type)
     pending = pc.fill_null(pc.greater_equal(messages["due_at"], started_at), True).to_numpy()
-    strange = (target < 0) | (target >= recorded_count)
-    message, timer = np.zeros(len(names), np.bool_), np.zeros(len(names), np.bool_)
-    message[target[~strange]] = True
-    timer[target[~strange & pending & is_any_of(messages["kind"], "timer")]] = True
-    return message, timer, receiver.filter(pa.array(strange)).unique().to_pylist()
+    strange = (target < 0) | (target >= nodes.recorded_count)
+    timer = ~strange & pending & is_any_of(messages["kind"], "timer")
+    expected = receiver.filter(pa.array(strange)).unique().to_pylist()
+    return nodes.flags(target[~strange]), nodes.flags(target[timer]), expected
 
 
-def _outside(names: Any, recorded_count: int, blocked: Booleans, graph: Graph) -> tuple[Booleans, list[str]]:
+def _outside(
+    snapshot: Snapshot, nodes: _Nodes, untold: Booleans, silent: Booleans, graph: Graph
+) -> tuple[Booleans, list[str]]:
     """Nodes the snapshot cannot speak for: who is waited for but not recorded, and waits without rows."""
-    strangers = distinct(graph.target[graph.target >= recorded_count])
-    outside = blocked.copy()
-    outside[graph.owner] = False
-    silent = names.take(np.flatnonzero(outside)[:MOST_LISTED]).to_pylist()
-    awaited = names.take(strangers[:MOST_LISTED]).to_pylist()
-    why = [f"{name}, which is waited for but not recorded" for name in awaited]
-    outside[strangers] = True
-    return outside, why + [f"what {name} waits for" for name in silent]
+    awaited = distinct(graph.target)
+    strangers = awaited[(awaited >= nodes.recorded_count) & (awaited < nodes.first_call)]
+    names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()
+    why = [_why_unknown(name) for name in names]
+    why += [f"what {name} waits for" for name in nodes.names.take(np.flatnonzero(untold)[:MOST_LISTED]).to_pylist()]
+    why += _untold_calls(snapshot, nodes, np.flatnonzero(silent)[:MOST_LISTED] - nodes.first_call)
+    return untold | silent | nodes.flags(strangers), why
+
+
+def _why_unknown(name: str) -> str:
+    if name == _UNNAMED:
+        return "a wait for something that was not recorded"
+    if "/" in name:
+        return f"the reply to call {name}, which neither runs nor is in flight"
+    return f"{name}, which is waited for but not recorded"
+
+
+def _untold_calls(snapshot: Snapshot, nodes: _Nodes, calls: Integers) -> list[str]:
+    methods = snapshot.tables["calls"]["method"].take(nodes.calls.row[calls]).to_pylist()
+    machines = nodes.calls.machine_names.take(calls).to_pylist()
+    return [f"what {method} of {name} waits for" for method, name in zip(methods, machines, strict=True)]
 
 
 def _suspects(names: Any, unseen: list[Any]) -> Integers:
