@@ -272,10 +272,13 @@ class Snapshot:
         wait_rows += [
             row for machine in machine_rows if machine["machine"] not in declared for row in _short_waits(machine)
         ]
+        call_rows = [dict(row) for row in calls]
         in_flight = {(row["source"], row["target"]) for row in message_rows}
+        unfinished = {row.get("call_id") for row in (*message_rows, *call_rows)} - {None}
         for row in wait_rows:
             if row.get("satisfied") is None:
-                row["satisfied"] = (row["on_machine"], row["machine"]) in in_flight
+                is_unfinished = row.get("on_call_id") in unfinished
+                row["satisfied"] = not is_unfinished and (row.get("on_machine"), row["machine"]) in in_flight
         now = datetime.now(UTC)
         meta = {
             "snapshot_id": "by-hand-0",
@@ -296,7 +299,7 @@ class Snapshot:
             "machines": machine_rows,
             "channels": channel_rows,
             "messages": message_rows,
-            "calls": [dict(row) for row in calls],
+            "calls": call_rows,
             "waits": wait_rows,
         }
         run_id = meta.get("run_id", DEFAULTS["snapshots"]["run_id"])

@@ -40,3 +40,13 @@ def test_a_call_that_a_stopped_machine_had_accepted_is_still_waited_for() -> Non
     machines = table(MACHINES, {"machine": "x", "status": "stopped"})
     found = satisfy_waits(waits, table(MESSAGES), calls, machines)
     assert found["satisfied"].to_pylist() == [False]
+
+
+def test_by_hand_a_wait_for_a_call_is_not_satisfied_by_another_call_between_the_same_machines() -> None:
+    snapshot = Snapshot.from_rows(
+        machines=[{"machine": name, "status": "blocked"} for name in "ab"],
+        calls=[{"machine": "b", "call_id": "a/0/b/1", "method": "ask"}],
+        messages=[{"source": "b", "target": "a", "kind": "call", "number": 1, "call_id": "b/0/a/1", "method": "back"}],
+        waits=[{"machine": "a", "on_machine": "b", "on_call_id": "a/0/b/1"}],
+    )
+    assert [row["satisfied"] for row in snapshot.waits] == [False]

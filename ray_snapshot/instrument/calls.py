@@ -146,11 +146,17 @@ def _methods(cls: type) -> dict[str, Any]:
         for name, member in vars(kind).items():
             if name == "__init__" or not (name.startswith("__") and name.endswith("__")):
                 function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
-                if inspect.isfunction(function):
+                if inspect.isfunction(function) and _takes_header(function):
+                    found.pop(name, None)  # inherited from a class that is watched already
+                elif inspect.isfunction(function):
                     found[name] = member
                 else:
                     found.pop(name, None)
     return found
+
+
+def _takes_header(function: Any) -> bool:
+    return HEADER in getattr(getattr(function, "__signature__", None), "parameters", ())
 
 
 def _method(name: str, member: Any) -> Any:

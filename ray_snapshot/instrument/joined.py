@@ -228,7 +228,8 @@ class _Tables:
                 if wait.is_local:
                     yield from self._local_rows(common, resolved)
                     continue
-                for on, answer in zip(wait.on, resolved.answers, strict=True):
+                for call, answer in zip(wait.on, resolved.answers, strict=True):
+                    on = None if answer is None else call  # it may have been answered where nobody can tell any more
                     yield {
                         **common,
                         "on_machine": None if on is None else self._shown(parsed(on).target),
