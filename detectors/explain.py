@@ -85,7 +85,8 @@ class _About:
 
 
 def _described(snapshot: Snapshot, waits: WaitGraph, known: Integers, nodes: Integers) -> dict[int, _Node]:
-    names = dict(zip(known.tolist(), waits.names.take(known).to_pylist(), strict=True))
+    shown = map(_machine_of, waits.names.take(known).to_pylist())
+    names = dict(zip(known.tolist(), shown, strict=True))
     classes = _classes(snapshot, waits, known)
     found = {node: _Node(names[node], classes.get(node)) for node in known.tolist() if node < waits.first_call}
     machines = [node for node in nodes.tolist() if node < waits.first_call]
@@ -99,6 +100,12 @@ def _described(snapshot: Snapshot, waits: WaitGraph, known: Integers, nodes: Int
         for node, row in zip(calls.tolist(), rows, strict=True):
             found[node] = _Node(names[node], classes.get(node), **row, is_call=True, is_running=is_running)
     return found
+
+
+def _machine_of(name: str) -> str:
+    """The machine of a call that has ended (all that is known of it is its id); any other name as it is."""
+    parts = name.split("/")
+    return parts[2] if len(parts) == 4 else name
 
 
 def _classes(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> dict[int, str]:

@@ -27,9 +27,15 @@ def parked_at(task: Any, coroutine: Any) -> str | None:
     frames = _frames(coroutine)
     if not frames or not _is_local(frames[-1]) or _goes_on(task):
         return None
+    return site_of(coroutine)
+
+
+def site_of(coroutine: Any) -> str | None:
+    """Where ("file:line") the app's own code is in a suspended coroutine."""
+    frames = _frames(coroutine)
     own = [frame for frame in frames if not _is_asyncio(frame) and "ray_snapshot" not in frame.f_code.co_filename]
-    found = own[-1] if own else frames[-1]
-    return f"{found.f_code.co_filename}:{found.f_lineno}"
+    found = own[-1:] or frames[-1:]
+    return f"{found[0].f_code.co_filename}:{found[0].f_lineno}" if found else None
 
 
 def is_quiet(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.coroutines import gathered, is_quiet, merged, parked_at
+from ray_snapshot.instrument.coroutines import gathered, is_quiet, merged, parked_at, site_of
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
@@ -172,6 +172,8 @@ class Process:
         may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k)
         with self.lock:
             call_id = CURRENT.get()
+            if not call_site and call_id in self.coroutines:  # awaited by a task of its own, as in `gather`
+                call_site = site_of(self.coroutines[call_id][1]) or ""
             wait_id = self.ledger.wait(
                 call_id if call_id in self.ledger.running else None,
                 on,
