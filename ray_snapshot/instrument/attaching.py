@@ -41,11 +41,11 @@ def install_in_worker() -> None:
 
 
 def watcher_of(system: str) -> Any:
-    """The watcher of a system; None if there is none."""
+    """The watcher of a system (`name:run_id`, as headers have it); None if there is none."""
     from ray_snapshot.runtime.service import NAMESPACE, PREFIX
 
     try:
-        return ray.get_actor(PREFIX + system, namespace=NAMESPACE)
+        return ray.get_actor(PREFIX + system.partition(":")[0], namespace=NAMESPACE)
     except ValueError:
         return None
 

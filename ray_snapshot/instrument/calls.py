@@ -290,7 +290,8 @@ class _Run:
         if process.body is None and args:
             process.body = args[0]
         followed = process
-        return followed.guarded(lambda: cls(followed, header, name, results))
+        known = header if system == process.system else None  # two apps that call one actor: it is the first one's
+        return followed.guarded(lambda: cls(followed, known, name, results))
 
     def __enter__(self) -> _Run:
         self.token = CURRENT.set(self.call_id)

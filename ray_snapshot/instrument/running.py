@@ -80,7 +80,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
 def _compiled(script: str) -> Any:
     path = Path(script)
     try:
-        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        return compile(path.read_bytes(), os.path.abspath(path), "exec", dont_inherit=True)
     except OSError as error:
         raise SettingError(
             f"{script} cannot be run: {error.strerror or error}; name a Python file, or -m MODULE"
@@ -93,7 +93,7 @@ def _run_script(script: str, code: Any, arguments: list[str]) -> None:
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).resolve().parent)
     module = ModuleType("__main__")
-    module.__dict__.update(__file__=script, __builtins__=__builtins__)
+    module.__dict__.update(__file__=os.path.abspath(script), __builtins__=__builtins__)
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
 

@@ -53,7 +53,7 @@ class Watch(System):
         self._lock = threading.Lock()
         self._started_ray = False
         self._open_services()
-        self._post = _Post(attaching.attach_driver(self.name, self._service))  # type: ignore[assignment]
+        self._post = _Post(attaching.attach_driver(f"{self.name}:{self.run_id}", self._service))  # type: ignore[assignment]
         self.start()
 
     def _open_services(self) -> None:
