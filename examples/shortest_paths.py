@@ -134,7 +134,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--every", type=float, default=1.0, metavar="S", help="seconds between snapshots")
     parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
     options = parser.parse_args(argv)
-    facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
+    try:
+        facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
+    except (rs.HistoryWriteError, rs.HistoryFormatError) as error:
+        parser.error(str(error))
     facts["equal_to_scipy"] = facts["distances"] == reference_distances(load_graph(), SOURCE)
     if options.json:
         print(json.dumps(facts))

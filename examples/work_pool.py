@@ -154,7 +154,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--every", type=float, default=0.2, metavar="S", help="seconds between snapshots")
     parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
     options = parser.parse_args(argv)
-    facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
+    try:
+        facts = play(history=options.history, every=options.every, on_verdict=None if options.json else say)
+    except (rs.HistoryWriteError, rs.HistoryFormatError) as error:
+        parser.error(str(error))
     if options.json:
         print(json.dumps(facts))
         return 0

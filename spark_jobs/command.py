@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import logging
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError, SettingError, SparkJobError
@@ -26,9 +31,18 @@ from ray_snapshot.spark_jobs.session import check_installed, first_line, is_loca
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
+    from ray_snapshot.spark_jobs.tables import Selection
+
+FAILED = 1
+"""The exit code of a job that is done, but not wholly: a detector raised."""
+
+INTERRUPTED = 130
 
 TOP = 20
 """So many rows of a result are printed."""
+
+MOST_NAMED = 10
+"""So many systems or runs are named in an error."""
 
 BRIEF_ROWS = 2_000_000
 """Below so many rows a job is done before Java's second compiler pays: half the processor time for a small history."""
@@ -57,8 +71,8 @@ _OPTIONS = {"detectors": "--detector", "state": "--state", "messages": "--messag
 """The options that belong to single jobs: a job takes those that are parameters of its `run`."""
 
 
-def execute(job: str, request: Request) -> None:
-    """Run a job and print its answer; raises the errors of `ray_snapshot.errors` only."""
+def execute(job: str, request: Request) -> int:
+    """Run a job and print its answer; returns the exit code, and raises the errors of `ray_snapshot.errors` only."""
     check_job(job)
     check_installed()
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
@@ -71,13 +85,19 @@ def execute(job: str, request: Request) -> None:
     selection = Selection(
         request.system, request.run, parse_time(request.since, "--from"), parse_time(request.until, "--to")
     )
+    check_selection(history, selection)
     out = prepare_out(request.out or default_out(request.history, job))
-    spark = spark_session(request.master, brief=row_count(history) < BRIEF_ROWS)
-    with reported(job):
-        frames = module.run(spark, history, out, selection=selection, **options)
-        _show(module, frames, request)
+    with _Interrupts() as interrupts:
+        spark = spark_session(request.master, brief=row_count(history) < BRIEF_ROWS)
+        interrupts.spark_runs()
+        with reported(job):
+            frames = module.run(spark, history, out, selection=selection, **options)
+            troubles = _show(module, frames, request)
+    for trouble in troubles:
+        print(f"ray-snapshot: {trouble}", file=sys.stderr)
     if not request.json:  # spark-submit joins the two streams, and a program expects nothing but JSON
         print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))})", file=sys.stderr)
+    return FAILED if troubles else 0
 
 
 def row_count(history: History) -> int:
@@ -92,6 +112,46 @@ def check_job(job: str) -> None:
         raise SettingError(f"there is no Spark job {job!r}: choose one of {', '.join(JOBS)}", job=job)
 
 
+def check_selection(history: History, selection: Selection) -> None:
+    """Raise `SettingError` if no completed snapshot is selected: an empty answer would replace a good one.
+
+    A history that has no snapshots yet, asked for all of them, has an empty answer.
+    """
+    since, until = selection.since, selection.until
+    if since is not None and until is not None and since >= until:
+        raise SettingError(f"--from {since:%Y-%m-%dT%H:%M:%S} is not before --to {until:%Y-%m-%dT%H:%M:%S}")
+    rows = history.table("snapshots")
+    for option, column, value in (("--system", "system", selection.system), ("--run", "run_id", selection.run)):
+        if value is not None:
+            rows = _chosen(rows, option, column, value)
+    left = rows.filter(pc.equal(rows["status"], "complete"))
+    if since is not None:
+        left = left.filter(pc.greater_equal(left["started_at"], pa.scalar(since, left["started_at"].type)))
+    if until is not None:
+        left = left.filter(pc.less(left["started_at"], pa.scalar(until, left["started_at"].type)))
+    if not left.num_rows and selection != type(selection)():
+        raise SettingError(f"no completed snapshot is selected; {_times(rows)}")
+
+
+def _chosen(rows: pa.Table, option: str, column: str, value: str) -> pa.Table:
+    """The rows with this value; raises `SettingError`, naming what there is, if there are none."""
+    found = rows.filter(pc.equal(rows[column], value))
+    if not found.num_rows:
+        known = sorted(set(rows[column].to_pylist()))
+        more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+        there = f"there are: {', '.join(known[-MOST_NAMED:])}{more}" if known else "the history has none yet"
+        raise SettingError(f"{option}: no snapshots of {value!r}; {there}")
+    return found
+
+
+def _times(rows: pa.Table) -> str:
+    if not rows.num_rows:
+        return "the history has none yet"
+    times = pc.min_max(rows["started_at"]).as_py()
+    first, last = (f"{times[name]:%Y-%m-%dT%H:%M:%S}" for name in ("min", "max"))
+    return f"the {rows.num_rows} there are were started from {first} to {last} (UTC)"
+
+
 def default_out(history: str, job: str) -> str:
     """Where the results of a job go if nobody says otherwise: beside the history's tables, never inside one."""
     return str(Path(history) / "results" / job)
@@ -99,6 +159,9 @@ def default_out(history: str, job: str) -> str:
 
 def prepare_out(out: str) -> str:
     """Make sure that results can be written under `out`, and return it whole; raises `HistoryWriteError`."""
+    address = urlsplit(out)
+    if address.scheme in ("", "file"):
+        _refuse_tables(Path(unquote(address.path) if address.scheme else out).resolve())
     if "://" in out:
         return out
     folder = Path(out).absolute()
@@ -111,6 +174,17 @@ def prepare_out(out: str) -> str:
         raise HistoryWriteError(
             f"results cannot be written to {folder} ({reason}): name another folder with --out", path=str(folder)
         ) from error
+
+
+def _refuse_tables(folder: Path) -> None:
+    """Raise `HistoryWriteError` if a folder is a table of a history, or lies in one: results are no rows of it."""
+    table = next((place for place in (folder, *folder.parents) if (place / "_delta_log").is_dir()), None)
+    if table is not None:
+        raise HistoryWriteError(
+            f"{folder} is, or lies in, the table {table}: results would become part of it; name another folder"
+            " with --out",
+            path=str(folder),
+        )
 
 
 def _open(path: str) -> History:
@@ -142,24 +216,72 @@ def reported(job: str) -> Iterator[None]:
         raise SparkJobError(f"the Spark job {job} failed: {first_line(error)}", job=job) from error
 
 
-def _show(module: ModuleType, frames: dict[str, Any], request: Request) -> None:
+class _Interrupts:
+    """Ctrl-C while Spark starts and runs, in the main thread: `KeyboardInterrupt`, and nothing is printed.
+
+    While Java starts it waits until Java is there: a Java whose starter has gone would stay for ever. PySpark's own
+    handler, which it installs as it starts, asks Java once more over the connection that is in use.
+    """
+
+    def __init__(self) -> None:
+        self.is_starting = True
+        self.came = False
+        self.is_ours = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> _Interrupts:
+        if self.is_ours:
+            self.before = signal.getsignal(signal.SIGINT)
+            signal.signal(signal.SIGINT, self._handle)
+            logging.getLogger().addFilter(_is_no_broken_command)
+        return self
+
+    def spark_runs(self) -> None:
+        """Spark has been started: from now on an interrupt is heeded at once."""
+        self.is_starting = False
+        if self.is_ours:
+            signal.signal(signal.SIGINT, self._handle)
+        if self.came:
+            raise KeyboardInterrupt
+
+    def _handle(self, *_: object) -> None:
+        if not self.is_starting or self.came:
+            raise KeyboardInterrupt
+        self.came = True
+        print("ray-snapshot: stopping as soon as Spark has started", file=sys.stderr)
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_ours:
+            signal.signal(signal.SIGINT, self.before)
+            logging.getLogger().removeFilter(_is_no_broken_command)
+
+
+def _is_no_broken_command(record: logging.LogRecord) -> bool:
+    """py4j's own report of a command that was cut off; that the job failed is said by whoever gets the error."""
+    return not record.getMessage().endswith("while sending command.")
+
+
+def _show(module: ModuleType, frames: dict[str, Any], request: Request) -> list[str]:
+    """Print the answer; returns what went wrong on the way."""
     from ray_snapshot.spark_jobs.output import print_json_lines, print_view
 
     if request.json:
         print_json_lines(module.VIEWS[0], frames[module.VIEWS[0].name])
-        return
-    for view in module.VIEWS:
-        print_view(view, frames[view.name], request.top)
+    else:
+        for view in module.VIEWS:
+            print_view(view, frames[view.name], request.top)
+    troubles: list[str] = module.troubles(frames) if hasattr(module, "troubles") else []
+    return troubles
 
 
 def main(job: str, argv: Sequence[str] | None = None) -> int:
     """A job as a program of its own; returns the exit code (2, and one line on stderr, if it cannot be done)."""
     try:
-        execute(job, Request(**vars(_parser(job).parse_args(argv))))
+        return execute(job, Request(**vars(_parser(job).parse_args(argv))))
     except RaySnapshotError as error:
         print(f"ray-snapshot: error: {error}", file=sys.stderr)
         return 2
-    return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _parser(job: str) -> argparse.ArgumentParser:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -45,6 +46,7 @@ VIEWS = (
             "holds",
         ),
         order=(*LEDGER, "sequence"),
+        minor=("run_id", "started_at", "unreadable", "in_machines", "in_flight", "expected"),
         none="nothing to count: no TokenConservation is stored with these snapshots; say --state, --message, --total",
     ),
     View(
@@ -62,6 +64,7 @@ VIEWS = (
             "last_right",
         ),
         order=LEDGER,
+        minor=("run_id", "first_broken_at", "unknown", "snapshots", "held"),
     ),
 )
 
@@ -87,17 +90,15 @@ def run(
 ) -> dict[str, DataFrame]:
     """`ledger` (one row a snapshot and ledger) and `breaks` (one row a run and ledger).
 
-    `state`, `messages` (path by method) and `total` make a ledger of their own in place of those stored.
+    `state`, `messages` (path by method) and `total` take the place of what is stored, each of itself only; see `own_specs` for
+    runs that have no ledger stored.
     """
     tables = Tables(spark, history, selection or Selection())
-    if state is None and not messages and total is None:
-        specs = stored_specs(tables.complete, read_table(spark, history, "verdicts"))
-    else:
-        detector = TokenConservation(total, state or "$.tokens", messages or {})
-        specs = tables.complete.select(
-            "run_id", F.lit(detector.name).alias("detector"), F.lit(json.dumps(detector.spec)).alias("spec")
-        )
-    settings = read_specs(specs.distinct())
+    specs = stored_specs(tables.complete, read_table(spark, history, "verdicts"))
+    given = (state, messages or {}, total)
+    if given != (None, {}, None):
+        specs = specs.unionByName(own_specs(tables.complete, specs, is_asked_for=state is not None))
+    settings = with_given(read_specs(specs), *given)
     ledgers = ledger(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
     (ledgers,) = results({"ledger": ledgers}, out).values()
     return {"ledger": ledgers, **results({"breaks": breaks(ledgers)}, out)}
@@ -124,22 +125,61 @@ def stored_specs(snapshots: DataFrame, verdicts: DataFrame) -> DataFrame:
     )
 
 
+def own_specs(snapshots: DataFrame, stored: DataFrame, *, is_asked_for: bool) -> DataFrame:
+    """As `stored_specs`: a ledger with default settings for each selected run that has none stored.
+
+    Unless `is_asked_for` (a path into the states was given) only where no selected run has one: what is said of the ledgers
+    that there are says nothing of the other runs.
+    """
+    detector = TokenConservation()
+    has_ledger = stored["run_id"] == snapshots["run_id"] if is_asked_for else F.lit(True)
+    runs = snapshots.join(stored, has_ledger, "left_anti").select("run_id").distinct()
+    spec = F.lit(json.dumps(detector.spec)).alias("spec")
+    return runs.select("run_id", F.lit(detector.name).alias("detector"), spec)
+
+
+def with_given(
+    settings: DataFrame, state: str | None = None, messages: Mapping[str, str] = MappingProxyType({}), total: Any = None
+) -> DataFrame:
+    """The settings of `read_specs` with those in place that somebody gave; `messages` method by method."""
+    if state is not None:
+        no_paths = F.lit(None).cast("map<string,string>")
+        settings = settings.withColumns({"state_path": F.lit(state), "state_paths": no_paths})
+    if messages:
+        given = F.create_map(*(F.lit(text) for pair in messages.items() for text in pair))
+        others = F.map_filter(
+            F.coalesce("message_paths", F.create_map().cast("map<string,string>")), _is_other(messages)
+        )
+        settings = settings.withColumn("message_paths", F.map_concat(others, given))
+    if total is not None:
+        settings = settings.withColumns(_total(F.lit(str(total))))
+    return settings
+
+
+def _is_other(messages: Mapping[str, str]) -> Callable[[Column, Column], Column]:
+    return lambda method, _: ~method.isin(*messages)
+
+
+def _total(text: Column) -> dict[str, Column]:
+    """A total as a float, and exactly if it is a whole number."""
+    number = text.try_cast("double")
+    is_whole = number == number.try_cast("decimal(38,0)")
+    return {"total_given": number, "total_exact": F.when(is_whole, text.try_cast(EXACT))}
+
+
 def read_specs(specs: DataFrame) -> DataFrame:
     """The settings as columns: `state_path` or `state_paths` by class, `message_paths` by method, the total, the tolerance."""
     shape = "state string, messages map<string,string>, total string, tolerance double"
     given = specs.withColumn("given", F.from_json("spec", shape))
     by_class = F.col("given.state").startswith("{")
-    total = F.col("given.total")
+    total = _total(F.col("given.total"))
     return given.select(
         "run_id",
         "detector",
         F.when(~by_class, F.col("given.state")).alias("state_path"),
         F.when(by_class, F.from_json("given.state", "map<string,string>")).alias("state_paths"),
         F.col("given.messages").alias("message_paths"),
-        total.try_cast("double").alias("total_given"),
-        F.when(
-            total.try_cast("double") == total.try_cast("double").try_cast("decimal(38,0)"), total.try_cast(EXACT)
-        ).alias("total_exact"),
+        *(column.alias(name) for name, column in total.items()),
         F.coalesce("given.tolerance", F.lit(1e-9)).alias("tolerance"),
     )
 

@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -19,21 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import Deadlock, Termination, from_spec
 from ray_snapshot.encoding import to_json
-from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.errors import DetectorError, RaySnapshotError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs.output import View, results
+from ray_snapshot.spark_jobs.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between, spark_schema
 from ray_snapshot.verdicts import Detector, Verdict, evaluate, load_detector
+from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
+
+MOST_FAILURES = 10
+"""So many detectors that failed are named."""
 
 MOST_IDS = 20
 """So many snapshot ids are listed in a row."""
@@ -65,6 +70,7 @@ VIEWS = (
             "evaluated",
             "held",
             "unknown",
+            "alarms",
             "first_held",
             "first_held_at",
             "first_held_seconds",
@@ -73,7 +79,17 @@ VIEWS = (
             "live",
             "disagreements",
         ),
-        order=("first_started_at", *DETECTOR),
+        order=("-rank", "first_started_at", *DETECTOR),
+        minor=(
+            *("run_id", "first_held_at", "first_held_seconds", "longest_held_seconds", "live", "unknown", "evaluated"),
+            *("disagreements", "went_back", "alarms"),
+        ),
+        notes=(
+            (
+                *("evaluated", 0, "detector"),
+                "for only the running program knew the function; --detector module:name evaluates it again",
+            ),
+        ),
     ),
 )
 
@@ -106,8 +122,27 @@ def options(detectors: Sequence[str] = ()) -> dict[str, Any]:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     for reference in detectors:
-        load_detector(reference)
+        _check_loads(reference)
     return {"detectors": list(detectors)}
+
+
+def _check_loads(reference: str) -> None:
+    try:
+        load_detector(reference)
+    except DetectorError as error:
+        place = _place(error.__cause__)
+        if place is None:
+            raise
+        raise DetectorError(f"{error} (at {place})", detector=reference) from error
+
+
+def _place(error: BaseException | None) -> str | None:
+    """ "file:line" at which a module of the user's raised while it was imported."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__ if error is not None else None)
+    own = [frame for frame in frames if "importlib" not in frame.filename]
+    return f"{own[-1].filename}:{own[-1].lineno}" if len(own) > 1 else None
 
 
 def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = False) -> DataFrame:
@@ -263,9 +298,11 @@ def summary(verdicts: DataFrame, live: DataFrame) -> DataFrame:
     `first_held_seconds`, `longest_held_seconds`: from the start of the first to the start of the last of successive
     snapshots on which it held. `went_back`: on how many snapshots a stable predicate was false though it had been true
     before (null for one that is not stable). `disagreements`: how many live verdicts answered otherwise. A detector with
-    `evaluated` 0 was live only: nothing stored tells how to evaluate it again.
+    `evaluated` 0 was live only: nothing stored tells how to evaluate it again. `rank`: 2 where there is an alarm, 1 where it
+    held, else 0. `failure`: what it raised on the first snapshot on which it failed.
     """
     answers = relapses(stretches(generations(compared(verdicts, live))))
+    alarm = again_alarm()
     again, was_live, held = F.col("again"), F.col("live_at").isNotNull(), F.col("holds")
     differ = again & was_live & ~held.eqNullSafe(F.col("live_holds"))
     when_held, when_back = F.when(held, F.col("sequence")), F.when(F.col("went_back"), F.col("sequence"))
@@ -277,7 +314,10 @@ def summary(verdicts: DataFrame, live: DataFrame) -> DataFrame:
         F.count_if(held).alias("held"),
         F.count_if(~held).alias("not_held"),
         F.count_if(again & held.isNull()).alias("unknown"),
+        F.count_if(alarm).alias("alarms"),
+        F.max(F.when(alarm, F.lit(2)).when(held, F.lit(1)).otherwise(F.lit(0))).alias("rank"),
         F.count_if("failed").alias("failed"),
+        F.min_by("failure", F.when(F.col("failed"), F.col("sequence"))).alias("failure"),
         F.min_by("snapshot_id", when_held).alias("first_held"),
         F.min_by("started_at", when_held).alias("first_held_at"),
         F.min_by("stretch_seconds", when_held).alias("first_held_seconds"),
@@ -293,13 +333,28 @@ def summary(verdicts: DataFrame, live: DataFrame) -> DataFrame:
     )
 
 
+def again_alarm() -> Column:
+    """Whether an answer of now is the one that a person must hear of."""
+    return F.coalesce(F.col("holds") == F.col("alarm_when"), F.lit(False))
+
+
+def troubles(frames: Mapping[str, DataFrame]) -> list[str]:
+    """What a person must be told beside the answer: which detectors failed, how often, and why."""
+    rows = some_rows(frames["detectors"].where("failed > 0").orderBy(*DETECTOR), MOST_FAILURES)
+    return [
+        f"detector {row['detector']} of {row['system']} failed on {row['failed']} of {row['evaluated']} snapshots:"
+        f" {one_line(row['failure'] or 'it does not say why')}"
+        for row in rows
+    ]
+
+
 def compared(verdicts: DataFrame, live: DataFrame) -> DataFrame:
     """One row a snapshot and detector: the answer of now, and the last live one.
 
     From here on all rows of a detector of a run lie in one partition: nothing of the summary moves them again.
     """
-    error = F.get_json_object("evidence", "$.error").isNotNull()
-    now = verdicts.withColumn("again", F.lit(True)).withColumn("failed", error)
+    error = F.get_json_object("evidence", "$.error")
+    now = verdicts.withColumns({"again": F.lit(True), "failed": error.isNotNull(), "failure": error})
     both = now.select("snapshot_id", *DETECTOR, *_ANSWER).unionByName(live, allowMissingColumns=True)
     known = (F.any_value(name, F.lit(True)).alias(name) for name in _ANSWER)
     return (
@@ -321,6 +376,7 @@ _ANSWER = (
     "alarm_when",
     "again",
     "failed",
+    "failure",
     "holds",
 )
 

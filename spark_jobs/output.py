@@ -31,6 +31,10 @@ class View:
     order: tuple[str, ...]
     none: str = "none"
     """What is said where there is no row."""
+    minor: tuple[str, ...] = ()
+    """Columns that a narrow terminal does without, the first of them first."""
+    notes: tuple[tuple[str, Any, str, str], ...] = ()
+    """(column, value, the column that names a row, what it means): said below the table of the rows that have the value."""
 
 
 def results(frames: Mapping[str, DataFrame], out: str | None) -> dict[str, DataFrame]:
@@ -65,10 +69,26 @@ def print_view(view: View, frame: DataFrame, top: int) -> None:
     if not table.num_rows:
         print(f"{view.title}: {view.none}")
         return
-    rows = [{name: _readable(value) for name, value in row.items()} for row in table.slice(0, top).to_pylist()]
-    columns = [Column(name.replace("_", " "), name, right=_is_number(table[name].type)) for name in view.columns]
+    shown = table.slice(0, top).to_pylist()
+    rows = [{name: _readable(value) for name, value in row.items()} for row in shown]
+    columns = [_column(view, name, _is_number(table[name].type)) for name in view.columns]
     more = f" (the first {top}; --top shows more)" if table.num_rows > top else ""
     print_table(rows, columns, title=view.title + more)
+    for name, value, naming, meaning in view.notes:
+        named = dict.fromkeys(str(row[naming]) for row in shown if row[name] == value)
+        if named:
+            print(f"{', '.join(named)}: {name.replace('_', ' ')} {value}, {meaning}")
+
+
+def _column(view: View, name: str, is_number: bool) -> Column:
+    minor = len(view.minor) - view.minor.index(name) if name in view.minor else 0
+    return Column(name.replace("_", " "), name, right=is_number, minor=minor)
+
+
+def some_rows(frame: DataFrame, most: int) -> list[dict[str, Any]]:
+    """The first rows of a frame, for a message."""
+    rows: list[dict[str, Any]] = frame.limit(most).toArrow().to_pylist()
+    return rows
 
 
 def print_json_lines(view: View, frame: DataFrame) -> None:

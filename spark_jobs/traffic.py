@@ -41,12 +41,14 @@ VIEWS = (
             "head_snapshots",
         ),
         order=("-sent", "system", "run_id", *CHANNEL),
+        minor=("run_id", "peak_per_s", "head_snapshots", "backlog_growth", "most_in_flight", "sent_per_s", "accepted"),
     ),
     View(
         "stuck",
         f"Heads of line that did not move for {STUCK_AFTER} snapshots or more",
         ("system", "run_id", *CHANNEL, "number", "method", "snapshots", "seconds", "behind", "target_accepted"),
         order=("-snapshots", "-behind", "system", "run_id", *CHANNEL, "number"),
+        minor=("run_id", "number", "behind", "target_accepted", "seconds"),
     ),
 )
 

@@ -41,12 +41,14 @@ def analyze(
     message: Annotated[
         list[str] | None, typer.Option(help="conservation: METHOD=PATH into the arguments, such as 'deposit=$[0]'.")
     ] = None,
-    total: Annotated[float | None, typer.Option(help="conservation: the sum that must stay.")] = None,
-) -> None:
-    """Run one job and print its answer."""
+    total: Annotated[
+        float | None, typer.Option(help="conservation: the sum that must stay; what is not given is as stored.")
+    ] = None,
+) -> int:
+    """Run one job and print its answer; exit code 1 if a detector failed on the way."""
     from ray_snapshot.spark_jobs.command import Request, execute
 
-    execute(
+    return execute(
         job,
         Request(
             history=history,

@@ -6,6 +6,8 @@ Spark jobs over it. Everything it shows can be had by the other commands: it pri
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -29,7 +31,8 @@ _STORIES: list[tuple[str, str, dict[str, Any]]] = [
     ("shortest_paths", "thousands of machines, done only because a snapshot proves it", {}),
 ]
 
-_JOBS = ("detections", "conservation", "traffic")
+_JOBS = {"detections": 20, "conservation": 8, "traffic": 8}
+"""Each Spark job, and how many rows of its tables are shown: of the detectors all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -135,20 +138,36 @@ def _tell_facts(facts: dict[str, dict[str, Any]]) -> None:
     print(f"\nbank: {bank['total']} coins in every snapshot, though up to {most} of them were in nobody's account.")
     print(f"dining_philosophers: deadlock of {', '.join(dining['members'][:12])}.")
     print(f"shortest_paths: {paths['vertices']} machines, {paths['messages']} messages, termination proven.")
+    print(
+        "Once true, stays true, until somebody reaches in from outside: where termination is false after it was true, the"
+        " driver had waited, and went on."
+    )
 
 
 def _run_jobs(history: str) -> None:
     from ray_snapshot.spark_jobs.command import Request, execute
 
-    for job in _JOBS:
-        print(f"\nray-snapshot analyze {history} {job}", flush=True)
-        execute(job, Request(history=history, top=8))
+    for job, top in _JOBS.items():
+        print(f"\n{_pasted('analyze', history, job)}", flush=True)
+        execute(job, Request(history=history, top=top))
 
 
 def _tell_where(history: str, seconds: float) -> None:
     print(f"\nDone in {seconds:.0f} s. The history: {history}")
-    for command in ("list {}", "verdicts {}", "show {} latest", "verify {}", "analyze {} detections"):
-        print(f"  ray-snapshot {command.format(history)}")
+    for command, *more in (["list"], ["verdicts"], ["show", "latest"], ["verify"], ["analyze", "detections"]):
+        print(f"  {_pasted(command, history, *more)}")
+
+
+def _pasted(*arguments: str) -> str:
+    """A command line of ours as it can be pasted into the shell that we were called from."""
+    program = Path(sys.argv[0])
+    if shutil.which("ray-snapshot") is not None:
+        words = ["ray-snapshot"]
+    elif program.name == "ray-snapshot":
+        words = [str(program)]
+    else:
+        words = [sys.executable, "-m", "ray_snapshot.cli"]
+    return shlex.join([*words, *arguments])
 
 
 def _writable(folder: Path) -> Path:

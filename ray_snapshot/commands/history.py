@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ray_snapshot.errors import HistoryNotFoundError
+
 if TYPE_CHECKING:
     from ray_snapshot.history import History, Records, Row
 
@@ -20,6 +22,7 @@ Limit = Annotated[int | None, typer.Option(min=0, help="How many rows at most; 0
 
 NOT_PASSED = 1
 _ROWS = 50
+_MOST_NAMED = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +41,9 @@ def list_snapshots(
     """List the snapshots, latest last."""
     from ray_snapshot.views import tables
 
-    rows = _of_run(_open(history).snapshots(system), run)
+    opened = _open(history)
+    _check_known(opened, system, run)
+    rows = _of_run(opened.snapshots(system), run)
     if json:
         for row in _last(rows, limit or 0):
             tables.print_json(row)
@@ -47,14 +52,14 @@ def list_snapshots(
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system"),
-        tables.Column("run", "run_id"),
-        tables.Column("started (UTC)", "started_at"),
-        tables.Column("ms", "duration_ms", right=True),
-        tables.Column("status", "status"),
-        tables.Column("machines", "machine_count", right=True),
-        tables.Column("channels", "channel_count", right=True),
-        tables.Column("in flight", "in_flight_count", right=True),
-        tables.Column("consistent", "consistent"),
+        tables.Column("run", "run_id", minor=5),
+        tables.Column("started (UTC)", "started_at", minor=6),
+        tables.Column("ms", "duration_ms", right=True, minor=2),
+        tables.Column("status", "status", minor=1),
+        tables.Column("machines", "machine_count", right=True, minor=3),
+        tables.Column("channels", "channel_count", right=True, minor=4),
+        tables.Column("in flight", "in_flight_count", right=True, minor=1),
+        tables.Column("consistent", "consistent", minor=1),
     ]
     tables.print_table(shown, columns)
     _say_earlier(rows, shown, "snapshots")
@@ -77,6 +82,7 @@ def verdicts(
     from ray_snapshot.views import tables
 
     opened = _open(history)
+    _check_known(opened, system, run, detector)
     snapshot_id = None if snapshot is None else opened.resolve(snapshot, system=system)
     rows = _of_run(opened.verdicts(detector, snapshot_id, system=system), run)
     rows = [row for row in rows if row.alarm] if alarms else rows
@@ -87,11 +93,11 @@ def verdicts(
     shown = _last(rows, _ROWS if limit is None else limit)
     columns = [
         tables.Column("snapshot", "snapshot_id"),
-        tables.Column("system", "system"),
+        tables.Column("system", "system", minor=1),
         tables.Column("detector", "detector"),
-        tables.Column("by", "evaluator"),
-        tables.Column("holds", _holds),
-        tables.Column("sentence", "sentence"),
+        tables.Column("by", "evaluator", minor=2),
+        tables.Column("holds", _holds, wraps=True),
+        tables.Column("sentence", "sentence", wraps=True),
     ]
     tables.print_table(shown, columns)
     _say_earlier(rows, shown, "verdicts")
@@ -109,6 +115,7 @@ def show(
 ) -> None:
     """Show one snapshot: its machines, channels, messages in flight, waits and verdicts."""
     opened = _open(history)
+    _check_known(opened, system)
     snapshot_id = opened.resolve(snapshot, system=system)
     opened.load(snapshot_id)  # raises if it is not whole
     found = {
@@ -132,7 +139,9 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
     from ray_snapshot.views import tables
 
     count = bad = 0
-    for snapshot_id, problems in _open(history).verify(system):
+    opened = _open(history)
+    _check_known(opened, system)
+    for snapshot_id, problems in opened.verify(system):
         count += 1
         bad += bool(problems)
         if json:
@@ -169,16 +178,52 @@ def vacuum(
     """Delete files that compaction has replaced."""
     from ray_snapshot.views import tables
 
-    deleted = _open(history).vacuum(keep_hours, dry_run=dry_run)
+    opened = _open(history)
+    deleted = opened.vacuum(keep_hours, dry_run=dry_run)
     rows = [{"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()]
     heading = "files to delete" if dry_run else "files deleted"
     _print(rows, [tables.Column("table", "table"), tables.Column(heading, "files_deleted", right=True)], json)
+    if not json:
+        _say_kept(opened, sum(map(len, deleted.values())) if dry_run else 0, keep_hours)
+
+
+def _say_kept(history: History, listed: int, keep_hours: int) -> None:
+    """Why replaced files are still there."""
+    kept = sum(map(len, history.vacuum(0, dry_run=True).values())) - listed
+    if kept:
+        print(
+            f"{kept} replaced files are kept: they left the tables less than {keep_hours} hours ago, and a slow reader may"
+            " still need them (--keep-hours 0 takes them all)"
+        )
 
 
 def _open(path: str) -> History:
     from ray_snapshot.history import History
 
     return History(path)
+
+
+def _check_known(history: History, system: str | None, run: str | None = None, detector: str | None = None) -> None:
+    """Raise `HistoryNotFoundError`, naming what there is, for a system, run or detector that the history has not."""
+    for what, column, wanted in (("system", "system", system), ("run", "run_id", run)):
+        if wanted is not None:
+            known = set(history.table("snapshots")[column].to_pylist())
+            is_known = any(item.startswith(wanted) for item in known) if what == "run" else wanted in known
+            if not is_known:
+                raise _unknown(history, what, wanted, known)
+    if detector is not None:
+        known = set(history.table("verdicts")["detector"].to_pylist())
+        if detector not in known:
+            raise _unknown(history, "detector", detector, known)
+
+
+def _unknown(history: History, what: str, wanted: str, known: set[str]) -> HistoryNotFoundError:
+    listed = sorted(known)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    there = f"there are: {', '.join(listed[:_MOST_NAMED])}{more}" if listed else "there are none yet"
+    return HistoryNotFoundError(
+        f"nothing of {what} {wanted!r} in the history {history.path}; {there}", path=str(history.path)
+    )
 
 
 def _of_run(rows: Records, run: str | None) -> list[Row]:
@@ -237,53 +282,53 @@ def _shown_columns() -> dict[str, list[Any]]:
     return {
         "machines": [
             Column("machine", "machine"),
-            Column("class", "class_name"),
-            Column("host", "host"),
+            Column("class", "class_name", minor=4),
+            Column("host", "host", minor=5),
             Column("status", "status"),
-            Column("waits for", _waits_for),
-            Column("accepted", "accepted_count", right=True),
-            Column("sent", "sent_count", right=True),
-            Column("state", "state"),
+            Column("waits for", _waits_for, wraps=True),
+            Column("accepted", "accepted_count", right=True, minor=3),
+            Column("sent", "sent_count", right=True, minor=2),
+            Column("state", "state", wraps=True, minor=1),
         ],
         "channels": [
             Column("source", "source"),
             Column("target", "target"),
             Column("kind", "kind"),
-            Column("sent", "sent_count", right=True),
-            Column("accepted", "accepted_count", right=True),
-            Column("settled", "settled_count", right=True),
+            Column("sent", "sent_count", right=True, minor=1),
+            Column("accepted", "accepted_count", right=True, minor=2),
+            Column("settled", "settled_count", right=True, minor=3),
             Column("in flight", "in_flight_count", right=True),
         ],
         "messages": [
             Column("source", "source"),
             Column("target", "target"),
             Column("kind", "kind"),
-            Column("number", "number", right=True),
+            Column("number", "number", right=True, minor=1),
             Column("method", "method"),
-            Column("arguments", "args"),
+            Column("arguments", "args", wraps=True),
         ],
         "waits": [
             Column("machine", "machine"),
-            Column("call", "call_id"),
-            Column("alternative", "alternative", right=True),
+            Column("call", "call_id", minor=3),
+            Column("alternative", "alternative", right=True, minor=4),
             Column("k", "k", right=True),
             Column("waits for", "on_machine"),
-            Column("satisfied", "satisfied"),
-            Column("since (UTC)", "waiting_since"),
+            Column("satisfied", "satisfied", minor=1),
+            Column("since (UTC)", "waiting_since", minor=2),
         ],
         "calls": [
             Column("machine", "machine"),
-            Column("call", "call_id"),
+            Column("call", "call_id", minor=2),
             Column("caller", "caller"),
             Column("method", "method"),
-            Column("at", "call_site"),
-            Column("started (UTC)", "started_at"),
+            Column("at", "call_site", wraps=True),
+            Column("started (UTC)", "started_at", minor=1),
         ],
         "verdicts": [
             Column("detector", "detector"),
-            Column("by", "evaluator"),
-            Column("holds", _holds),
-            Column("sentence", "sentence"),
+            Column("by", "evaluator", minor=1),
+            Column("holds", _holds, wraps=True),
+            Column("sentence", "sentence", wraps=True),
         ],
     }
 

@@ -89,9 +89,18 @@ class _Cluster:
         self.address = address or "auto"
 
     def __enter__(self) -> None:
+        from ray_snapshot.errors import ClusterError
         from ray_snapshot.runtime.cluster import connect
 
-        connect(self.address)
+        try:
+            connect(self.address)
+        except ClusterError as error:
+            if self.address != "auto" or not isinstance(error.__cause__, ConnectionError):
+                raise
+            raise ClusterError(
+                "no Ray cluster runs on this machine: start your program first, and ask while it runs; for a cluster on"
+                " another machine say --address HOST:PORT"
+            ) from error
 
     def __exit__(self, *_: Any) -> None:
         import ray

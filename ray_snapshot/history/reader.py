@@ -8,8 +8,9 @@ returned. No row is unpickled or executed: everything is Arrow and JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,9 @@ from ray_snapshot.history.records import Records
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
 from ray_snapshot.schema import TABLES
 from ray_snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 Result = TypeVar("Result")
 
@@ -135,7 +139,7 @@ class History:
                 path=self.path,
                 snapshot_id=text,
             )
-        raise self._unknown(text)
+        raise self._unknown(text, system)
 
     # Files and versions, for Spark and others
 
@@ -180,17 +184,17 @@ class History:
 
         A reader that began before, on a version that old, fails and must begin again.
         """
-        return {
-            name: self._maintain(
-                name,
-                lambda table, _: table.vacuum(
-                    retention_hours=retention_hours, dry_run=dry_run, enforce_retention_duration=False
-                ),
-            )
-            for name in TABLES
-        }
+        return {name: self._maintain(name, partial(self._vacuum, retention_hours, dry_run)) for name in TABLES}
 
     # Inside
+
+    def _vacuum(self, retention_hours: int, dry_run: bool, table: DeltaTable, name: str) -> list[str]:
+        """The log remembers what was deleted, so Delta lists it again and again: only what is there counts."""
+        listed = table.vacuum(retention_hours=retention_hours, dry_run=True, enforce_retention_duration=False)
+        there = [file for file in listed if tables.file_path(self.path, name, file).exists()]
+        if there and not dry_run:
+            table.vacuum(retention_hours=retention_hours, dry_run=False, enforce_retention_duration=False)
+        return there
 
     def _read(
         self,
@@ -241,12 +245,13 @@ class History:
             known = ", ".join(TABLES)
             raise HistoryNotFoundError(f"a history has no table {name!r}; it has {known}", path=self.path)
 
-    def _unknown(self, snapshot_id: str) -> HistoryNotFoundError:
-        ids = self._read("snapshots", columns=["snapshot_id", "started_at"])
+    def _unknown(self, snapshot_id: str, system: str | None = None) -> HistoryNotFoundError:
+        ids = self._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
         latest = tables.in_order(ids, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()[-1:]
         holds = f"it has {ids.num_rows}, the latest is {latest[0]}" if latest else "it has none yet"
+        whose = "" if system is None else f" of system {system!r}"
         return HistoryNotFoundError(
-            f"no snapshot {snapshot_id!r} in the history {self.path}: {holds}",
+            f"no snapshot {snapshot_id!r}{whose} in the history {self.path}: {holds}",
             path=self.path,
             snapshot_id=snapshot_id,
         )

@@ -274,7 +274,12 @@ def data_files(
         actions = actions.filter(pc.invert(pc.fill_null(pc.or_(begins_after, ends_before), False)))
     columns = (actions[column].to_pylist() for column in ("path", "partition.system", "partition.date"))
     rows = sorted(zip(*columns, strict=True), key=lambda row: (row[2], row[1], row[0]))
-    return [DataFile(path / name / unquote(relative), owner, day) for relative, owner, day in rows]
+    return [DataFile(file_path(path, name, relative), owner, day) for relative, owner, day in rows]
+
+
+def file_path(path: Path, name: str, relative: str) -> Path:
+    """Where a file of a table lies, by its name in the log."""
+    return path / name / unquote(relative)
 
 
 def scan(

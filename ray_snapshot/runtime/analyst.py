@@ -22,7 +22,7 @@ from ray import cloudpickle
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, RaySnapshotError
-from ray_snapshot.runtime.assembly import Collected, aborted
+from ray_snapshot.runtime.assembly import Collected, aborted, warm_up
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.faults import first_line, text_of
 from ray_snapshot.snapshot import Snapshot
@@ -65,6 +65,9 @@ class Analyst:
         self.trouble: RaySnapshotError | None = None
         """Why the history is not written any more."""
         self.inbox: queue.SimpleQueue[Collected] = queue.SimpleQueue()
+        self.early: dict[int, Collected] = {}
+        """Snapshots that came before those in front of them, by their place in the line."""
+        self.next_place = 1
         self.lock = threading.Lock()
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
@@ -149,6 +152,7 @@ class Analyst:
 
     async def open(self, detectors: bytes) -> None:
         """Open the history and begin to work; raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`."""
+        threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
         self.detectors += _loaded(detectors)
         if self.history is not None:
             from ray_snapshot.history import HistoryWriter
@@ -156,10 +160,19 @@ class Analyst:
             self.writer = HistoryWriter(self.history, system=self.system)
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
 
-    async def add(self, collected: Collected) -> None:
-        """A snapshot has been completed or aborted; answers when few others wait to be evaluated."""
+    async def add(self, collected: Collected, place: int | None = None) -> None:
+        """A snapshot has been completed or aborted; answers when few others wait to be evaluated.
+
+        `place`: its place in the line, from 1 on, by which snapshots are evaluated: Ray may swap calls.
+        """
         self.received += 1
-        self.inbox.put(collected)
+        if place is None:
+            self.inbox.put(collected)
+        else:
+            self.early[place] = collected
+        while (found := self.early.pop(self.next_place, None)) is not None:
+            self.inbox.put(found)
+            self.next_place += 1
         while self.received - self.evaluated > MOST_WAITING:
             await asyncio.sleep(LOOK_S)
 

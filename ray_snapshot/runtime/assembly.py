@@ -69,7 +69,7 @@ def assemble(collected: Collected) -> Snapshot:
     channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]))
     calls = _rows([row for part in full for row in part.calls], CALLS)
     tables = {
-        "machines": with_delay(_concat([part.machines for part in full], MACHINES), header.started_at),
+        "machines": by_name(with_delay(_concat([part.machines for part in full], MACHINES), header.started_at)),
         "channels": channels,
         "messages": messages,
         "calls": calls,
@@ -193,6 +193,16 @@ def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=inner(schema))
+
+
+def warm_up() -> None:
+    """Make this process's first Arrow array: at that pyarrow imports pandas, if it is there, for some tenths of a second."""
+    pa.array([0])
+
+
+def by_name(machines: pa.Table) -> pa.Table:
+    """Machines in the order of their names, whichever host reported first: what is said of them is said in one order."""
+    return machines.take(pc.sort_indices(machines["machine"]))
 
 
 def with_delay(machines: pa.Table, started_at: float) -> pa.Table:

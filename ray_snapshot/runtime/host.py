@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
+import sysconfig
 import threading
 import time
 import traceback
@@ -28,7 +30,6 @@ from ray_snapshot.errors import (
     MailboxFullError,
     NotAMachineError,
     RaySnapshotError,
-    SettingError,
     UnknownMethodError,
     UnpicklableMessageError,
 )
@@ -37,6 +38,7 @@ from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.host import Creation, HostCore, Machine, Recording
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.assembly import warm_up
 from ray_snapshot.runtime.classes import ClassStore, packed
 from ray_snapshot.runtime.context import Context, attach
 from ray_snapshot.runtime.faults import text_of
@@ -63,6 +65,11 @@ LATE_S = 0.02
 
 GUARD_S = 0.02
 """How often the guard looks, while a snapshot is open."""
+
+
+_OWN_FOLDER = os.path.dirname(__file__)
+_LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, "<frozen ")
+"""Where an error may come from that somebody's own statement has caused."""
 
 
 GC_THRESHOLD = (50_000, 20, 50)
@@ -143,12 +150,14 @@ class HostPost(Post):
         self.copier = ThreadPoolExecutor(1, thread_name_prefix="report")
         self.is_guarding = False
         self.construct_count = 0
+        self.warming = threading.Thread(target=warm_up, name="warm-up", daemon=True)
 
     def start(self) -> None:
         """Begin to act."""
         POSTS[self.run_id] = self
         gc.set_threshold(*GC_THRESHOLD)
         self._new_runner()
+        self.warming.start()
 
     # ---- the action threads ---------------------------------------------------------------------------------------
 
@@ -285,7 +294,12 @@ class HostPost(Post):
         return machine
 
     def constructed(self) -> int:
-        """How many machines have been constructed here, those included that wait in their constructor."""
+        """How many machines have been constructed here, those included that wait in their constructor.
+
+        No machine counts before this process can report at once: the first snapshot would wait for that.
+        """
+        if self.warming.is_alive():
+            return 0
         with self.lock:
             return self.construct_count + sum(item.method == "__init__" for item in self.suspended.values())
 
@@ -299,9 +313,10 @@ class HostPost(Post):
             return
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         message = to_json(recorded_args(payload)[0]).text[:500]
+        site = _raised_at(error)
         self.fail(
             MachineFailedError(
-                f"{machine.name}.{method} raised {type(error).__name__}: {text_of(error)}"
+                f"{machine.name}.{method} raised {type(error).__name__}: {text_of(error)}{f' at {site}' if site else ''}"
                 f" (message from {source}, args {message})",
                 machine=machine.name,
                 method=method,
@@ -591,8 +606,23 @@ class HostPost(Post):
             found.status = "stopped"
         elif machine.is_held:
             self._describe_held(found, machine)
-        _ask_hooks(found, machine.body)
+        wrong = _ask_hooks(found, machine.body)
+        if wrong is not None:
+            self._wrong_hook(machine, wrong)
         return found
+
+    def _wrong_hook(self, machine: Machine, text: str) -> None:
+        """A hook answered with what it may not: a mistake in the program, which would otherwise look like activity."""
+        self.fail(
+            MachineFailedError(
+                f"{machine.name} ({type(machine.body).__name__}): {text}",
+                machine=machine.name,
+                method="waiting_for",
+                message=None,
+                source=None,
+                traceback="",
+            )
+        )
 
     def _describe_held(self, found: BodyCopy, machine: Machine) -> None:
         since = int(self.held_since.get(machine.name, time.time()) * 1e6)
@@ -698,8 +728,11 @@ def _settle(reply: Future[Any], outcome: Any) -> None:
         reply.set_result(outcome)
 
 
-def _ask_hooks(found: BodyCopy, body: Any) -> None:
-    """What the machine says of itself. A hook that raises stops nothing: it is an obstacle, and the machine may act."""
+def _ask_hooks(found: BodyCopy, body: Any) -> str | None:
+    """What the machine says of itself; returns what is wrong with an answer, if it is no answer at all.
+
+    A hook that raises stops nothing: it is an obstacle, and the machine may act.
+    """
     try:
         found.state = to_json(body.snapshot_state())
     except Exception as error:
@@ -707,23 +740,40 @@ def _ask_hooks(found: BodyCopy, body: Any) -> None:
         text = to_json({"$error": found.obstacle}).text
         found.state = Encoded(text, True, len(text))
     if found.status != "passive":
-        return
+        return None
     try:
         wait = body.waiting_for()
-        if wait is not None:
+        if isinstance(wait, Wait):
             _describe(found, wait)
+        elif wait is not None:
+            found.obstacle = f"waiting_for() returned {_shown(wait)}, which is no wait"
+            found.status = "active"
+            return f"{found.obstacle}: return rs.all_of(...), rs.any_of(...), rs.at_least(k, ...) or None"
         elif body.is_active():
             found.status = "active"
     except Exception as error:
         found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {text_of(error)}"
         found.status = "active"
+    return None
 
 
-def _describe(found: BodyCopy, wait: Any) -> None:
-    if not isinstance(wait, Wait):
-        raise SettingError(
-            f"waiting_for() returned {wait!r}: return rs.all_of(...), rs.any_of(...), rs.at_least(...) or None"
-        )
+def _shown(value: Any) -> str:
+    """What a hook returned, for an error."""
+    try:
+        return repr(value)[:200]
+    except Exception:  # the user's __repr__
+        return f"an object of {type(value).__name__}"
+
+
+def _raised_at(error: BaseException) -> str | None:
+    """ "file:line" of the statement that raised, or that called the library which did."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_OWN_FOLDER)]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    chosen = (own or frames)[-1:]
+    return f"{chosen[0].filename}:{chosen[0].lineno}" if chosen else None
+
+
+def _describe(found: BodyCopy, wait: Wait) -> None:
     found.status = "blocked"
     found.short_wait = wait.short_form
     found.waits = [

@@ -124,6 +124,7 @@ class Post:
         """See `MethodSender.remote`: the request travels like mail, the result is an ordinary ObjectRef."""
         machine = self.acting()
         payload = isolate(machine.name, handle._name, method, args, kwargs)
+        self.check()
         host = self._place_of(handle)
         with self.lock:
             self.check()
@@ -186,6 +187,7 @@ class Post:
             )
 
     def _place_of(self, handle: MachineHandle) -> str:
+        """The host of a machine; waits up to `spawn_timeout` for it to be spawned."""
         name = handle._name
         with self.lock:
             if name in self.core.machines and self.host != "driver":
@@ -195,7 +197,8 @@ class Post:
             place = self._locate(name)
         if place is None:
             raise UnknownMachineError(
-                f"no machine {name!r} was spawned within {self.spawn_timeout:g} s; check the name", machine=name
+                f"no machine {name!r} was spawned within {self.spawn_timeout:g} s (spawn_timeout); check the name",
+                machine=name,
             )
         return str(place)
 

@@ -97,6 +97,10 @@ class Service:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.handing_over: set[asyncio.Task[Any]] = set()
         """Snapshots on their way to the analyst."""
+        self.in_line: dict[int, Collected] = {}
+        """Complete snapshots, by number, that wait for those with lower numbers that may still be completed."""
+        self.places_given = 0
+        """How many snapshots have been handed to the analyst."""
         self.is_closing = False
         self._background(self._reap())
         self._background(self._watch(analyst, "analyst"))
@@ -158,9 +162,14 @@ class Service:
         return names
 
     async def locate(self, names: list[str], timeout: float) -> dict[str, str]:
-        """Where machines live; waits up to `timeout` seconds for those that do not exist yet, and leaves out the rest."""
+        """Where machines live; waits up to `timeout` seconds for those that do not exist yet, and leaves out the rest.
+
+        Raises what stopped the system, rather than wait for what will never be spawned.
+        """
         deadline = time.monotonic() + timeout
         while not all(name in self.places for name in names) and not self.is_closing:
+            if self.failure is not None:
+                raise self.failure.with_traceback(None)
             left = deadline - time.monotonic()
             if left <= 0 or not await self._change(left):
                 break
@@ -217,7 +226,7 @@ class Service:
 
     def _start(self, timeout: float) -> int | None:
         """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time)."""
-        if len(self.handing_over) >= self.config.most_open:
+        if len(self.handing_over) + len(self.in_line) >= self.config.most_open:
             return None
         return self.coordinator.start(time.time(), timeout)
 
@@ -293,8 +302,19 @@ class Service:
         found = Collected(collection.header, [payload.part for payload in collection.payloads])
         if not collection.done.done():
             collection.done.set_result(found)
-        self._hand_over(self._tell_analyst(found))
+        self.in_line[number] = found
+        self._advance()
         await self._notify()
+
+    def _advance(self, *, is_last_call: bool = False) -> None:
+        """Hand over what is complete in the order of numbers: verdicts are heard in that order.
+
+        Whoever records a snapshot has recorded all earlier ones, so these will be complete in a moment, or be given up.
+        """
+        lowest = min(self.coordinator.pending, default=None)
+        for number in sorted(self.in_line):
+            if lowest is None or number < lowest or is_last_call:
+                self._hand_over(self._tell_analyst(self.in_line.pop(number)))
 
     def _hand_over(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -302,8 +322,9 @@ class Service:
         task.add_done_callback(self.handing_over.discard)
 
     async def _tell_analyst(self, found: Collected) -> None:
+        self.places_given += 1
         try:
-            await self.analyst.add.remote(found)
+            await self.analyst.add.remote(found, self.places_given)
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
         await self._notify()
@@ -332,6 +353,7 @@ class Service:
 
     async def _abort(self, given_up: AbortedSnapshot) -> None:
         collection = self.collections.pop(given_up.number)
+        self._advance()
         self._broadcast(("abort", given_up.number))
         await self._notify()
         header = collection.header
@@ -392,6 +414,9 @@ class Service:
             left := deadline - time.monotonic()
         ) > 0:
             await asyncio.wait(busy, timeout=left)
+        self._advance(is_last_call=True)
+        if self.handing_over:
+            await asyncio.wait(self.handing_over, timeout=1.0)
         return self.failure
 
     # ---- everybody ------------------------------------------------------------------------------------------------
@@ -421,7 +446,7 @@ class Service:
             "system": self.config.system,
             "run_id": self.config.run_id,
             "hosts": len(self.actors),
-            "machines": len(self.places) - 1,
+            "machines": len(self.places),
             "snapshots": self.coordinator.last,
             "pending": len(self.coordinator.pending),
             "skipped": self.skipped,

@@ -7,8 +7,10 @@ coordinates, `analyst` judges and writes.
 from __future__ import annotations
 
 import atexit
+import difflib
 import os
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -25,16 +27,18 @@ from ray.exceptions import RayError
 
 from ray_snapshot.errors import (
     DetectorError,
+    HistoryWriteError,
     RaySnapshotError,
     SettingError,
     SnapshotTimeoutError,
     SystemNotRunningError,
     SystemRunningError,
+    UnknownMachineError,
 )
 from ray_snapshot.names import DRIVER, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
-from ray_snapshot.runtime.assembly import Collected
+from ray_snapshot.runtime.assembly import Collected, warm_up
 from ray_snapshot.runtime.classes import import_path, packed
 from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver import DriverPost
@@ -58,12 +62,13 @@ _OPEN: list[System] = []
 
 
 class Settings(BaseModel):
-    """What a system can be told; seconds everywhere."""
+    """What a system can be told, beside `history`, `detectors` and `address`; seconds everywhere."""
 
     model_config = ConfigDict(extra="forbid")
 
     protocol: Literal["chandy-lamport"] = "chandy-lamport"
     every: float | None = Field(None, gt=0)
+    """Seconds between snapshots, from `start()` on; None: only those that are asked for."""
     mailbox_bound: int = Field(10_000, ge=1)
     """Messages that a channel may have sent and not seen accepted before its sender is held back."""
     send_timeout: float = Field(60.0, gt=0)
@@ -73,6 +78,7 @@ class Settings(BaseModel):
     start_timeout: float = Field(120.0, gt=0)
     """How long hosts and services may take to start."""
     snapshot_timeout: float = Field(30.0, gt=0)
+    """After which a snapshot is given up; at half of it, machines in a long action are recorded without their state."""
     most_open: int = Field(8, ge=1)
     """Snapshots that may be pending at once; past it the clock skips."""
 
@@ -98,6 +104,8 @@ class System:
         self.settings = _settings(settings)
         self.detectors = _detectors(detectors)
         self.history = None if history is None else str(Path(history).absolute())
+        if self.history is not None and address is None and _starts_ray():
+            _check_writable(Path(self.history))
         self.run_id = uuid.uuid4().hex[:16]
         self.restored = False
         self._hosts: dict[str, Any] = {}
@@ -111,6 +119,7 @@ class System:
         self._lock = threading.Lock()
         """Around what several threads of the driver may change at once."""
         self._started_ray = connect(address)
+        threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True).start()
         try:
             self._open_services()
         except BaseException:
@@ -264,15 +273,24 @@ class System:
         self._ask(self._service.connect.remote(*names), f"the channel {names[0]} -> {names[1]}")
 
     def stop(self, machine: MachineHandle | str) -> None:
-        """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error."""
+        """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error.
+
+        Raises `UnknownMachineError` at once if it has not been spawned.
+        """
         self._check()
-        handle = machine if isinstance(machine, MachineHandle) else self.machine(machine)
+        name = check_target_name(machine_name(machine))
         post = self._post
         post.acting()
-        command = ("stop", handle._name, post.core.colour)
-        self._ask(self._hosts[post._place_of(handle)].control.remote([command]), f"{handle._name} to stop")
+        places = self._ask(self._service.locate.remote([name], 0.0), "the directory")
+        if name not in places:
+            raise UnknownMachineError(
+                f"no machine {name!r} has been spawned in {self.name}, so it cannot be stopped: check the name",
+                machine=name,
+            )
+        command = ("stop", name, post.core.colour)
+        self._ask(self._hosts[places[name]].control.remote([command]), f"{name} to stop")
         with post.lock:
-            post.core.learn_stopped([handle._name])
+            post.core.learn_stopped([name])
 
     # ---- life -----------------------------------------------------------------------------------------------------
 
@@ -299,7 +317,7 @@ class System:
         `SnapshotAbortedError` (past `timeout`, naming who did not record), `UnreachableMachineError`, `UnknownMachineError`.
         """
         self._check()
-        seconds = self.settings.snapshot_timeout if timeout is None else timeout
+        seconds = self.settings.snapshot_timeout if timeout is None else _seconds("snapshot", timeout)
         if not seconds > 0:
             raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
         given: Any = [initiators] if isinstance(initiators, (str, MachineHandle)) else initiators
@@ -315,8 +333,9 @@ class System:
         the system.
         """
         self._check()
+        seconds = _seconds("wait_for", timeout)
         item = self._known(detector)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + seconds
         begun = self._ask(self._service.last_number.remote(), "the service")
         seen = self._ask(self._analyst.count.remote(), "the analyst")
         last: dict[str, Verdict] = {}
@@ -499,6 +518,27 @@ def _close_forgotten() -> None:
             print(f"system {system.name}: {first_line(error)}", file=sys.stderr)
 
 
+def _check_writable(folder: Path) -> None:
+    """Raise `HistoryWriteError` if a history cannot be kept there; nothing is left behind.
+
+    If the folder is not there yet, the one that it will be made in is looked at.
+    """
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise HistoryWriteError(
+            f"a history cannot be kept in {folder}: nothing can be written to {there} ({error.strerror}); choose another"
+            " folder",
+            path=str(folder),
+        ) from None
+
+
+def _starts_ray() -> bool:
+    """Whether Ray will be started here; what runs already may write its files on another computer."""
+    return not ray.is_initialized() and not os.environ.get("RAY_ADDRESS")
+
+
 def _host_options(resources: dict[str, float] | None) -> dict[str, Any]:
     """What Ray is asked for a host; raises `SettingError`."""
     asked = dict(resources or {})
@@ -514,21 +554,40 @@ def _arguments(item: Any) -> tuple[Any, ...]:
     return item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
 
 
+def _seconds(where: str, timeout: Any) -> float:
+    """A timeout that somebody gave; raises `SettingError` if it is no number."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise SettingError(f"{where}(timeout={timeout!r}): it is a number of seconds")
+    return timeout
+
+
+def _unknown_setting(name: str, value: Any) -> SettingError:
+    known = sorted([*Settings.model_fields, "history", "detectors", "address"])
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return SettingError(f"System(): {name}: no such setting (got {value!r}); {hint}there are {', '.join(known)}")
+
+
 def _settings(given: dict[str, Any]) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
+        if first["type"] == "extra_forbidden":
+            raise _unknown_setting(str(first["loc"][0]), first["input"]) from None
         raise SettingError(
             f"System(): {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})"
         ) from None
 
 
-def _detectors(given: Iterable[Any] | None) -> list[Detector]:
+def _detectors(given: Any) -> list[Detector]:
     if given is None:
         from ray_snapshot import detectors
 
         return [detectors.Termination(), detectors.Deadlock()]
+    if isinstance(given, str) or hasattr(given, "evaluate") or not isinstance(given, Iterable):
+        text = repr(given) if isinstance(given, str) or not hasattr(given, "name") else str(given.name)
+        raise DetectorError(f"detectors= takes a list: detectors=[...] around {text}", detector=text)
     found = [check_detector(item) for item in given]
     for item in found:
         _portable(item)

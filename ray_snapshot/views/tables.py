@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 _LONGEST_CELL = 200
 
+_GAP = 2
+"""Columns of a table between two of its columns."""
+
+_NARROWEST_TEXT = 24
+"""Text that may be wrapped gets so much room, if it needs it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -27,6 +34,10 @@ class Column:
     heading: str
     value: str | Callable[[Any], Any]
     right: bool = False
+    wraps: bool = False
+    """Whether it is text that may be broken over several lines; ids and numbers never are."""
+    minor: int = 0
+    """A terminal that is too narrow does without the columns with the highest number first; 0: it must be shown."""
 
     def cell(self, row: Mapping[str, Any]) -> str:
         """The text of this column in one row."""
@@ -54,7 +65,7 @@ def print_table(
     """Print a table; `more` is how many further rows are not shown."""
     cells = [[column.cell(row) for column in columns] for row in rows]
     if is_terminal():
-        _print_rich(cells, columns, title)
+        _print_rich(cells, columns, title, console())
     else:
         _print_plain(cells, columns, title)
     if more:
@@ -124,17 +135,79 @@ def _alarm(verdict: Any) -> bool:
     return bool(getattr(verdict, "alarm", False))
 
 
-def _print_rich(cells: list[list[str]], columns: Sequence[Column], title: str | None) -> None:
+def _print_rich(cells: list[list[str]], columns: Sequence[Column], title: str | None, screen: Console) -> None:
+    """A table no wider than the screen: minor columns are left out, and named; if that is not enough, a row is a block."""
+    widths = _widths(cells, columns)
+    shown = _fitting(columns, widths, screen.width)
+    if sum(widths[n] for n in shown) + _GAP * (len(shown) - 1) > screen.width:
+        _print_blocks(cells, columns, title, screen)
+        return
+    chosen = [columns[n] for n in shown]
+    screen.print(_rich_table([[row[n] for n in shown] for row in cells], chosen, [widths[n] for n in shown], title))
+    if len(shown) < len(columns):
+        left_out = ", ".join(column.heading for n, column in enumerate(columns) if n not in shown)
+        screen.print(f"(no room for: {left_out}; widen the terminal, or use --json)")
+
+
+def _rich_table(cells: list[list[str]], columns: Sequence[Column], widths: list[int], title: str | None) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, _GAP - 1, 0, 0),
+    )
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(
+            "\n".join(textwrap.wrap(column.heading, width)),
+            justify="right" if column.right else "left",
+            overflow="fold",
+            no_wrap=not column.wraps,
+            min_width=width,
+        )
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    console().print(table)
+    return table
+
+
+def _widths(cells: list[list[str]], columns: Sequence[Column]) -> list[int]:
+    """What each column needs: its longest cell and the longest word of its heading; text that wraps needs less."""
+    from rich.cells import cell_len
+
+    needed = []
+    for number, column in enumerate(columns):
+        longest = max((cell_len(row[number]) for row in cells), default=0)
+        heading = max(map(len, column.heading.split()), default=0)
+        needed.append(max(heading, min(longest, _NARROWEST_TEXT) if column.wraps else longest))
+    return needed
+
+
+def _fitting(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+    """Which columns are shown."""
+    shown = list(range(len(columns)))
+    while sum(widths[n] for n in shown) + _GAP * (len(shown) - 1) > room:
+        least = max(shown, key=lambda n: columns[n].minor)
+        if not columns[least].minor:
+            break
+        shown.remove(least)
+    return shown
+
+
+def _print_blocks(cells: list[list[str]], columns: Sequence[Column], title: str | None, screen: Console) -> None:
+    """Each row as lines of name and value: the terminal breaks what is longer than a line, and nothing is cut."""
+    if title:
+        screen.print(title, style="bold")
+    width = max(len(column.heading) for column in columns)
+    for row in cells:
+        for column, cell in zip(columns, row, strict=True):
+            screen.print(f"{column.heading.ljust(width)}  {cell}".rstrip(), soft_wrap=True)
+        screen.print()
 
 
 def _print_plain(cells: list[list[str]], columns: Sequence[Column], title: str | None) -> None:

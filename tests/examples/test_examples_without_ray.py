@@ -14,7 +14,7 @@ import networkx
 import pytest
 
 import ray_snapshot as rs
-from ray_snapshot.examples import bank, example_run, shortest_paths, token_ring, work_pool
+from ray_snapshot.examples import bank, dining_philosophers, example_run, shortest_paths, token_ring, work_pool
 from ray_snapshot.names import check_machine_name
 
 INDEX = """\
@@ -180,3 +180,19 @@ def test_the_cut_of_the_example_run_is_recognised_and_its_channels_are_named_as_
     assert channels == {"C12": [], "C13": [], "C23": [], "C31": [], "C32": []}
     too_early = rs.Snapshot.from_rows(machines=[{"machine": "P1", "state": {"events": ["A"]}}])
     assert example_run.up_to_the_cut.evaluate(too_early).holds is False
+
+
+@pytest.mark.parametrize("example", [bank, example_run, shortest_paths, token_ring, work_pool, dining_philosophers])
+def test_a_history_that_cannot_be_kept_is_told_before_ray_starts(
+    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: object) -> None:
+        raise AssertionError("Ray was started")
+
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setattr("ray_snapshot.runtime.system.connect", refuse)
+    monkeypatch.setattr("ray_snapshot.runtime.system._starts_ray", lambda: True)
+    with pytest.raises(SystemExit) as left:
+        example.main(["--history", str(tmp_path / "file" / "history")])
+    assert left.value.code == 2
+    assert "a history cannot be kept in" in capsys.readouterr().err.splitlines()[-1]

@@ -69,7 +69,7 @@ def test_list_prints_a_row_a_snapshot_earliest_first(run: Any, rows: Any, histor
     assert [row["snapshot_id"] for row in rows("list", history, "--run", "run-b")] == ["ring-00000"]
     assert [row["snapshot_id"] for row in rows("list", history, "--limit", "2")] == ids[-2:]
     assert run("list", history, "--limit", "2")[1][-1] == "(3 earlier snapshots not shown; --limit 0 shows all)"
-    assert run("list", history, "--system", "none")[1][-1] == "no snapshots"
+    assert run("verdicts", history, "--run", "run-a", "--snapshot", "bank-00000", "--alarms")[1][-1] == "no verdicts"
 
 
 def test_verdicts_can_be_filtered(rows: Any, history: str) -> None:
@@ -144,6 +144,22 @@ def test_compact_and_vacuum_say_what_they_did(run: Any, rows: Any, history: str)
     assert code == 0
     assert out[2].split() == ["machines", "2"]
     assert run("verify", history)[0] == 0
+    for option in ([], ["--dry-run"]):
+        again = rows("vacuum", history, "--keep-hours", "0", *option)
+        assert [row["files_deleted"] for row in again] == [0] * 7, "what was deleted before is not there to be deleted"
+
+
+def test_a_vacuum_that_keeps_files_says_why(run: Any, history: str) -> None:
+    with HistoryWriter(history) as writer:
+        writer.add(snapshot(3))
+    assert not any("kept" in line for line in run("vacuum", history)[1])
+    run("compact", history)
+    said = run("vacuum", history)[1][-1]
+    assert said.endswith("(--keep-hours 0 takes them all)")
+    assert said.split()[1:9] == ["replaced", "files", "are", "kept:", "they", "left", "the", "tables"]
+    assert said == run("vacuum", history, "--dry-run")[1][-1]
+    for option in ("--dry-run", "--json"):
+        assert "kept" not in run("vacuum", history, "--keep-hours", "0", option)[1][-1]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +174,15 @@ def test_compact_and_vacuum_say_what_they_did(run: Any, rows: Any, history: str)
         (["show", "HISTORY", "nothing"], "no snapshot 'nothing' in the history"),
         (["show", "HISTORY", "bank"], "'bank' begins 3 snapshots"),
         (["verdicts", "HISTORY", "--snapshot", "nothing"], "no snapshot 'nothing'"),
+        (["list", "HISTORY", "--system", "nope"], "nothing of system 'nope' in the history "),
+        (["list", "HISTORY", "--system", "nope"], "; there are: a.b-c_9, bank, ring"),
+        (["verify", "HISTORY", "--system", "nope"], "; there are: a.b-c_9, bank, ring"),
+        (["show", "HISTORY", "latest", "--system", "nope"], "; there are: a.b-c_9, bank, ring"),
+        (["show", "HISTORY", "-9", "--system", "ring"], "no snapshot '-9' of system 'ring'"),
+        (["show", "HISTORY", "-9", "--system", "ring"], "it has 1, the latest is ring-00000"),
+        (["list", "HISTORY", "--run", "run-x"], "nothing of run 'run-x'"),
+        (["verdicts", "HISTORY", "--detector", "nope"], "of detector 'nope'"),
+        (["verdicts", "HISTORY", "--detector", "nope"], "; there are: deadlock, termination"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(run: Any, history: str, arguments: list[str], message: str) -> None:

@@ -101,6 +101,10 @@ def test_it_reaches_the_driver_in_wait_for_in_send_and_in_snapshot(what: str, tm
         error = caught.value
         assert (error.machine, error.method, error.message) == ("clumsy", "fail", '["key",[1,2]]')
         assert "return {}[how]" in error.traceback
+        (line,) = (
+            n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text == "        return {}[how]"
+        )
+        assert f"KeyError: 'key' at {__file__}:{line} (message from driver" in str(error)
 
 
 def test_a_constructor_that_raises_is_found_at_start_and_raised_again_at_the_end_if_nobody_asked() -> None:
@@ -183,6 +187,37 @@ def test_a_service_that_dies_is_an_error_and_no_hang(who: str) -> None:
             system.wait_for(never, timeout=BOUND_S)
 
 
+class Confused(rs.SnapshotMixin):
+    """Says whom it waits for, in the wrong way."""
+
+    def waiting_for(self) -> Any:
+        return "a"
+
+
+def test_a_waiting_for_that_returns_no_wait_stops_the_system_and_says_what_to_return() -> None:
+    with rs.System("confused") as system:
+        system.spawn(Confused, name="puzzled")
+        system.start()
+        with pytest.raises(
+            rs.MachineFailedError, match=r"puzzled \(Confused\): .*returned 'a', .*return rs.all_of"
+        ) as caught:
+            system.wait_for("termination", timeout=BOUND_S)
+        assert (caught.value.machine, caught.value.method) == ("puzzled", "waiting_for")
+
+
+def test_a_wrong_name_is_answered_at_once_where_nothing_can_come_of_waiting() -> None:
+    with rs.System("patient", spawn_timeout=1_000.0) as system:
+        clumsy = system.spawn(Clumsy, name="clumsy")
+        with pytest.raises(rs.UnknownMachineError, match=r"no machine 'zz' has been spawned in patient"):
+            system.stop("zz")
+        clumsy.fail.send("key")
+        with pytest.raises(rs.MachineFailedError, match=r"KeyError"):
+            system.machine("ghost").hit.remote(1)
+        for call in (lambda: system.machine("ghost").hit.remote(1), lambda: system.stop("zz")):
+            with pytest.raises(rs.MachineFailedError, match=r"KeyError"):
+                call()
+
+
 # ---- what is refused before anything happens ---------------------------------------------------------------------
 
 
@@ -190,11 +225,18 @@ def test_bad_settings_names_and_classes_are_refused_in_one_line() -> None:
     for wrong in ({"every": 0}, {"mailbox_bound": 0}, {"every": "often"}, {"colour": "red"}, {"protocol": "two-phase"}):
         with pytest.raises(rs.SettingError, match=rf"System\(\): {next(iter(wrong))}: .*got"):
             rs.System("refused", **wrong)
+    with pytest.raises(
+        rs.SettingError, match=r"evry: no such setting \(got 1\); did you mean every\? there are address, det"
+    ):
+        rs.System("refused", evry=1)
     for name in ("Upper", "1st", "with space", "", 5):
         with pytest.raises(rs.NameNotAllowedError, match=r"system name"):
             rs.System(name)  # type: ignore[arg-type]
     with pytest.raises(rs.DetectorError, match=r"pass an instance"):
         rs.System("refused", detectors=[detectors.Termination])
+    for alone in (detectors.Termination(), "termination"):
+        with pytest.raises(rs.DetectorError, match=r"detectors= takes a list: .*termination"):
+            rs.System("refused", detectors=alone)  # type: ignore[arg-type]
     with pytest.raises(rs.DetectorError, match=r"two detectors are named 'termination'"):
         rs.System("refused", detectors=["termination", detectors.Termination()])
     with pytest.raises(rs.SystemNotRunningError, match=r"no system is open"):
@@ -236,6 +278,9 @@ def test_bad_spawns_are_refused_and_leave_nothing_behind(house: House) -> None:
         system.spawn(Account, (number for number in range(3)))
     assert ray.get(system._service.about.remote())["hosts"] == hosts
     assert system.spawn_many(Log, count=0) == []
+    for ask in (system.snapshot, lambda timeout: system.wait_for("termination", timeout=timeout)):
+        with pytest.raises(rs.SettingError, match=r"\(timeout='x'\): it is a number of seconds"):
+            ask(timeout="x")
 
 
 def test_a_machine_that_spawns_a_second_one_of_a_name_can_catch_the_error(house: House) -> None:

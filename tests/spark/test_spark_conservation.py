@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BANK, live, rows, snapshot, write
+from conftest import BANK, bank, live, rows, snapshot, write
 
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
@@ -54,16 +54,27 @@ def test_the_break_is_named_with_the_last_snapshot_that_was_right(frames: dict[s
     assert (row["first_broken"], row["last_right"], row["difference"]) == ("bank-1-0005", "bank-1-0004", -10)
 
 
-def test_a_ledger_of_ones_own_needs_no_stored_detector(spark: Any, history: Any) -> None:
+def ledger_of(spark: Any, history: Any, **given: Any) -> dict[Any, dict[str, Any]]:
     from ray_snapshot.spark_jobs import conservation
-    from ray_snapshot.spark_jobs.tables import Selection
 
-    given = conservation.options(state="$.balance", total=293.0)
-    ledger = rows(
-        conservation.run(spark, history, selection=Selection(system="bank"), **given)["ledger"], "snapshot_id"
-    )
+    return rows(conservation.run(spark, history, **conservation.options(**given))["ledger"], "snapshot_id")
+
+
+def test_a_ledger_of_ones_own_needs_no_stored_detector(spark: Any, tmp_path: Path) -> None:
+    ledger = ledger_of(spark, write(tmp_path / "h", bank()), state="$.balance", total=293.0)
     # Without the deposits in flight, the machines hold 293 exactly where one is on its way.
     assert [key for key, row in ledger.items() if row["holds"]] == ["bank-1-0001"]
+
+
+def test_what_is_given_takes_the_place_of_what_is_stored_each_of_itself_only(spark: Any, history: Any) -> None:
+    ledger = ledger_of(spark, history, total=290.0)
+    assert [key for key, row in ledger.items() if row["holds"]] == ["bank-1-0005", "bank-1-0006", "bank-1-0007"]
+    assert {row["system"] for row in ledger.values()} == {"bank"}, "a total says nothing of runs without a ledger"
+    unread = ledger_of(spark, history, messages=["deposit=$[1]"])
+    assert unread["bank-1-0001"]["unreadable"] == 1
+    assert unread["bank-1-0000"]["holds"] is True
+    more = ledger_of(spark, history, messages=["gift=$[1]"])
+    assert [row["in_flight"] for row in more.values() if row["system"] == "bank"][:2] == [0, 7], "deposits still count"
 
 
 def test_options_that_make_no_ledger_are_refused_before_spark_starts() -> None:

@@ -1,0 +1,121 @@
+"""Snapshots are evaluated in the order of their numbers, and machines listed by name, whatever comes first over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ray_snapshot.columns import inner
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.collector import HostReport
+from ray_snapshot.runtime import analyst as analysts
+from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
+from ray_snapshot.runtime.host import HostPost
+from ray_snapshot.runtime.report import ENDS, HostPart, HostPayload
+from ray_snapshot.runtime.service import Service, ServiceConfig
+from ray_snapshot.schema import MACHINES, MESSAGES
+
+
+class Line:
+    """In place of the analyst: notes what it is handed."""
+
+    def __init__(self) -> None:
+        self.handed: list[tuple[int, int]] = []
+        """(snapshot number, place in the line) in the order of the calls."""
+        self.watched = SimpleNamespace(remote=lambda: asyncio.get_running_loop().create_future())
+        self.add = SimpleNamespace(remote=self._add)
+
+    async def _add(self, found: Any, place: int) -> None:
+        self.handed.append((found.header.number, place))
+
+
+def with_service(play: Callable[[Service], Coroutine[Any, Any, None]]) -> list[tuple[int, int]]:
+    """What the analyst is handed while `play` goes on; snapshots 1, 2 and 3 are pending, for the driver alone."""
+
+    async def run() -> list[tuple[int, int]]:
+        line = Line()
+        service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0), line)
+        for _ in range(3):
+            number = service._start(30.0)
+            assert number is not None
+            service._begin(number, [], 30.0, is_driver_asked=True)
+        await play(service)
+        await asyncio.gather(*service.handing_over)
+        for task in service.tasks:
+            task.cancel()
+        return line.handed
+
+    return asyncio.run(run())
+
+
+async def report(service: Service, *numbers: int) -> None:
+    for number in numbers:
+        await service.report(HostPayload(number, HostReport(DRIVER, {}, {}, {}), b""))
+
+
+def test_what_is_complete_early_waits_for_the_numbers_in_front_of_it() -> None:
+    async def play(service: Service) -> None:
+        await report(service, 3, 2)
+        assert not service.handing_over
+        await report(service, 1)
+
+    assert with_service(play) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_a_snapshot_that_is_given_up_holds_up_nobody() -> None:
+    async def play(service: Service) -> None:
+        await report(service, 3, 2)
+        await service._abort(service.coordinator.abort(1, "it timed out"))
+
+    assert {number for number, _ in with_service(play)} == {1, 2, 3}
+
+
+def test_at_the_end_nothing_that_is_complete_is_left_behind() -> None:
+    async def play(service: Service) -> None:
+        await report(service, 3, 2)
+        await service.settle(0.0)
+
+    assert with_service(play) == [(2, 1), (3, 2)]
+
+
+def test_the_analyst_takes_them_by_their_places_though_ray_swaps_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysts.os, "nice", lambda _: 0)
+
+    async def swapped() -> list[Any]:
+        analyst = analysts.Analyst("shop", None, ())
+        for found, place in (("third", 3), ("first", 1), ("second", 2)):
+            await analyst.add(found, place)  # type: ignore[arg-type]
+        return [analyst.inbox.get_nowait() for _ in range(analyst.inbox.qsize())]
+
+    assert asyncio.run(swapped()) == ["first", "second", "third"]
+
+
+def test_machines_stand_in_the_order_of_their_names_whichever_host_reports_first() -> None:
+    def part(*names: str) -> bytes:
+        rows = [{"machine": name, "status": "passive", "recorded_at": 0} for name in names]
+        machines = pa.RecordBatch.from_pylist(rows, schema=inner(MACHINES))
+        nothing = (pa.RecordBatch.from_pylist([], schema=schema) for schema in (inner(MESSAGES), ENDS))
+        return pickle.dumps(HostPart(*nothing, machines=machines))
+
+    parts = [part("c", "a"), part("driver"), part("d", "b")]
+    header = SnapshotHeader(1, "shop", "run", "chandy-lamport", [], 0.0)
+    for order in (parts, parts[::-1]):
+        assert list(Collected(header, order).snapshot().machines) == ["a", "b", "c", "d", "driver"]
+
+
+def test_no_machine_counts_as_there_before_its_host_can_report() -> None:
+    post, is_warm = object.__new__(HostPost), threading.Event()
+    post.lock, post.construct_count, post.suspended = threading.RLock(), 3, {}
+    post.warming = threading.Thread(target=is_warm.wait)
+    post.warming.start()
+    assert post.constructed() == 0
+    is_warm.set()
+    post.warming.join()
+    assert post.constructed() == 3
