@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.mixin import SnapshotMixin as SnapshotMixin
     from ray_snapshot.runtime.mixin import join as join
     from ray_snapshot.runtime.remote import remote as remote
+    from ray_snapshot.runtime.system import Settings as Settings
     from ray_snapshot.runtime.system import System as System
     from ray_snapshot.snapshot import Snapshot as Snapshot
     from ray_snapshot.verdicts import Detector as Detector
@@ -38,6 +39,7 @@ _WHERE = {
     "any_of": "ray_snapshot.waits",
     "at_least": "ray_snapshot.waits",
     "System": "ray_snapshot.runtime.system",
+    "Settings": "ray_snapshot.runtime.system",
     "SnapshotMixin": "ray_snapshot.runtime.mixin",
     "remote": "ray_snapshot.runtime.remote",
     "join": "ray_snapshot.runtime.mixin",

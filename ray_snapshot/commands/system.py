@@ -92,6 +92,7 @@ class _Cluster:
         from ray_snapshot.errors import ClusterError
         from ray_snapshot.runtime.cluster import connect
 
+        self._check_only_one()
         try:
             connect(self.address)
         except ClusterError as error:
@@ -101,6 +102,18 @@ class _Cluster:
                 "no Ray cluster runs on this machine: start your program first, and ask while it runs; for a cluster on"
                 " another machine say --address HOST:PORT"
             ) from error
+
+    def _check_only_one(self) -> None:
+        """Nobody can guess which of several clusters is meant."""
+        import os
+
+        from ray_snapshot.errors import ClusterError
+        from ray_snapshot.instrument.shape import running_clusters
+
+        if self.address == "auto" and "RAY_ADDRESS" not in os.environ and len(found := running_clusters()) > 1:
+            raise ClusterError(
+                f"{len(found)} Ray clusters run on this machine: say which with --address: {', '.join(found)}"
+            )
 
     def __exit__(self, *_: Any) -> None:
         import ray
@@ -115,6 +128,6 @@ def _print(rows: list[dict[str, Any]], as_json: bool, empty: str = "") -> None:
         for row in rows:
             print_json(row)
     elif rows:
-        print_table(rows, [Column(name, name) for name in rows[0]])
+        print_table(rows, [Column(name, name, wraps=name == "failed") for name in rows[0]])
     else:
         print(empty, file=sys.stderr)

@@ -129,10 +129,16 @@ def watched_class(cls: type) -> type:
     return watched
 
 
+def _no_init(self: Any) -> None:
+    """What Ray gives a class that has no constructor: one that takes no arguments."""
+
+
 def _inherited(cls: type) -> Callable[..., None]:
     """The constructor of a class whose own is not written in Python."""
 
     constructor: Any = getattr(cls, "__init__")  # noqa: B009 - whichever it inherits
+    if constructor is object.__init__:
+        return _no_init
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         constructor(self, *args, **kwargs)

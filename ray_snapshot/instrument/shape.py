@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 import ray.actor
+from ray._private import services
 from ray._private import worker as ray_worker
 from ray._private.auto_init_hook import auto_init_ray
 from ray.exceptions import RayActorError, RaySystemError
@@ -215,6 +216,11 @@ def actors_of_job() -> dict[str, str]:
     found = ray._private.state.actors(job_id=ray.JobID.from_hex(job), actor_state_name="ALIVE")
     rows = found.values() if isinstance(found, dict) else found
     return {row["ActorID"]: row["ActorClassName"] for row in rows if row["ActorClassName"] not in OURS}
+
+
+def running_clusters() -> list[str]:
+    """The addresses of the Ray clusters that run on this machine."""
+    return sorted(services.find_gcs_addresses())
 
 
 OURS = ("Watcher", "Analyst", "Service", "Host")

@@ -68,6 +68,9 @@ class Watcher:
         self.mailboxes: dict[str, Mailbox] = {}
         self.collections: dict[int, Collection] = {}
         self.handing_over: set[asyncio.Task[Any]] = set()
+        self.in_line: dict[int, Any] = {}
+        """Complete snapshots behind one that is not."""
+        self.places = 0
         self.clock: asyncio.Task[None] | None = None
         self.skipped = 0
         self.is_closing = False
@@ -206,16 +209,24 @@ class Watcher:
         found = CollectedCalls(header, completed, collection.recorded, dict(self.facts))
         if not collection.done.done():
             collection.done.set_result(found)
-        self._hand_over(found)
+        self._hand_over(number, found)
 
-    def _hand_over(self, found: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._tell_analyst(found))
-        self.handing_over.add(task)
-        task.add_done_callback(self.handing_over.discard)
+    def _hand_over(self, number: int, found: Any) -> None:
+        self.in_line[number] = found
+        self._advance(min(self.collections, default=None))
 
-    async def _tell_analyst(self, found: Any) -> None:
+    def _advance(self, lowest: int | None) -> None:
+        """Give the analyst what is complete below `lowest`, in the order of numbers: verdicts are heard in that order."""
+        for one in sorted(self.in_line):
+            if lowest is None or one < lowest:
+                self.places += 1
+                task = asyncio.get_running_loop().create_task(self._tell_analyst(self.in_line.pop(one), self.places))
+                self.handing_over.add(task)
+                task.add_done_callback(self.handing_over.discard)
+
+    async def _tell_analyst(self, found: Any, place: int) -> None:
         try:
-            await self.analyst.add.remote(found)
+            await self.analyst.add.remote(found, place)
         except RayActorError:
             self.is_closing = True
 
@@ -278,7 +289,7 @@ class Watcher:
                 )
             )
             collection.done.exception()
-        self._hand_over(Collected(header, []))
+        self._hand_over(number, Collected(header, []))
 
     # ---- as a service ---------------------------------------------------------------------------------------------
 
@@ -308,6 +319,9 @@ class Watcher:
             left := deadline - time.monotonic()
         ) > 0:
             await asyncio.wait(busy, timeout=left)
+        self._advance(None)
+        if self.handing_over:
+            await asyncio.wait(self.handing_over, timeout=1.0)
         return None
 
     async def about(self) -> dict[str, Any]:
