@@ -93,7 +93,10 @@ class _Tables:
 
     def _shown(self, machine: str) -> str:
         found = self.collected.facts.get(machine)
-        return machine if found is None else str(found["shown"])
+        if found is not None:
+            return str(found["shown"])
+        kind, _, key = machine.partition(":")  # it has not begun yet, and so has no number
+        return f"{kind}.{key[:6]}" if key else machine
 
     def _call_id(self, call_id: str) -> str:
         source, incarnation, target, number = parsed(call_id)

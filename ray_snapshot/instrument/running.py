@@ -62,6 +62,8 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
             _run_script(script, code, arguments)
         else:
             _run_module(str(module), arguments)
+    except _NoSuchModule:
+        raise
     except SystemExit as error:
         return _exit_code(error)
     except KeyboardInterrupt:
@@ -75,6 +77,10 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         watching.close_quietly()
         reporter.finish()
     return 0
+
+
+class _NoSuchModule(SettingError):
+    """Ours to report; whatever else a program raises is its own."""
 
 
 def _compiled(script: str) -> Any:
@@ -106,7 +112,7 @@ def _run_module(name: str, arguments: list[str]) -> None:
     except ImportError as error:
         if getattr(error, "name", None) not in (None, name.partition(".")[0], name):
             raise
-        raise SettingError(f"-m {name} cannot be run: {error}") from None
+        raise _NoSuchModule(f"-m {name} cannot be run: {error}") from None
 
 
 def _exit_code(error: SystemExit) -> int:

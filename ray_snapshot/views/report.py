@@ -17,7 +17,8 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
     if behind:
         lines.append("  stuck behind them:")
         lines += _listed(behind, evidence.get("stuck_behind_count", len(behind)))
-    lines += [f"  to do: {text}" for text in evidence.get("advice", ())]
+    here = f"{Path.cwd()}/"
+    lines += [f"  to do: {text.replace(here, '')}" for text in evidence.get("advice", ())]
     return "\n".join(lines)
 
 
