@@ -73,6 +73,7 @@ class Process:
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop that runs every call, if the actor is asynchronous."""
         self.is_async = False
+        self.has_many_loops = False
         self.blocking_call: str | None = None
         self.is_loop_blocked = False
         """Whether the loop sits in a blocking `ray.get`."""
@@ -120,8 +121,8 @@ class Process:
         """A call begins: who is white records first."""
         group = self.about.get("group_of", {}).get(method)
         with self.lock:
-            if self.is_async and self.loop is None:
-                self.loop = running_loop()
+            if self.is_async:
+                self._meet(running_loop())
             if header is not None:
                 self.ledger.hear(header.colour)
             if self.ledger.must_record:
@@ -133,6 +134,11 @@ class Process:
             self.threads[call_id] = threading.get_ident()
             self._flush_soon()
         return call_id
+
+    def _meet(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """A call runs on this loop: concurrency groups have loops of their own."""
+        self.loop = self.loop or loop
+        self.has_many_loops |= loop is not None and loop is not self.loop
 
     def leave(self, call_id: str) -> int:
         """A call has ended; returns the colour of its reply."""
@@ -274,7 +280,9 @@ class Process:
 
     def _is_between_steps(self) -> bool:
         """Whether no coroutine of an async actor can be in the middle of a step now."""
-        return self.loop is not None and (self.is_loop_blocked or running_loop() is self.loop)
+        if self.loop is None or self.has_many_loops:
+            return False
+        return self.is_loop_blocked or running_loop() is self.loop
 
     def _copy_state(self) -> Encoded | None:
         """The state as JSON; an app's object is asked for nothing that could run its code."""
