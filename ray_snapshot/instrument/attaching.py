@@ -7,10 +7,13 @@ module of the app is imported, and the first constructor (or the first call with
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from typing import Any
 
 import ray
 
+from ray_snapshot.errors import SystemNotRunningError
 from ray_snapshot.instrument import calls, shape, tracking
 from ray_snapshot.instrument.process import DRIVER, Process, here, settle_in
 from ray_snapshot.protocol.calls import CallLedger
@@ -21,14 +24,14 @@ SYSTEM_VARIABLE = "RAY_SNAPSHOT_SYSTEM"
 HOOK_VARIABLE = "RAY_SNAPSHOT_USER_HOOK"
 """The setup hook of the app's own, as `module.function`; it is called after ours."""
 
-REGISTER_S = 30.0
+REGISTER_S = 10.0
 
 
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
     shape.replace_calls(calls.call, calls.create, calls.make, calls.arrive, calls.task)
-    shape.replace_waits(tracking.get, tracking.wait)
+    shape.replace_waits(tracking.get, tracking.wait, tracking.put)
 
 
 def install_in_worker() -> None:
@@ -52,7 +55,9 @@ def watcher_of(system: str) -> Any:
 
 def attach_driver(system: str, watcher: Any) -> Process:
     """This program's driver takes part from now on."""
-    welcome = register(watcher, DRIVER, {"class": DRIVER, "key": None, "pid": os.getpid()}, 0)
+    welcome = register(watcher, system, DRIVER, {"class": DRIVER, "key": None, "pid": os.getpid()}, 0)
+    if welcome is None:
+        raise SystemNotRunningError(f"{system} is not the system that runs here", system=system)
     ledger = CallLedger(DRIVER, incarnation=welcome[0], colour=welcome[1], acts_unasked=True)
     ledger.welcome(*welcome[2:])
     process = Process(system, watcher, ledger, {})
@@ -61,26 +66,44 @@ def attach_driver(system: str, watcher: Any) -> Process:
 
 
 def attach_actor(system: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
-    """This process's actor takes part from now on; None if its system is watched no more."""
+    """This process's actor takes part from now on; None if its system is watched no more, or does not answer."""
+    with _attaching:  # two first calls at once
+        if here() is None:
+            try:
+                settle_in(_attached(system, name, key, colour=colour, about=about, body=body))
+            except Exception as error:  # the app's actor must not fail for it
+                print(f"ray-snapshot: {name} is not watched: {type(error).__name__}: {error}", file=sys.stderr)
+        return here()
+
+
+_attaching = threading.Lock()
+
+
+def _attached(system: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
     replace_ray()
     watcher = watcher_of(system)
     if watcher is None:
         return None
     facts = {"class": type(body).__name__, "key": key, "pid": os.getpid(), **about}
-    incarnation, born, pending, last = register(watcher, name, facts, colour)
+    welcome = register(watcher, system, name, facts, colour)
+    if welcome is None:
+        return None
+    incarnation, born, pending, last = welcome
     ledger = CallLedger(name, incarnation=incarnation, colour=born, is_starting=bool(about))
     ledger.welcome(pending, last)
     process = Process(system, watcher, ledger, about)
     process.body = body
-    settle_in(process)
-    if shape.is_async(type(body)):
-        process.is_async = True
+    process.is_async = shape.is_async(type(body))
     return process
 
 
-def register(watcher: Any, name: str, facts: dict[str, Any], colour: int) -> tuple[int, int, list[int], int]:
+def register(
+    watcher: Any, system: str, name: str, facts: dict[str, Any], colour: int
+) -> tuple[int, int, list[int], int] | None:
     """Tell the watcher of this machine; returns (incarnation, the colour to be born with, what is pending, the last number)."""
-    found: tuple[int, int, list[int], int] = watcher.register.remote(name, facts, colour).future().result(REGISTER_S)
+    found: tuple[int, int, list[int], int] | None = (
+        watcher.register.remote(system, name, facts, colour).future().result(REGISTER_S)
+    )
     return found
 
 
@@ -90,4 +113,4 @@ def detach() -> None:
     if process is not None:
         process.leave_system()
     settle_in(None)
-    shape.restore()
+    shape.restore(keep=("init", "shutdown"))

@@ -6,12 +6,10 @@ redder than the header was: whoever passes a ref on has heard of the header's co
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
 from ray import ObjectRef
@@ -74,15 +72,17 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
     if process is None or options.get("get_if_exists") or not shape.constructor_takes(actor_class, HEADER):
         return original(actor_class, args, kwargs, **options)
     about = shape.options_of(actor_class, options)
-    with process.lock:  # the child's name is known only when it has been made, and all this is one step
-        ledger = process.ledger
-        header = Header(
-            ledger.machine, ledger.incarnation, CONSTRUCTOR, ledger.colour, CONSTRUCTOR, about["is_retried"]
-        )
-        wire = (process.system, about, *header)
+    begun = process.guarded(process.begin_creation)
+    if begun is None:
+        return original(actor_class, args, kwargs, **options)
+    machine, incarnation, colour = begun
+    wire = (process.system, about, machine, incarnation, CONSTRUCTOR, colour, CONSTRUCTOR, about["is_retried"])
+    target = None
+    try:
         handle = original(actor_class, args, {**(kwargs or {}), HEADER: wire}, **options)
-        target, about_args, now = machine_of(handle), tuple(args or ()), time.time()
-        process.guarded(lambda: ledger.create(target, "__init__", about_args, now, is_retried=header.is_retried))
+        target = machine_of(handle)
+    finally:
+        process.guarded(lambda: process.end_creation(target, args, about["is_retried"]))
     return handle
 
 
@@ -215,16 +215,33 @@ def _coroutine(name: str, member: Any) -> Any:
 
 
 def _generator(name: str, member: Any) -> Any:
-    def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Iterator[Any]:
+    def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Generator[Any, Any, Any]:
         run = _Run.of(name, _ray_snapshot_header, args)
         if run is None:
             yield from member(*args, **kwargs)
             return
         with run:
-            for item in member(*args, **kwargs):
-                yield run.item(item)
+            return (yield from _delegated(run, member(*args, **kwargs)))
 
     return wrapper
+
+
+def _delegated(run: _Run, inner: Any) -> Generator[Any, Any, Any]:
+    """The items of `inner`, each with its colour; what is sent or thrown in reaches it (Ray Data sends statistics)."""
+    try:
+        item = next(inner)
+        while True:
+            try:
+                sent = yield run.item(item)
+            except GeneratorExit:
+                inner.close()
+                raise
+            except BaseException as error:
+                item = inner.throw(error)
+            else:
+                item = next(inner) if sent is None else inner.send(sent)
+    except StopIteration as end:
+        return end.value
 
 
 def _async_generator(name: str, member: Any) -> Any:
@@ -235,8 +252,17 @@ def _async_generator(name: str, member: Any) -> Any:
                 yield item
             return
         with run:
-            async for item in run.followed(member(*args, **kwargs)):
-                yield run.item(item)
+            inner = run.followed(member(*args, **kwargs))
+            try:
+                sent = None
+                while True:
+                    try:
+                        item = await (inner.__anext__() if sent is None else inner.asend(sent))
+                    except StopAsyncIteration:
+                        return
+                    sent = yield run.item(item)
+            finally:
+                await inner.aclose()
 
     return wrapper
 
@@ -312,14 +338,14 @@ class _Run:
         if self.header is not None and colour > self.header.colour:
             if error is not None:
                 _colour_error(error, colour)
-            elif self.results is None or self.results == 1:
+            elif self.results in (None, 1) and not isinstance(self.result, Iterator):
                 self.result = Enveloped(self.result, colour)
             elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
-                self.result = type(self.result)(Enveloped(item, colour) for item in self.result)
+                self.result = [Enveloped(item, colour) for item in self.result]
 
     def followed(self, coroutine: Any) -> Any:
         """The coroutine, which will be looked into when the machine is recorded."""
-        self.process.coroutines[self.call_id] = current_task(), coroutine
+        self.process.guarded(lambda: self.process.follow(self.call_id, coroutine))
         return coroutine
 
     def item(self, value: Any) -> Any:
@@ -359,15 +385,9 @@ def _late(system: str, header: Header, args: tuple[Any, ...]) -> Process | None:
 def _is_rays_thread() -> bool:
     """Whether this thread executes calls for Ray, and is none of the app's own."""
     thread = threading.current_thread()
-    return thread is threading.main_thread() or isinstance(thread, threading._DummyThread)
-
-
-def current_task() -> Any:
-    """The asyncio task of this thread, if one runs."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
+    if thread is threading.main_thread() or isinstance(thread, threading._DummyThread):
+        return True
+    return thread.name.startswith("AsyncIO Thread") and CURRENT.get() is None
 
 
 class Enveloped:

@@ -50,26 +50,78 @@ def is_quiet(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> bool:
 def _is_waiting(task: Any) -> bool:
     """Whether a task that runs no call waits for a tracked reply, or for something of its own loop."""
     frames = _frames(task.get_coro())
-    if any(frame.f_code.co_name == "_awaited" and "ray_snapshot" in frame.f_code.co_filename for frame in frames):
+    if frames and _is_tracked(frames[-1]):
         return True
     return bool(frames) and _is_local(frames[-1]) and not _goes_on(task)
 
 
-def gathered(coroutines: Mapping[str, tuple[Any, Any]]) -> set[str]:
-    """The calls that need every one of the waits they have begun side by side (`gather`, `wait` for all)."""
-    return {call_id for call_id, (task, coroutine) in coroutines.items() if _waits_for_all(task, coroutine)}
+def current_task() -> Any:
+    """The asyncio task of this thread, if one runs."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
-def merged(report: MachineReport, together: set[str]) -> MachineReport:
-    """The report with the waits of those calls as one wait for all."""
-    if not together:
-        return report
-    waits = [wait for wait in report.waits if wait.call_id not in together]
-    for call_id in sorted(together):
+def resolved(
+    report: MachineReport, coroutines: Mapping[str, tuple[Any, Any]], tasks: Mapping[int, Any], loop: Any
+) -> MachineReport:
+    """The report with each call's waits as its own coroutine has them.
+
+    Waits that a call has begun side by side are all needed in a `gather`, and any of them in `asyncio.wait`; those of tasks
+    that the call does not wait for are no waits of it. A call that may go on by itself, or is under a timeout, may act.
+    """
+    waits: list[CallWait] = [wait for wait in report.waits if wait.call_id not in coroutines]
+    for call_id, (task, coroutine) in coroutines.items():
         own = [wait for wait in report.waits if wait.call_id == call_id]
         if own:
-            waits.append(_joined(own))
-    return replace(report, waits=tuple(waits))
+            waits += _own_waits(own, task, coroutine, tasks, loop)
+    waiting = {wait.call_id for wait in waits}
+    is_active = any(call.call_id not in waiting for call in report.calls) or any(
+        wait.may_act or wait.is_ready for wait in waits
+    )
+    status = "active" if report.calls and is_active else report.status
+    return replace(report, waits=tuple(waits), status=status)
+
+
+def _own_waits(own: list[CallWait], task: Any, coroutine: Any, tasks: Mapping[int, Any], loop: Any) -> list[CallWait]:
+    if any(wait.is_local or wait.wait_id not in tasks for wait in own):  # parked, or in a blocking `ray.get`
+        return own
+    frames = _frames(coroutine)
+    if not frames or has_timeout(loop, task):
+        return _free(own)
+    inner = frames[-1]
+    if _is_tracked(inner):
+        return [wait for wait in own if wait.wait_id == inner.f_locals.get("wait_id")] or _free(own)
+    children, needs_all = _children(task, inner)
+    found = [wait for wait in own if tasks[wait.wait_id] in children]
+    others = [child for child in children if not child.done() and child not in {tasks[w.wait_id] for w in found}]
+    if not found or (not needs_all and (others or any(child.done() for child in children))):
+        return _free(own)
+    return [_joined(found)] if needs_all else found
+
+
+def _free(own: list[CallWait]) -> list[CallWait]:
+    return [replace(own[0], may_act=True)]
+
+
+def _children(task: Any, inner: Any) -> tuple[list[Any], bool]:
+    """(what a coroutine waits for side by side, whether it needs all of that)."""
+    waiter = getattr(task, "_fut_waiter", None)
+    if type(waiter).__name__ == "_GatheringFuture":
+        return list(getattr(waiter, "_children", ())), True
+    if _is_asyncio(inner) and inner.f_code.co_name == "_wait" and inner.f_locals.get("timeout") is None:
+        return list(inner.f_locals.get("fs", ())), inner.f_locals.get("return_when") == asyncio.ALL_COMPLETED
+    return [], False
+
+
+def has_timeout(loop: Any, task: Any) -> bool:
+    """Whether a timer of asyncio's is set to cancel this task; True if the loop's timers cannot be seen."""
+    timers = getattr(loop, "_scheduled", None)
+    if timers is None:
+        return True
+    owners = (getattr(timer._callback, "__self__", None) for timer in timers if not timer.cancelled())
+    return any(getattr(owner, "_task", None) is task for owner in owners if owner is not None)
 
 
 def _joined(waits: list[CallWait]) -> CallWait:
@@ -99,6 +151,11 @@ def _first(item: Any, *names: str) -> Any:
     return next((value for name in names if (value := getattr(item, name, None)) is not None), None)
 
 
+def _is_tracked(frame: Any) -> bool:
+    """Whether this is the `await` of a ref that knows its call."""
+    return frame.f_code.co_name == "__await__" and "ray_snapshot" in frame.f_code.co_filename
+
+
 def _goes_on(task: Any) -> bool:
     """Whether what it awaits has come, and it will run as soon as the loop has time."""
     waiter = getattr(task, "_fut_waiter", None)
@@ -112,13 +169,3 @@ def _is_asyncio(frame: Any) -> bool:
 def _is_local(frame: Any) -> bool:
     names = _LOCAL.get(PurePath(frame.f_code.co_filename).name, set())
     return _is_asyncio(frame) and frame.f_code.co_name in names
-
-
-def _waits_for_all(task: Any, coroutine: Any) -> bool:
-    waiter = getattr(task, "_fut_waiter", None)
-    if type(waiter).__name__ == "_GatheringFuture":
-        return True
-    frames = _frames(coroutine)
-    if frames and _is_asyncio(frames[-1]) and frames[-1].f_code.co_name == "_wait":
-        return bool(frames[-1].f_locals.get("return_when") == asyncio.ALL_COMPLETED)
-    return False

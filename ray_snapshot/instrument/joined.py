@@ -84,7 +84,12 @@ class _Tables:
         if any(one is None or one.tasks for one in recorded):
             found.append("plain tasks")
         for name, one in zip(self.completed.machines, recorded, strict=True):
+            if one is not None and one.has_background:
+                found.append(f"tasks and timers on the loop of {self._shown(name)}")
             found += [f"thread {thread} of {self._shown(name)}" for thread in (one.threads if one is not None else ())]
+        found += [
+            self._named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")
+        ]
         callers = [self._shown(one.machine) for one in self.completed.machines.values() if _has_unknown_calls(one)]
         found += [f"who called {name} without a header" for name in callers]
         return found
@@ -120,9 +125,7 @@ class _Tables:
             "host": f"pid-{facts.get('pid')}",
             "incarnation": report.incarnation,
             "status": report.status,
-            "max_concurrency": len(report.calls)
-            if report.machine in self.blocking
-            else facts.get("max_concurrency", 1),
+            "max_concurrency": self._slots(report),
             "state": None if state is None else state.text,
             "state_truncated": bool(state is not None and state.truncated),
             "state_bytes": None if state is None else state.size,
@@ -133,6 +136,14 @@ class _Tables:
             "sent_count": sum(channel.sent_count for channel in report.outputs),
             "recorded_at": None if recorded is None else int(recorded.recorded_at * 1e6),
         }
+
+    def _slots(self, report: MachineReport) -> int:
+        """How many calls a machine may run at once; where that is not known, one more than it does."""
+        running = len(report.calls)
+        if report.machine in self.blocking:
+            return running
+        default = 1 if report.machine == DRIVER else running + 1
+        return int(self.collected.facts.get(report.machine, {}).get("max_concurrency", default))
 
     def _short_wait(self, machine: str) -> tuple[str | None, int | None, list[str]]:
         waits = self.waits_of.get(machine, [])
@@ -264,7 +275,9 @@ class _Tables:
 
     def _local_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
         """Any one of those that could call the machine may end the wait; with anything unobserved, that too."""
-        if self._uncovered():
+        facts = self.collected.facts.get(resolved.machine, {})
+        anybody = facts.get("name") or any(one.puts for one in self.collected.recorded.values())
+        if anybody or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         for machine in resolved.on_machines:
             row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": None}

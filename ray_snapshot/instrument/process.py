@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.coroutines import gathered, is_quiet, merged, parked_at, site_of
+from ray_snapshot.instrument.coroutines import current_task, is_quiet, parked_at, resolved, site_of
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
@@ -49,6 +49,10 @@ class Recorded:
     """Threads of the app's own in the process."""
     blocking_call: str | None = None
     """The call that blocks the loop of an async actor, and with it all others."""
+    puts: int = 0
+    """Objects that the process has put into the store."""
+    has_background: bool = False
+    """Whether tasks or timers of the app's own may act on its loop."""
 
 
 class Hearing(threading.local):
@@ -86,6 +90,14 @@ class Process:
         self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.is_flushing = False
         self.is_closed = False
+        self.creating = 0
+        """Actors that are being made: their calls are numbered, and not yet in the ledger, so this is no boundary."""
+        self.heard_of: list[int] = []
+        """Colours that were read outside a tracked wait, to be taken in before the next step."""
+        self.puts = 0
+        """Objects that this process has put into the store: a handle may lie in one."""
+        self.wait_tasks: dict[int, Any] = {}
+        """By wait: the asyncio task that is in it."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
         threading.Thread(target=self._control, name="ray-snapshot", daemon=True).start()
@@ -95,12 +107,18 @@ class Process:
         try:
             return step()
         except Exception as error:
-            self.is_closed = True
+            self.give_up()
             print(
                 f"ray-snapshot: {self.machine} is not watched any more, by a fault of ours: {type(error).__name__}: {error}",
                 file=sys.stderr,
             )
             return None
+
+    def give_up(self) -> None:
+        """This process is watched no more; nobody shall wait for its reports."""
+        self.is_closed = True
+        self.outbox.put(("gone",))
+        self.watcher.unwatched.remote(self.machine)
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
@@ -108,7 +126,24 @@ class Process:
         """Number, colour and log a call that is about to be made."""
         about, now = tuple(args or ()), time.time()
         with self.lock:
+            self._take_in()
             return self.ledger.submit(target, method, about, now, is_retried=is_retried, needs=needs)
+
+    def begin_creation(self) -> tuple[str, int, int]:
+        """An actor is about to be made, outside the lock: (machine, incarnation, colour) for its header."""
+        with self.lock:
+            self._take_in()
+            self.creating += 1
+            return self.machine, self.ledger.incarnation, self.ledger.colour
+
+    def end_creation(self, target: str | None, args: Any, is_retried: bool) -> None:
+        """It has been made (None: that raised); from now on its constructor is in the ledger."""
+        with self.lock:
+            self.creating -= 1
+            if target is not None:
+                self.ledger.create(target, "__init__", tuple(args or ()), time.time(), is_retried=is_retried)
+        if self.ledger.must_record:
+            self.record_soon()
 
     def retract(self, header: Header, target: str) -> None:
         """Making the call raised."""
@@ -123,6 +158,7 @@ class Process:
         with self.lock:
             if self.is_async:
                 self._meet(running_loop())
+            self._take_in()
             if header is not None:
                 self.ledger.hear(header.colour)
             if self.ledger.must_record:
@@ -146,18 +182,23 @@ class Process:
             colour = self.ledger.finish(call_id)
             self.threads.pop(call_id, None)
             self.coroutines.pop(call_id, None)
+            self._take_in()
             if self.ledger.must_record:
                 self._record()
             self._flush_soon()
         return colour
 
     def heard(self, colour: int) -> None:
-        """Something of this colour is being read in this process."""
+        """Something of this colour is being read in this process, perhaps by a thread of Ray's, which must never wait here."""
         if self.hearing.is_waiting:
             self.hearing.colour = max(self.hearing.colour, colour)
-            return
-        with self.lock:
-            if self.ledger.hear(colour):
+        else:
+            self.heard_of.append(colour)
+
+    def _take_in(self) -> None:
+        """What was read outside a tracked wait is recorded for before the next step. Under the lock."""
+        while self.heard_of:
+            if self.ledger.hear(self.heard_of.pop()):
                 self._record(is_forced=True)
 
     # ---- waiting --------------------------------------------------------------------------------------------------
@@ -186,11 +227,15 @@ class Process:
                 k,
                 now,
                 call_site=call_site,
-                may_act=may_act or self._others_send(),
+                may_act=may_act
+                or self._others_send()
+                or (self.machine == DRIVER and not is_blocking and not is_resting),
                 timeout_at=None if timeout is None else now + timeout,
             )
             if is_resting:
                 self.resting = wait_id
+            elif not is_blocking:
+                self.wait_tasks[wait_id] = current_task()
             if is_blocking:
                 self.hearing.is_waiting, self.hearing.colour = True, 0
                 if self.loop is not None and running_loop() is self.loop:
@@ -204,6 +249,8 @@ class Process:
     ) -> None:
         """The wait is over: what the replies were red for is recorded before anything of them is used."""
         with self.lock:
+            self._take_in()
+            self.wait_tasks.pop(wait_id, None)
             if self.hearing.is_waiting:
                 colour = max(colour, self.hearing.colour)
                 if self.loop is not None and running_loop() is self.loop:
@@ -245,16 +292,24 @@ class Process:
     def _record(self, *, is_forced: bool = False) -> None:
         """Turn red if this is a boundary; `is_forced`: in the middle of an action if need be, without a state."""
         between_steps = self.machine == DRIVER or self._is_between_steps()
+        if self.creating and not is_forced:
+            return
         if not (is_forced or between_steps or self.ledger.can_copy):
             return
         sites, now, threads = self._call_sites(), time.time(), own_threads()
         parked = self._park(now, sites) if self.is_async and between_steps and not threads else []
-        together = gathered(self.coroutines) if self.is_async else set()
+        background = self.is_async and (
+            self.has_many_loops or (self.loop is not None and not is_quiet(self.loop, self._call_tasks()))
+        )
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             if number in self.ledger.open:
-                report = self._rested(merged(self.ledger.report(number), together))
-                blocking = self.blocking_call if self.is_loop_blocked else None
-                self._send(("report", Recorded(report, now, sites, self.tasks, threads, blocking)))
+                report = self._rested(self.ledger.report(number))
+                if self.is_async:
+                    report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
+                blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
+                self._send(
+                    ("report", Recorded(report, now, sites, self.tasks, threads, blocking, self.puts, background))
+                )
         for wait_id in parked:
             self.ledger.wake(wait_id)
 
@@ -268,7 +323,7 @@ class Process:
     def _park(self, now: float, sites: dict[str, str]) -> list[int]:
         """Note the calls that await something of their own loop: only a later call to this actor can end that."""
         found: list[int] = []
-        if self.loop is None or not is_quiet(self.loop, [task for task, _ in self.coroutines.values()]):
+        if self.loop is None or not is_quiet(self.loop, self._call_tasks()):
             return found
         for call_id, (task, coroutine) in self.coroutines.items():
             running = self.ledger.running.get(call_id)
@@ -277,6 +332,14 @@ class Process:
                 sites[call_id] = site
                 found.append(self.ledger.wait(call_id, (), 1, now, call_site=site, is_local=True))
         return found
+
+    def _call_tasks(self) -> list[Any]:
+        return [*(task for task, _ in self.coroutines.values()), *self.wait_tasks.values()]
+
+    def follow(self, call_id: str, coroutine: Any) -> None:
+        """This coroutine is a call's own, and will be looked into when the machine is recorded."""
+        with self.lock:
+            self.coroutines[call_id] = current_task(), coroutine
 
     def _is_between_steps(self) -> bool:
         """Whether no coroutine of an async actor can be in the middle of a step now."""
@@ -354,9 +417,11 @@ class Process:
             case ("report", recorded):
                 self.watcher.report.remote(recorded)
             case ("answer", seen, commands):
-                for command in commands:
-                    self._obey(command)
-                self._poll(seen)
+                try:
+                    for command in commands:
+                        self._obey(command)
+                finally:
+                    self._poll(seen)
             case ("gone",):
                 self.is_closed = True
 

@@ -99,7 +99,7 @@ def _run_script(script: str, code: Any, arguments: list[str]) -> None:
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).resolve().parent)
     module = ModuleType("__main__")
-    module.__dict__.update(__file__=os.path.abspath(script), __builtins__=__builtins__)
+    module.__dict__.update(__file__=os.path.abspath(script), __builtins__=sys.modules["builtins"])
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
 

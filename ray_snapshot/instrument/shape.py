@@ -44,7 +44,7 @@ _replaced: dict[str, tuple[Any, str, Any]] = {}
 
 def check() -> None:
     """Raise `UnsupportedRayError` if a name that is replaced, or read, has not the shape that we rely on."""
-    if _replaced:
+    if "call" in _replaced:
         return
     for name, find, parameters in _EXPECTED:
         try:
@@ -73,9 +73,9 @@ def replace_calls(
     _replace("make", ray.actor, "_make_actor", make)
 
 
-def replace_waits(get: Callable[..., Any], wait: Callable[..., Any]) -> None:
-    """Put these in place of `ray.get` and `ray.wait`; each gets the original as its first argument."""
-    for name, tracked in (("get", get), ("wait", wait)):
+def replace_waits(get: Callable[..., Any], wait: Callable[..., Any], put: Callable[..., Any]) -> None:
+    """Put these in place of `ray.get`, `ray.wait` and `ray.put`; each gets the original as its first argument."""
+    for name, tracked in (("get", get), ("wait", wait), ("put", put)):
         _replace(name, ray_worker, name, tracked)
         setattr(ray, name, getattr(ray_worker, name))
 
@@ -87,13 +87,13 @@ def replace_init(init: Callable[..., Any], shutdown: Callable[..., Any]) -> None
         setattr(ray, name, getattr(ray_worker, name))
 
 
-def restore() -> None:
-    """Put Ray's own functions back."""
-    for name, (owner, attribute, original) in _replaced.items():
-        setattr(owner, attribute, original)
-        if name in ("get", "wait", "init", "shutdown"):
-            setattr(ray, name, original)
-    _replaced.clear()
+def restore(keep: tuple[str, ...] = ()) -> None:
+    """Put Ray's own functions back, but for those to `keep`."""
+    for name in [name for name in _replaced if name not in keep]:
+        owner, attribute, own = _replaced.pop(name)
+        setattr(owner, attribute, own)
+        if owner is ray_worker:
+            setattr(ray, name, own)
 
 
 def original(name: str) -> Callable[..., Any]:
@@ -213,8 +213,8 @@ def actor_state(key: str) -> str | None:
 def actors_of_job() -> dict[str, str]:
     """The living actors of this job that are not ours: class names by id."""
     job = ray.get_runtime_context().get_job_id()
-    found = ray._private.state.actors(job_id=ray.JobID.from_hex(job), actor_state_name="ALIVE")
-    rows = found.values() if isinstance(found, dict) else found
+    found = ray._private.state.actors(job_id=ray.JobID.from_hex(job))
+    rows = [row for row in found.values() if row["State"] not in ("DEAD", "PENDING_CREATION", "DEPENDENCIES_UNREADY")]
     return {row["ActorID"]: row["ActorClassName"] for row in rows if row["ActorClassName"] not in OURS}
 
 

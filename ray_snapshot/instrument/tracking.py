@@ -44,6 +44,14 @@ def wait(
     )
 
 
+def put(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """In place of `ray.put`: what is in the store may hold a handle, and be read by anybody who gets the ref."""
+    process = here()
+    if process is not None:
+        process.puts += 1
+    return original(*args, **options)
+
+
 def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, work: Callable[[], Any]) -> Any:
     if not refs:
         return work()
@@ -92,7 +100,25 @@ class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
         return ray.ObjectRef(self.binary(), self.owner_address())
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return _awaited(self).__await__()
+        """A generator of its own, for what awaits it is told from its frame (`coroutines`)."""
+        process = here()
+        site = call_site_here() or ""
+        begun = None
+        if process is not None and process.follows():
+            begun = process.guarded(lambda: process.begin_wait([self], 1, None, site, is_blocking=False))
+        if process is None or begun is None:
+            return (yield from self.plain().__await__())
+        wait_id, on = begun
+        end = _End()
+        try:
+            found = yield from self.plain().__await__()
+            end.answered = on
+        except BaseException as error:
+            end.by(error, on)
+            raise
+        finally:
+            process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrived, (self.plain(), self.call_id)
@@ -119,24 +145,3 @@ def _arrived(ref: Any, call_id: str) -> Any:
         return ref
     process.guarded(lambda: process.may_read(call_id.split("/")[2]))
     return tracked_ref(ref, call_id)
-
-
-async def _awaited(ref: TrackedRef) -> Any:
-    process = here()
-    if process is None or not process.follows():
-        return await ref.plain()
-    site = call_site_here() or ""
-    begun = process.guarded(lambda: process.begin_wait([ref], 1, None, site, is_blocking=False))
-    if begun is None:
-        return await ref.plain()
-    wait_id, on = begun
-    end = _End()
-    try:
-        found = await ref.plain()
-        end.answered = on
-    except BaseException as error:
-        end.by(error, on)
-        raise
-    finally:
-        process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
-    return found

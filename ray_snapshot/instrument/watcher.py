@@ -7,6 +7,7 @@ for their commands with long polls, for nobody can call a thread. It answers to 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -28,6 +29,9 @@ from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
+
+UNHEARD_S = 1.0
+"""How long a snapshot waits for machines that have never registered."""
 
 LOOK_S = 0.25
 """How often deadlines and the cluster's own list of the dead are looked at, while a snapshot is pending."""
@@ -68,6 +72,8 @@ class Watcher:
         self.mailboxes: dict[str, Mailbox] = {}
         self.collections: dict[int, Collection] = {}
         self.handing_over: set[asyncio.Task[Any]] = set()
+        self.blind: dict[str, None] = {}
+        """Machines that live, and of which nothing is seen."""
         self.in_line: dict[int, Any] = {}
         """Complete snapshots behind one that is not."""
         self.places = 0
@@ -81,13 +87,21 @@ class Watcher:
 
     # ---- processes ------------------------------------------------------------------------------------------------
 
-    async def register(self, machine: str, facts: dict[str, Any], colour: int) -> tuple[int, int, list[int], int]:
-        """A process joins; returns (its incarnation, the colour to be born with, what is pending, the last number)."""
+    async def register(
+        self, run: str, machine: str, facts: dict[str, Any], colour: int
+    ) -> tuple[int, int, list[int], int] | None:
+        """A process joins; returns (its incarnation, the colour to be born with, what is pending, the last number).
+
+        None if its `run` (`name:run_id`) is another: the header that it heard of us by is from an earlier watching.
+        """
+        if run != f"{self.system}:{self.run_id}":
+            return None
         known = self.facts.get(machine)
         incarnation = 0 if known is None else known["incarnation"] + 1
         if known is not None:
             facts = {**{name: known[name] for name in known if name not in facts}, **facts}
         born = self.collector.register(machine, incarnation, colour)
+        self.blind.pop(machine, None)
         self.facts[machine] = {**facts, "incarnation": incarnation, "shown": self._shown(machine, facts, known)}
         self.mailboxes[machine] = Mailbox()
         if incarnation:
@@ -114,7 +128,9 @@ class Watcher:
 
     async def commands(self, machine: str, seen: int) -> tuple[int, list[tuple[Any, ...]]]:
         """What a process must do, behind the first `seen`, which are forgotten; waits for it."""
-        box = self.mailboxes[machine]
+        box = self.mailboxes.setdefault(machine, Mailbox())
+        if self.is_closing:
+            return seen, [("gone",)]
         del box.commands[: max(0, seen - box.first)]
         box.first = seen
         if not box.commands and not self.is_closing:
@@ -127,6 +143,12 @@ class Watcher:
         """Carry acknowledgements to the senders."""
         for one in acks:
             self._tell(one.source, ("acks", [one]))
+
+    async def unwatched(self, machine: str) -> None:
+        """A process has given up taking part; it goes on, and nobody sees what it does."""
+        self.blind[machine] = None
+        self.collector.died(machine, "is not watched any more")
+        self._look_at_all()
 
     async def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""
@@ -204,7 +226,8 @@ class Watcher:
         collection = self.collections.pop(number)
         header = collection.header
         header.completed_at = time.time()
-        header.uncovered = list(self.uncovered)
+        unseen = [*self.blind, *self.collector.restarting]
+        header.uncovered = [*self.uncovered, *(f"{self._name(machine)}, which does not report" for machine in unseen)]
         self._broadcast(("close", number))
         found = CollectedCalls(header, completed, collection.recorded, dict(self.facts))
         if not collection.done.done():
@@ -234,20 +257,37 @@ class Watcher:
         """While snapshots are pending: hurry them, give them up, and find out who has died."""
         while True:
             await asyncio.sleep(LOOK_S)
-            now = time.time()
-            for number, collection in list(self.collections.items()):
-                age = now - collection.header.started_at
-                if age > collection.timeout:
-                    self._give_up(number)
-                elif age > collection.timeout / 2 and not collection.is_hurried:
-                    collection.is_hurried = True
-                    for machine in self.collector.pending[number].awaited:
-                        self._tell(machine, ("overdue", number))
-                elif age > LOOK_S:
-                    await self._find_dead(number)
-            if self.collections or self.collector.last != self.covered_at:
-                self.covered_at = self.collector.last
-                await self._find_uncovered()
+            try:
+                await self._look_once(time.time())
+            except Exception as error:  # the cluster does not answer: the next look may
+                print(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}", file=sys.stderr)
+
+    async def _look_once(self, now: float) -> None:
+        for number, collection in list(self.collections.items()):
+            if number not in self.collections:  # completed while we looked for the dead
+                continue
+            age = now - collection.header.started_at
+            if age > collection.timeout:
+                self._give_up(number)
+            elif age > collection.timeout / 2 and not collection.is_hurried:
+                collection.is_hurried = True
+                for machine in self.collector.pending[number].awaited:
+                    self._tell(machine, ("overdue", number))
+            elif age > LOOK_S:
+                if age > UNHEARD_S:
+                    self._go_without(number)
+                await self._find_dead(number)
+        if self.collections or self.collector.last != self.covered_at:
+            self.covered_at = self.collector.last
+            await self._find_uncovered()
+
+    def _go_without(self, number: int) -> None:
+        """Machines that were called, and do not report: somebody who is not watched made them, and they are busy ever since."""
+        pending = self.collector.pending.get(number)
+        for machine in pending.unheard() if pending is not None else ():
+            self.blind[machine] = None
+            self.collector.died(machine, "is not watched")
+        self._look_at_all()
 
     async def _find_uncovered(self) -> None:
         """Compare the cluster's own list of this job's actors with those that have registered."""
@@ -258,15 +298,21 @@ class Watcher:
     async def _find_dead(self, number: int) -> None:
         pending = self.collector.pending.get(number)
         for machine in list(pending.awaited) if pending is not None else ():
-            key = self.facts.get(machine, {}).get("key")
-            if key is None:
+            facts = self.facts.get(machine, {})
+            if facts.get("key") is None:
                 continue
-            state = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, key)
+            state = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
+            if self.facts.get(machine, {}).get("incarnation") != facts["incarnation"]:
+                continue  # it has started again meanwhile
             if state in ("DEAD", "RESTARTING"):
                 self.collector.died(machine, "died", is_restarting=state == "RESTARTING")
                 if state == "DEAD":
                     self._broadcast(("died", machine))
+                    self.mailboxes.pop(machine, None)
         self._look_at_all()
+
+    def _name(self, machine: str) -> str:
+        return str(self.facts.get(machine, {}).get("shown", machine.replace(":", ".")))
 
     def _give_up(self, number: int) -> None:
         pending = self.collector.pending[number]

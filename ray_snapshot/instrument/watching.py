@@ -30,6 +30,8 @@ from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.service import NAMESPACE, PREFIX
 from ray_snapshot.runtime.system import System
 
+MOST_NAMESAKES = 100
+
 HOOK = "ray_snapshot.instrument.attaching.install_in_worker"
 
 
@@ -179,10 +181,20 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if shape.is_driver() and not _watches:
         plan = dict(_plans[0])
         on_watch = plan.pop("on_watch")
-        started = watch(**plan)
+        started = _watch_as(plan.pop("name"), plan)
         if on_watch is not None:
             on_watch(started)
     return found
+
+
+def _watch_as(name: str, plan: dict[str, Any]) -> Watch:
+    """Watch under that name, or with a number behind it where another program on the cluster has it."""
+    for attempt in range(1, MOST_NAMESAKES):
+        try:
+            return watch(name if attempt == 1 else f"{name}-{attempt}", **plan)
+        except SystemRunningError:
+            continue
+    return watch(name, **plan)
 
 
 def _shutdown(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
