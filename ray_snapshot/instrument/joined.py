@@ -237,8 +237,8 @@ class _Tables:
                     "waiting_since": int(wait.waiting_since * 1e6),
                     "timeout_at": None if wait.timeout_at is None else int(wait.timeout_at * 1e6),
                 }
-                if wait.call_id in stalled:
-                    continue
+                if wait.call_id in stalled or (wait.may_act and wait.timeout_at is None):
+                    continue  # stalled, or it may go on by itself: a call without a row is active
                 if wait.is_local:
                     yield from self._local_rows(common, resolved)
                     continue

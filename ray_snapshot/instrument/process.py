@@ -297,7 +297,7 @@ class Process:
         if not (is_forced or between_steps or self.ledger.can_copy):
             return
         sites, now, threads = self._call_sites(), time.time(), own_threads()
-        parked = self._park(now, sites) if self.is_async and between_steps and not threads else []
+        parked = self._park(now, sites) if self.is_async and between_steps else []
         background = self.is_async and (
             self.has_many_loops or (self.loop is not None and not is_quiet(self.loop, self._call_tasks()))
         )
@@ -321,10 +321,11 @@ class Process:
         return replace(report, waits=waits, status="blocked" if waits else "passive")
 
     def _park(self, now: float, sites: dict[str, str]) -> list[int]:
-        """Note the calls that await something of their own loop: only a later call to this actor can end that."""
+        """Note the calls that await something of their own loop: only a later call to this actor can end that.
+
+        Or a thread, task or timer of the app's own, which the report tells of.
+        """
         found: list[int] = []
-        if self.loop is None or not is_quiet(self.loop, self._call_tasks()):
-            return found
         for call_id, (task, coroutine) in self.coroutines.items():
             running = self.ledger.running.get(call_id)
             site = parked_at(task, coroutine) if running is not None and not running.waits else None

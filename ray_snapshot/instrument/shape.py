@@ -204,10 +204,10 @@ def current_actor_key() -> str | None:
     return None if found is None or found.is_nil() else str(found.hex())
 
 
-def actor_state(key: str) -> str | None:
-    """`ALIVE`, `RESTARTING`, `DEAD`, ... as the cluster knows it; None if it does not know the actor."""
+def actor_state(key: str) -> tuple[str | None, int]:
+    """(`ALIVE`, `RESTARTING`, `DEAD`, ..., how often it was started again) as the cluster knows; None for a stranger."""
     found = ray._private.state.actors(key)
-    return None if not found else str(found.get("State"))
+    return (None, 0) if not found else (str(found.get("State")), int(found.get("NumRestarts") or 0))
 
 
 def actors_of_job() -> dict[str, str]:

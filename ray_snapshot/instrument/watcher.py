@@ -96,6 +96,9 @@ class Watcher:
         """
         if run != f"{self.system}:{self.run_id}":
             return None
+        restarts = 0
+        if facts.get("key") is not None:
+            _, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
         known = self.facts.get(machine)
         incarnation = 0 if known is None else known["incarnation"] + 1
         if known is not None:
@@ -103,6 +106,7 @@ class Watcher:
         born = self.collector.register(machine, incarnation, colour)
         self.blind.pop(machine, None)
         self.facts[machine] = {**facts, "incarnation": incarnation, "shown": self._shown(machine, facts, known)}
+        self.facts[machine]["restarts"] = restarts
         self.mailboxes[machine] = Mailbox()
         if incarnation:
             self._broadcast(("restarted", machine, incarnation))
@@ -301,9 +305,11 @@ class Watcher:
             facts = self.facts.get(machine, {})
             if facts.get("key") is None:
                 continue
-            state = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
+            state, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
             if self.facts.get(machine, {}).get("incarnation") != facts["incarnation"]:
                 continue  # it has started again meanwhile
+            if state == "RESTARTING" and restarts <= facts["restarts"]:
+                continue  # it is this incarnation whose constructor runs
             if state in ("DEAD", "RESTARTING"):
                 self.collector.died(machine, "died", is_restarting=state == "RESTARTING")
                 if state == "DEAD":

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 MOST_LINES = 12
+
+_SITES = re.compile(rf"\S*/site-packages/|{re.escape(str(Path.cwd()))}/")
+"""What call sites begin with, and nobody reads."""
 
 
 def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) -> str:
@@ -17,8 +21,8 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
     if behind:
         lines.append("  stuck behind them:")
         lines += _listed(behind, evidence.get("stuck_behind_count", len(behind)))
-    here = f"{Path.cwd()}/"
-    lines += [f"  to do: {text.replace(here, '')}" for text in evidence.get("advice", ())]
+    advice = (_SITES.sub("", text) for text in evidence.get("advice", ()))
+    lines += [f"  to do: {text}" for text in dict.fromkeys(advice)]
     return "\n".join(lines)
 
 

@@ -1,0 +1,237 @@
+"""Programs that hang for ever, each in its own way: `python deadlocks.py NAME`."""
+
+import asyncio
+import os
+import sys
+import tempfile
+import threading
+
+import ray
+from ray.util.queue import Queue
+
+
+@ray.remote
+class Account:
+    def meet(self, other):
+        self.other = other
+
+    def transfer(self):
+        return ray.get(self.other.deposit.remote())
+
+    def both(self):
+        return ray.get(self.other.transfer.remote())
+
+    def deposit(self):
+        return "done"
+
+    def again(self):
+        return ray.get(ray.get_runtime_context().current_actor.deposit.remote())
+
+
+@ray.remote
+class Member:
+    def follow(self, following):
+        self.following = following
+
+    def go_round(self, hops):
+        return ray.get(self.following.go_round.remote(hops - 1)) if hops else "round"
+
+
+@ray.remote
+class Loop:
+    def __init__(self):
+        self.opened = asyncio.Event()
+        self.entered = 0
+
+    def meet(self, other):
+        self.other = other
+
+    async def again(self):
+        return await ray.get_runtime_context().current_actor.answer.remote()
+
+    async def blocking(self):
+        return ray.get(self.other.ask.remote())
+
+    async def ask(self):
+        return await self.other.answer.remote()
+
+    async def answer(self):
+        return "done"
+
+    async def enter(self):
+        self.entered += 1
+        if self.entered == 2:
+            ray.get_runtime_context().current_actor.open.remote()
+        await self.opened.wait()
+
+    async def open(self):
+        self.opened.set()
+
+
+@ray.remote(max_concurrency=2)
+class Threads:
+    def __init__(self):
+        self.both = threading.Barrier(2)
+
+    def again(self):
+        self.both.wait()
+        return ray.get(ray.get_runtime_context().current_actor.answer.remote())
+
+    def answer(self):
+        return "done"
+
+
+@ray.remote
+class Courier:
+    def __init__(self, inbox, outbox):
+        self.inbox = inbox
+        self.outbox = outbox
+
+    def deliver(self):
+        self.outbox.put("first")
+        self.outbox.put("second")
+        return self.inbox.get()
+
+
+@ray.remote
+class Parent:
+    def __init__(self, helper):
+        self.ready = ray.get(helper.report_to.remote(ray.get_runtime_context().current_actor))
+
+    def hello(self):
+        return "hello"
+
+
+@ray.remote
+class Helper:
+    def report_to(self, parent):
+        return ray.get(parent.hello.remote())
+
+
+@ray.remote(max_restarts=1, max_task_retries=1)
+class Phoenix:
+    def __init__(self, other, mark):
+        self.other = other
+        self.mark = mark
+
+    def work(self):
+        if not os.path.exists(self.mark):
+            open(self.mark, "w").close()
+            os._exit(1)
+        return ray.get(self.other.help.remote())
+
+    def status(self):
+        return "fine"
+
+
+@ray.remote
+class Nurse:
+    def meet(self, patient):
+        self.patient = patient
+
+    def start(self):
+        return ray.get(self.patient.work.remote())
+
+    def help(self):
+        return "helped"
+
+
+@ray.remote
+class Voter:
+    def meet(self, leader):
+        self.leader = leader
+
+    def vote(self, is_eager):
+        return "yes" if is_eager else ray.get(self.leader.approve.remote())
+
+
+@ray.remote
+class Leader:
+    def elect(self, voters):
+        votes = [voter.vote.remote(number == 0) for number, voter in enumerate(voters)]
+        ready, _ = ray.wait(votes, num_returns=2)
+        return ray.get(ready)
+
+    def approve(self):
+        return "yes"
+
+
+@ray.remote
+class Client:
+    def ask(self, account):
+        return ray.get(account.both.remote())
+
+
+def pair(kind):
+    a, b = kind.remote(), kind.remote()
+    ray.get([a.meet.remote(b), b.meet.remote(a)])
+    return a, b
+
+
+def two():
+    a, _ = pair(Account)
+    return ray.get(a.both.remote())
+
+
+def ring():
+    members = [Member.remote() for _ in range(4)]
+    ray.get([member.follow.remote(members[(i + 1) % 4]) for i, member in enumerate(members)])
+    return ray.get(members[0].go_round.remote(4))
+
+
+def self_call():
+    return ray.get(Account.remote().again.remote())
+
+
+def async_self_call():
+    return ray.get(Loop.options(max_concurrency=1).remote().again.remote())
+
+
+def blocked_loop():
+    a, _ = pair(Loop)
+    return ray.get(a.blocking.remote())
+
+
+def async_slots():
+    loop = Loop.options(max_concurrency=2).remote()
+    return ray.get([loop.enter.remote() for _ in range(2)])
+
+
+def threaded_slots():
+    threads = Threads.remote()
+    return ray.get([threads.again.remote() for _ in range(2)])
+
+
+def queues():
+    left, right = Queue(maxsize=1), Queue(maxsize=1)
+    a, b = Courier.remote(left, right), Courier.remote(right, left)
+    return ray.get([a.deliver.remote(), b.deliver.remote()])
+
+
+def constructor():
+    return ray.get(Parent.remote(Helper.remote()).hello.remote())
+
+
+def restart():
+    nurse = Nurse.remote()
+    with tempfile.TemporaryDirectory() as folder:
+        phoenix = Phoenix.remote(nurse, os.path.join(folder, "died"))
+        ray.get(nurse.meet.remote(phoenix))
+        return ray.get(nurse.start.remote())
+
+
+def votes():
+    leader, voters = Leader.remote(), [Voter.remote() for _ in range(3)]
+    ray.get([voter.meet.remote(leader) for voter in voters])
+    return ray.get(leader.elect.remote(voters))
+
+
+def behind():
+    account, _ = pair(Account)
+    return ray.get(Client.remote().ask.remote(account))
+
+
+if __name__ == "__main__":
+    ray.init()
+    print("start", flush=True)
+    print(globals()[sys.argv[1]]())

@@ -1,0 +1,74 @@
+"""Running the apps of `tests/apps`, plainly and watched, in processes of their own on the tests' cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+APPS = Path(__file__).parent.parent / "apps"
+LONGEST_S = 120.0
+"""A bound for everything that these tests wait for; when the machine is idle, an app takes between 2 and 15 seconds."""
+
+_COMMAND = str(Path(sys.executable).parent / "ray-snapshot")
+
+_RAYS_OWN = re.compile(r"^\S*\(raylet\).*\n(?:.*\n(?:\s.*\n)+\w+: .*\n)?", re.MULTILINE)
+"""What Ray itself reports of a program's processes, on the program's own stdout, whenever it hears of it.
+
+A line, or one with a traceback behind it, whose beginning Ray may cut off; the apps indent nothing.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a program has printed, and its exit code."""
+
+    output: str
+    errors: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Starts programs that find the cluster at `address` as Ray's users tell them: by an environment variable."""
+
+    address: str
+
+    def start(self, *command: str, folder: Path = APPS) -> subprocess.Popen[str]:
+        """A process that `finish` must wait for."""
+        own = {"RAY_ADDRESS": self.address, "RAY_LOG_TO_DRIVER": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+
+    def finish(self, process: subprocess.Popen[str], say: str = "") -> Done:
+        """Wait for the end of a process, and fail with what it had printed if it does not come."""
+        try:
+            output, errors = process.communicate(say, timeout=LONGEST_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+            raise AssertionError(f"{process.args!r} has not ended in {LONGEST_S} s:\n{output}\n{errors}") from None
+        return Done(_RAYS_OWN.sub("", output), errors, process.returncode)
+
+    def plain(self, *program: str) -> Done:
+        """`python SCRIPT ...`."""
+        return self.finish(self.start(sys.executable, *program))
+
+    def command(self, *arguments: str, folder: Path = APPS) -> Done:
+        """`ray-snapshot ...`."""
+        return self.finish(self.start(_COMMAND, *arguments, folder=folder))
+
+    def start_watched(self, name: str, *program: str) -> subprocess.Popen[str]:
+        """`ray-snapshot run` of a program that stays for a while."""
+        return self.start(_COMMAND, "run", "--name", name, *program)
+
+    def both(self, name: str, *program: str) -> tuple[Done, Done]:
+        """A program plainly and watched, at the same time."""
+        watched = self.start_watched(name, *program)
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(self.finish, watched)
+            return self.plain(*program), ended.result()

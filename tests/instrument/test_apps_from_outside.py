@@ -1,0 +1,123 @@
+"""`ray-snapshot diagnose` from another process, Ctrl-C, `rs.watch` in a program of one's own, and programs that are wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from app_runner import Runner
+
+import ray_snapshot as rs
+
+pytestmark = pytest.mark.ray
+
+HEALTHY, DEADLOCKED, UNKNOWN = 0, 3, 4
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_diagnose_says_healthy_of_a_program_that_only_waits_for_its_user(runner: Runner) -> None:
+    app = runner.start_watched("at-its-desk", "standing.py", "idle")
+    assert _said(app) == "hello\n"
+    found = runner.command("diagnose", "at-its-desk", "--address", runner.address)
+    systems = runner.command("systems", "--address", runner.address, "--json")
+    done = runner.finish(app, "go on\n")
+    assert found.exit_code == HEALTHY, found.output + found.errors
+    assert "at-its-desk: 2 machines, 0 calls or messages in flight" in found.output
+    assert "at-its-desk" in [json.loads(line)["system"] for line in systems.output.splitlines()]
+    assert (done.output, done.exit_code) == ("hello\n", 0)
+
+
+def test_diagnose_cannot_tell_of_an_actor_that_waits_for_something_outside(runner: Runner, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)  # the app's thread opens its end at once, and reads until this one is closed
+    try:
+        app = runner.start_watched("outside", "standing.py", "outside", str(pipe))
+        assert [_said(app), _said(app)] == ["hello\n", "listening\n"]
+        found = runner.command("diagnose", "outside", "--address", runner.address)
+    finally:
+        os.close(writer)
+    done = runner.finish(app)
+    assert found.exit_code == UNKNOWN, found.output + found.errors
+    assert "deadlock in" not in found.output
+    assert "thread listener of Desk-0" in found.output, "what is missing for an answer"
+    assert (done.output, done.exit_code) == ("somebody came\n", 0)
+
+
+def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: Runner) -> None:
+    app = runner.start_watched("hangs", "--every", "0.25", "deadlocks.py", "constructor")
+    assert _said(app) == "start\n"
+    assert app.stderr is not None
+    assert any("deadlock in hangs" in line for line in iter(app.stderr.readline, "")), "the report never came"
+    found = runner.command("diagnose", "hangs", "--address", runner.address)
+    as_json = runner.command("diagnose", "hangs", "--address", runner.address, "--json")
+    app.send_signal(signal.SIGINT)
+    done = runner.finish(app)
+    assert found.exit_code == as_json.exit_code == DEADLOCKED, found.output + found.errors
+    assert "waits for Helper-0 in Helper.report_to (deadlocks.py:" in found.output
+    assert "a cycle: it waits for itself" in found.output
+    assert [json.loads(line)["holds"] for line in as_json.output.splitlines()] == [True, False]
+    assert done.exit_code == 130
+    assert "Parent-0 in Parent.__init__" in done.errors, "the last diagnosis"
+
+
+def test_diagnose_of_a_system_that_nobody_runs_says_so_in_one_line(runner: Runner) -> None:
+    found = runner.command("diagnose", "nobody", "--address", runner.address)
+    assert (found.exit_code, found.output) == (2, "")
+    assert found.errors.startswith("ray-snapshot: error: no system 'nobody' is running on this cluster")
+    assert found.errors.count("\n") == 1
+
+
+def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    done = runner.plain(str(Path(__file__).parent / "watching_driver.py"), str(history))
+    assert done.exit_code == 0, done.errors
+    seen = json.loads(done.output)
+    assert (seen["moved"], seen["in_flight"], seen["terminated"]) == (30, 0, True)
+    assert sorted(state["balance"] for state in seen["states"].values()) == [30, 70]
+    assert "rs.install() comes before ray.init()" in seen["late"]
+    assert "watched already" in seen["twice"]
+    assert "makes its own actors" in seen["spawned"]
+    kept = rs.History(history)
+    assert {row["detector"] for row in kept.verdicts()} == {"termination", "deadlock"}
+    assert len(kept.snapshots()) >= 2
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (["nowhere.py"], "nowhere.py cannot be run: No such file or directory"),
+        (["."], ". cannot be run"),
+        (["-m"], "name a module"),
+        (["-m", "no_such_module"], "-m no_such_module cannot be run"),
+        (["wrong.py"], "wrong.py, line 2: "),
+        (["--exit-on", "nonsense", "fine.py"], "nonsense"),
+        (["--name", "No Name", "fine.py"], "No Name"),
+    ],
+)
+def test_what_cannot_be_run_is_told_in_one_line(program: list[str], words: str, runner: Runner, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text("import ray\ndef f(:\n")
+    (tmp_path / "fine.py").write_text("print('ran')\n")
+    done = runner.command("run", *program, folder=tmp_path)
+    assert (done.exit_code, done.output) == (2, ""), done.errors
+    assert done.errors.startswith("ray-snapshot: error: ")
+    assert words in done.errors
+    assert done.errors.count("\n") == 1, done.errors
+
+
+def test_run_finds_the_modules_next_to_the_program_and_no_others_first(runner: Runner, tmp_path: Path) -> None:
+    (tmp_path / "detectors.py").write_text("MINE = 'the app has a module of this name'\n")
+    (tmp_path / "app.py").write_text("import sys, detectors\nprint(detectors.MINE, sys.argv)\n")
+    done = runner.command("run", str(tmp_path / "app.py"), "--exit-on", "mine")
+    plain = runner.finish(runner.start(sys.executable, str(tmp_path / "app.py"), "--exit-on", "mine"))
+    assert done == plain
+    assert "--exit-on" in done.output

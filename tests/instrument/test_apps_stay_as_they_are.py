@@ -1,0 +1,62 @@
+"""An app prints the same and ends in the same way, whether it is watched or not.
+
+The apps know nothing of us. What they print says which thread ran what, in which order, what was raised, how long actors
+lived and what lay in the store.
+"""
+
+from __future__ import annotations
+
+import pytest
+from app_runner import Runner
+
+pytestmark = pytest.mark.ray
+
+APPS = ("kinds", "handles", "methods", "references", "failures", "lifetimes", "waiting")
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str) -> None:
+    plain, watched = runner.both(app, f"{app}.py")
+    assert plain.exit_code == 0, plain.errors
+    assert plain.output, "an app that prints nothing shows nothing"
+    assert (watched.output, watched.exit_code) == (plain.output, 0), watched.errors
+
+
+def test_a_programs_own_hook_and_variables_reach_its_workers_as_well_as_ours(runner: Runner) -> None:
+    plain, watched = runner.both("of-its-own", "program.py", "ray")
+    assert "['yes', 'set before the actor']" in plain.output, plain.errors
+    assert (watched.output, watched.exit_code) == (plain.output, 0), watched.errors
+
+
+def test_a_module_runs_as_python_would_run_it(runner: Runner) -> None:
+    plain, watched = runner.both("as-module", "-m", "program", "ray")
+    assert "program.py program.py" in plain.output, plain.errors
+    assert (watched.output, watched.exit_code) == (plain.output, 0), watched.errors
+
+
+@pytest.mark.parametrize(("how", "code"), [("end", 0), ("exit", 7), ("message", 1)])
+def test_a_program_ends_with_its_own_exit_code_and_last_words(runner: Runner, how: str, code: int) -> None:
+    plain, watched = runner.both("ends", "program.py", how)
+    assert plain.exit_code == code
+    assert watched == plain
+
+
+def test_the_traceback_of_a_program_is_the_one_that_python_prints(runner: Runner) -> None:
+    plain, watched = runner.both("raises", "program.py", "raise")
+    assert plain.errors.endswith("ValueError: no way\n")
+    assert watched == plain
+    assert watched.exit_code == 1
+
+
+@pytest.mark.nightly
+def test_a_program_that_fails_with_actors_alive_ends_as_it_does_unwatched(runner: Runner) -> None:
+    plain, watched = runner.both("fails", "program.py", "ray-raise")
+    assert (watched.output, watched.exit_code) == (plain.output, 1)
+    assert _traceback(watched.errors) == _traceback(plain.errors)
+
+
+def _traceback(errors: str) -> str:
+    """From the beginning of the traceback on: Ray's own lines in front of it have times in them."""
+    found = errors.find("Traceback (most recent call last)")
+    assert found >= 0, errors
+    return errors[found:]

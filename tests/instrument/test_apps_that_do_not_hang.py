@@ -1,0 +1,47 @@
+"""No app is called deadlocked that can go on: what looks like a hang, seen by a snapshot every quarter of a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from app_runner import Runner
+
+import ray_snapshot as rs
+
+pytestmark = pytest.mark.ray
+
+
+def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(history)]
+    done = runner.command("run", *options, "healthy.py")
+    assert done.exit_code == 0, done.errors
+    assert done.output.splitlines()[-1] == "a full queue [30, 435]"
+    assert "deadlock" not in done.errors
+    answers = [row["holds"] for row in rs.History(history).verdicts()]
+    assert len(answers) >= 20, "hardly looked at"
+    assert True not in answers
+
+
+@pytest.mark.nightly
+def test_the_same_job_queue_with_fewer_files_ends_by_itself(runner: Runner) -> None:
+    folder = Path(__file__).parents[2] / "examples"
+    done = runner.command("run", "--exit-on", "deadlock", "--name", "few-jobs", "job_queue.py", "24", folder=folder)
+    assert (done.exit_code, done.output.splitlines()[0]) == (0, "counting the words of 24 files"), done.errors
+    assert done.output.splitlines()[1].startswith("24 files, ")
+
+
+def test_the_job_queue_hangs_at_its_25th_file_and_is_told_why(runner: Runner) -> None:
+    folder = Path(__file__).parents[2] / "examples"
+    done = runner.command("run", "--exit-on", "deadlock", "--name", "jobs", "job_queue.py", folder=folder)
+    assert (done.exit_code, done.output) == (3, "counting the words of 40 files\n"), done.errors
+    report = done.errors[done.errors.index("ray-snapshot: deadlock in jobs") :]
+    assert "Dispatcher-0 in Dispatcher.finished (job_queue.py:" in report
+    assert "waits for ResultStore-0 (ResultStore.total)" in report
+    assert "ResultStore-0 in ResultStore.add (job_queue.py:" in report
+    assert "waits for Dispatcher-0 (Dispatcher.finished)" in report
+    assert (
+        report.index("ResultStore-0 in ") < report.index("stuck behind them:") < report.index("driver in (the program)")
+    )
+    assert "in Worker.run (job_queue.py:" in report

@@ -1,0 +1,204 @@
+"""Every deadlock that an app can bring about is found, with its members, their methods and the places where they wait.
+
+The scenarios run two at a time, on one cluster and under names of their own: most of their time is the start of processes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_runner import APPS, Done, Runner
+
+import ray_snapshot as rs
+
+pytestmark = pytest.mark.ray
+
+DEADLOCKED = 3
+
+Line = tuple[str, str, str]
+"""A method, the source line where it waits, and what it waits for: calls, or machines if any later call would do."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a report must say."""
+
+    members: Counter[Line]
+    behind: Counter[Line]
+    advice: str
+
+
+def _expected(members: list[Line], behind: list[Line], advice: str) -> Expected:
+    return Expected(Counter(members), Counter(behind), advice)
+
+
+def _program(source: str, calls: str) -> Line:
+    return "driver.(the program)", source, calls
+
+
+OTHERS_TRANSFER = ("Account.both", "return ray.get(self.other.transfer.remote())", "Account.transfer")
+OTHERS_DEPOSIT = ("Account.transfer", "return ray.get(self.other.deposit.remote())", "Account.deposit")
+
+GO_ROUND = 'return ray.get(self.following.go_round.remote(hops - 1)) if hops else "round"'
+CONSTRUCTED = "self.ready = ray.get(helper.report_to.remote(ray.get_runtime_context().current_actor))"
+
+SCENARIOS = {
+    "two": _expected(
+        [OTHERS_TRANSFER, OTHERS_DEPOSIT],
+        [_program("return ray.get(a.both.remote())", "Account.both")],
+        "Make Account.deposit",
+    ),
+    "ring": _expected(
+        [("Member.go_round", GO_ROUND, "Member.go_round")] * 4,
+        [_program("return ray.get(members[0].go_round.remote(4))", "Member.go_round")],
+        "raise max_concurrency of Member to 2",
+    ),
+    "self_call": _expected(
+        [("Account.again", "return ray.get(ray.get_runtime_context().current_actor.deposit.remote())", "Account.deposit")],
+        [_program("return ray.get(Account.remote().again.remote())", "Account.again")],
+        "call self.deposit() directly",
+    ),
+    "async_self_call": _expected(
+        [("Loop.again", "return await ray.get_runtime_context().current_actor.answer.remote()", "Loop.answer")],
+        [_program("return ray.get(Loop.options(max_concurrency=1).remote().again.remote())", "Loop.again")],
+        "raise max_concurrency of Loop to 2",
+    ),
+    "blocked_loop": _expected(
+        [
+            ("Loop.blocking", "return ray.get(self.other.ask.remote())", "Loop.ask"),
+            ("Loop.ask", "return await self.other.answer.remote()", "Loop.answer"),
+        ],
+        [_program("return ray.get(a.blocking.remote())", "Loop.blocking")],
+        "await the reply there instead of ray.get",
+    ),
+    "async_slots": _expected(
+        [("Loop.enter", "await self.opened.wait()", "Loop driver")] * 2
+        + [_program("return ray.get([loop.enter.remote() for _ in range(2)])", "Loop.enter")],
+        [],
+        "a later call to Loop-0",
+    ),
+    "threaded_slots": _expected(
+        [("Threads.again", "return ray.get(ray.get_runtime_context().current_actor.answer.remote())", "Threads.answer")] * 2,
+        [_program("return ray.get([threads.again.remote() for _ in range(2)])", "Threads.again")],
+        "call self.answer() directly",
+    ),
+    "queues": _expected(
+        [("Courier.deliver", 'self.outbox.put("second")', "_QueueActor.put")] * 2
+        + [("_QueueActor.put", "await asyncio.wait_for(self.queue.put(item), timeout)", "Courier QueueActor driver")] * 2
+        + [_program("return ray.get([a.deliver.remote(), b.deliver.remote()])", "Courier.deliver")],
+        [],
+        "take things in the same order everywhere",
+    ),
+    "constructor": _expected(
+        [
+            ("Parent.__init__", CONSTRUCTED, "Helper.report_to"),
+            ("Helper.report_to", "return ray.get(parent.hello.remote())", "Parent.hello"),
+        ],
+        [_program("return ray.get(Parent.remote(Helper.remote()).hello.remote())", "Parent.hello")],
+        "not in Parent.__init__",
+    ),
+    "restart": _expected(
+        [
+            ("Phoenix.work", "return ray.get(self.other.help.remote())", "Nurse.help"),
+            ("Nurse.start", "return ray.get(self.patient.work.remote())", "Phoenix.work"),
+        ],
+        [_program("return ray.get(nurse.start.remote())", "Nurse.start")],
+        "raise max_concurrency of Nurse to 2",
+    ),
+    "votes": _expected(
+        [("Voter.vote", 'return "yes" if is_eager else ray.get(self.leader.approve.remote())', "Leader.approve")] * 2
+        + [("Leader.elect", "ready, _ = ray.wait(votes, num_returns=2)", "Voter.vote")],
+        [_program("return ray.get(leader.elect.remote(voters))", "Leader.elect")],
+        "raise max_concurrency of Leader to 3",
+    ),
+    "behind": _expected(
+        [OTHERS_TRANSFER, OTHERS_DEPOSIT],
+        [
+            ("Client.ask", "return ray.get(account.both.remote())", "Account.both"),
+            _program("return ray.get(Client.remote().ask.remote(account))", "Client.ask"),
+        ],
+        "Make Account.deposit",
+    ),
+}  # fmt: skip
+
+Hanging = Callable[[str], tuple[Done, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def hanging(
+    runner: Runner, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Hanging]:
+    """What a scenario has printed, and the evidence that its history holds."""
+    folder = tmp_path_factory.mktemp("hanging")
+    with ThreadPoolExecutor(2) as pool:
+        wanted = {item.callspec.params["scenario"]: None for item in request.session.items if _is_scenario(item)}
+        runs: dict[str, Future[Done]] = {name: pool.submit(_run, runner, name, folder / name) for name in wanted}
+        yield cache(lambda name: (runs[name].result(), _evidence(folder / name)))
+
+
+def _is_scenario(item: Any) -> bool:
+    return item.path == Path(__file__) and hasattr(item, "callspec")
+
+
+def _run(runner: Runner, scenario: str, history: Path) -> Done:
+    options = [
+        "--every",
+        "0.5",
+        "--exit-on",
+        "deadlock",
+        "--history",
+        str(history),
+        "--name",
+        scenario.replace("_", "-"),
+    ]
+    return runner.command("run", *options, "deadlocks.py", scenario)
+
+
+def _evidence(history: Path) -> dict[str, Any]:
+    found = [row for row in rs.History(history).verdicts() if row["holds"]]
+    return dict(found[0]["evidence"]) if found else {}
+
+
+def _lines(records: list[dict[str, Any]]) -> Counter[Line]:
+    return Counter((f"{one['class']}.{one['method']}", _source(one["call_site"]), _calls(one)) for one in records)
+
+
+def _source(call_site: str) -> str:
+    path, _, line = call_site.rpartition(":")
+    return Path(path).read_text().splitlines()[int(line) - 1].strip()
+
+
+def _calls(record: dict[str, Any]) -> str:
+    """The calls; for who waits for any later call, the classes of the machines that could make it."""
+    calls = record.get("waits_for_calls") or [name.partition("-")[0] for name in record["waits_for"]]
+    return " ".join(sorted(set(calls)))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_members_and_those_behind_are_named_with_their_methods_and_places(hanging: Hanging, scenario: str) -> None:
+    _, evidence = hanging(scenario)
+    assert _lines(evidence["members"]) == SCENARIOS[scenario].members
+    assert _lines(evidence["stuck_behind"]) == SCENARIOS[scenario].behind
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_app_is_ended_with_code_3_and_the_report_is_on_stderr(hanging: Hanging, scenario: str) -> None:
+    done, evidence = hanging(scenario)
+    assert done.exit_code == DEADLOCKED, done.errors
+    assert done.output == "start\n"
+    assert done.errors.count("ray-snapshot: deadlock in ") == 1
+    report = done.errors[done.errors.index("ray-snapshot: deadlock in ") :]
+    assert all(one["machine"] in report for one in evidence["members"])
+    assert SCENARIOS[scenario].advice in report
+
+
+def test_the_scenarios_are_those_of_the_app() -> None:
+    source = (APPS / "deadlocks.py").read_text()
+    assert all(f"\ndef {name}(" in source for name in SCENARIOS)
