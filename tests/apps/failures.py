@@ -162,8 +162,9 @@ def main():
         print(get(phoenix.second_time_lucky.remote()), len(os.listdir(folder)))
         ray.kill(phoenix, no_restart=False)
         until(lambda: len(os.listdir(folder)) == 3)
-        print(get(phoenix.count.remote()))
+        print(get(phoenix.count.remote()) >= 1)
         ray.kill(phoenix)
+        until(lambda: isinstance(told_error(lambda: get(phoenix.count.remote())), RayActorError))
         print(told(lambda: get(phoenix.count.remote()), RayActorError))
 
 
