@@ -100,7 +100,10 @@ class Process:
         """By wait: the asyncio task that is in it."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
-        threading.Thread(target=self._control, name="ray-snapshot", daemon=True).start()
+        self.ready: list[Recorded] = []
+        """Reports that go with the next poll; of the control thread."""
+        self.thread = threading.Thread(target=self._control, name="ray-snapshot", daemon=True)
+        self.thread.start()
 
     def guarded(self, step: Callable[[], _T]) -> _T | None:
         """Take one step; if that fails, this process is watched no more, and the app goes on as if it never had been."""
@@ -307,9 +310,7 @@ class Process:
                 if self.is_async:
                     report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
                 blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
-                self._send(
-                    ("report", Recorded(report, now, sites, self.tasks, threads, blocking, self.puts, background))
-                )
+                self._report(Recorded(report, now, sites, self.tasks, threads, blocking, self.puts, background))
         for wait_id in parked:
             self.ledger.wake(wait_id)
 
@@ -383,8 +384,12 @@ class Process:
 
     # ---- the control thread ---------------------------------------------------------------------------------------
 
-    def _send(self, item: tuple[Any, ...]) -> None:
-        self.outbox.put(item)
+    def _report(self, recorded: Recorded) -> None:
+        """Send a report; what is recorded while commands are obeyed goes with the next poll, for that is a call less."""
+        if threading.current_thread() is self.thread:
+            self.ready.append(recorded)
+        else:
+            self.outbox.put(("report", recorded))
 
     def _flush_soon(self) -> None:
         if self.ledger.has_acks and not self.is_flushing:
@@ -427,7 +432,8 @@ class Process:
                 self.is_closed = True
 
     def _poll(self, seen: int) -> None:
-        future = self.watcher.commands.remote(self.machine, seen).future()
+        ready, self.ready = self.ready, []
+        future = self.watcher.commands.remote(self.machine, seen, ready).future()
         future.add_done_callback(self._answered)
 
     def _answered(self, future: Any) -> None:
@@ -445,7 +451,7 @@ class Process:
                 case ("request", number):
                     ledger.request(number)
                     if number in ledger.open:
-                        self._send(("report", Recorded(ledger.report(number), time.time())))
+                        self._report(Recorded(ledger.report(number), time.time()))
                 case ("overdue", number):
                     if ledger.request(number):
                         self._record(is_forced=True)

@@ -30,6 +30,9 @@ from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
 
+MOST_PUT_OFF = 100
+"""So many commands may wait for a process to ask by itself."""
+
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
 
@@ -130,23 +133,25 @@ class Watcher:
             if shown not in taken:
                 return shown
 
-    async def commands(self, machine: str, seen: int) -> tuple[int, list[tuple[Any, ...]]]:
-        """What a process must do, behind the first `seen`, which are forgotten; waits for it."""
+    async def commands(self, machine: str, seen: int, recorded: list[Recorded]) -> tuple[int, list[tuple[Any, ...]]]:
+        """What a process must do, behind the first `seen`, which are forgotten; waits for it. Takes its reports first."""
+        for one in recorded:
+            await self.report(one)
         box = self.mailboxes.setdefault(machine, Mailbox())
         if self.is_closing:
             return seen, [("gone",)]
         del box.commands[: max(0, seen - box.first)]
         box.first = seen
-        if not box.commands and not self.is_closing:
-            box.changed.clear()
+        if not self.is_closing:
             with suppress(TimeoutError):
                 await asyncio.wait_for(box.changed.wait(), POLL_S)
+        box.changed.clear()
         return seen + len(box.commands), list(box.commands)
 
     async def acknowledge(self, acks: list[Acks]) -> None:
         """Carry acknowledgements to the senders."""
         for one in acks:
-            self._tell(one.source, ("acks", [one]))
+            self._tell(one.source, ("acks", [one]), is_urgent=False)
 
     async def unwatched(self, machine: str) -> None:
         """A process has given up taking part; it goes on, and nobody sees what it does."""
@@ -159,15 +164,17 @@ class Watcher:
         self.collector.left(report)
         self._look_at_all()
 
-    def _tell(self, machine: str, *commands: tuple[Any, ...]) -> None:
+    def _tell(self, machine: str, command: tuple[Any, ...], *, is_urgent: bool = True) -> None:
+        """Tell a process; what only frees its memory is told with the next command, or when its poll ends."""
         box = self.mailboxes.get(machine)
-        if box is not None and commands:
-            box.commands.extend(commands)
-            box.changed.set()
+        if box is not None:
+            box.commands.append(command)
+            if is_urgent or len(box.commands) > MOST_PUT_OFF:
+                box.changed.set()
 
-    def _broadcast(self, command: tuple[Any, ...]) -> None:
+    def _broadcast(self, command: tuple[Any, ...], *, is_urgent: bool = True) -> None:
         for machine in list(self.collector.machines):
-            self._tell(machine, command)
+            self._tell(machine, command, is_urgent=is_urgent)
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
@@ -232,7 +239,7 @@ class Watcher:
         header.completed_at = time.time()
         unseen = [*self.blind, *self.collector.restarting]
         header.uncovered = [*self.uncovered, *(f"{self._name(machine)}, which does not report" for machine in unseen)]
-        self._broadcast(("close", number))
+        self._broadcast(("close", number), is_urgent=False)
         found = CollectedCalls(header, completed, collection.recorded, dict(self.facts))
         if not collection.done.done():
             collection.done.set_result(found)
