@@ -30,6 +30,9 @@ from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
 
+MOST_UNPRUNED = 1_000
+"""So many calls may stay in a sender's log until it asks by itself."""
+
 MOST_PUT_OFF = 100
 """So many commands may wait for a process to ask by itself."""
 
@@ -151,7 +154,8 @@ class Watcher:
     async def acknowledge(self, acks: list[Acks]) -> None:
         """Carry acknowledgements to the senders."""
         for one in acks:
-            self._tell(one.source, ("acks", [one]), is_urgent=False)
+            count = sum(last - first + 1 for first, last in one.numbers)
+            self._tell(one.source, ("acks", [one]), is_urgent=count > MOST_UNPRUNED)
 
     async def unwatched(self, machine: str) -> None:
         """A process has given up taking part; it goes on, and nobody sees what it does."""
