@@ -48,7 +48,7 @@ def call(
         given = {**(kwargs or {}), HEADER: wire} if takes_header else kwargs
         refs = original(handle, method_name, args, given, **options)
     except BaseException:
-        process.retract(header, target)
+        process.guarded(lambda: process.retract(header, target))
         raise
     return _tracked(refs, call_id_of(process.machine, process.ledger.incarnation, target, header.number))
 

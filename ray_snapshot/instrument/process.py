@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -110,18 +111,19 @@ class Process:
         try:
             return step()
         except Exception as error:
-            self.give_up()
-            print(
-                f"ray-snapshot: {self.machine} is not watched any more, by a fault of ours: {type(error).__name__}: {error}",
-                file=sys.stderr,
-            )
+            self.give_up(error)
             return None
 
-    def give_up(self) -> None:
-        """This process is watched no more; nobody shall wait for its reports."""
+    def give_up(self, error: Exception) -> None:
+        """This process is watched no more; nobody shall wait for its reports. Raises nothing."""
         self.is_closed = True
         self.outbox.put(("gone",))
-        self.watcher.unwatched.remote(self.machine)
+        if is_gone(error) or not shape.is_connected():  # there is nobody to tell, and nothing to watch
+            return
+        text = f"{self.machine} is not watched any more, by a fault of ours: {type(error).__name__}: {error}"
+        print(f"ray-snapshot: {text}", file=sys.stderr)
+        with suppress(Exception):
+            self.watcher.unwatched.remote(self.machine)
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
@@ -397,7 +399,7 @@ class Process:
             self.outbox.put(("flush soon",))
 
     def _control(self) -> None:
-        self._poll(0)
+        self.outbox.put(("answer", 0, []))
         flush_at: float | None = None
         while not self.is_closed:
             try:
@@ -410,7 +412,7 @@ class Process:
             try:
                 self._carry(item)
             except Exception as error:  # the watcher is gone, or Ray is: the app goes on without us
-                self.is_closed = is_gone(error) or self.is_closed
+                self.give_up(error)
 
     def _carry(self, item: tuple[Any, ...]) -> None:
         match item:

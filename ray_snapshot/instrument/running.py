@@ -10,7 +10,6 @@ import re
 import runpy
 import sys
 import threading
-import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,9 @@ SNAPSHOT_S = 10.0
 """Past half of it, machines are recorded in the middle of an action."""
 
 LAST_SNAPSHOT_S = 5.0
+
+END_S = 120.0
+"""How long the writing of what was seen may keep a program that is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,8 @@ class Reporter:
         self.options = options
         self.watch: Watch | None = None
         self.told: set[Any] = set()
-        self.has_fired = False
-        self.ended = threading.Event()
+        self.end: threading.Thread | None = None
+        """Ends the program, once it was asked for."""
 
     def follow(self, watch: Watch) -> None:
         """The watching has begun."""
@@ -157,9 +159,9 @@ class Reporter:
             if key not in self.told:
                 self.told.add(key)
                 _say(self.text(verdict))
-        if verdict.holds and verdict.detector == self.options.exit_on and not self.has_fired:
-            self.has_fired = True
-            threading.Thread(target=self._end, name="ray-snapshot-exit", daemon=True).start()
+        if verdict.holds and verdict.detector == self.options.exit_on and self.end is None:
+            self.end = threading.Thread(target=self._end, name="ray-snapshot-exit", daemon=True)
+            self.end.start()
 
     def text(self, verdict: Verdict) -> str:
         """What is printed of a verdict."""
@@ -177,8 +179,9 @@ class Reporter:
 
     def finish(self) -> None:
         """The program has ended by itself; if the end was asked for, that one counts."""
-        while self.has_fired:
-            time.sleep(0.1)
+        if self.end is not None:
+            self.end.join(END_S)
+            os._exit(FIRED)
 
     def last_words(self) -> None:
         """Ctrl-C: one last diagnosis of what the program was doing."""

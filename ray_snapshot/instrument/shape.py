@@ -188,6 +188,11 @@ def connect() -> None:
     auto_init_ray()
 
 
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster."""
+    return bool(ray.is_initialized())
+
+
 def is_driver() -> bool:
     """Whether this process is a driver (and not a worker)."""
     return bool(ray_worker.global_worker.mode == ray_worker.SCRIPT_MODE)
