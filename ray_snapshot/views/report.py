@@ -9,7 +9,7 @@ from typing import Any
 
 MOST_LINES = 12
 
-_SITES = re.compile(rf"\S*/site-packages/|{re.escape(str(Path.cwd()))}/")
+_SITES = re.compile(rf"[^\s(]*/site-packages/|{re.escape(str(Path.cwd()))}/")
 """What call sites begin with, and nobody reads."""
 
 

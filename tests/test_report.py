@@ -1,0 +1,49 @@
+"""What a person reads when an app hangs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ray_snapshot.views.report import MOST_LINES, deadlock_report, wait_tree
+
+
+def member(machine: str, on: str, **more: Any) -> dict[str, Any]:
+    site = f"{Path.cwd()}/bank.py:14"
+    return {"machine": machine, "class": "Account", "method": "pay", "call_site": site, "waits_for": [on], **more}
+
+
+def test_a_report_says_who_waits_where_for_which_call_and_what_to_do_once() -> None:
+    advice = f"Make Account.get (called at {Path.cwd()}/bank.py:14) one-way."
+    members = [member("a", "b", waits_for_calls=["Account.get"]), member("b", "a")]
+    evidence = {"members": members, "stuck_behind": [member("c", "a")], "advice": [advice, advice]}
+    assert deadlock_report(evidence, "bank", "s").splitlines() == [
+        "ray-snapshot: deadlock in bank (snapshot s): these can never move again",
+        "    a in Account.pay (bank.py:14) waits for b (Account.get)",
+        "    b in Account.pay (bank.py:14) waits for a",
+        "  stuck behind them:",
+        "    c in Account.pay (bank.py:14) waits for a",
+        "  to do: Make Account.get (called at bank.py:14) one-way.",
+    ]
+
+
+def test_a_library_is_named_from_its_package_on_and_the_bracket_before_it_stays() -> None:
+    advice = "Queue.put (/opt/venv/lib/site-packages/ray/util/queue.py:321) waits."
+    text = deadlock_report({"members": [], "advice": [advice]}, "app", "s")
+    assert text.endswith("  to do: Queue.put (ray/util/queue.py:321) waits.")
+
+
+def test_a_long_report_is_cut_and_says_how_many_there_are() -> None:
+    text = deadlock_report({"members": [member("a", "b")] * 20, "member_count": 5_000}, "app", "s")
+    assert text.splitlines()[-1] == f"    ... and {5_000 - MOST_LINES} more"
+
+
+def test_a_tree_begins_with_those_that_nobody_waits_for_and_closes_each_cycle() -> None:
+    rows = [{"machine": one, "on_machine": on, "satisfied": False} for one, on in (("a", "b"), ("b", "a"), ("c", "a"))]
+    rows.append({"machine": "d", "on_machine": "a", "satisfied": True})
+    assert wait_tree(rows, {"c": "c in main"}) == [
+        "c in main",
+        "  waits for a",
+        "    waits for b",
+        "      waits for a  <- a cycle: it waits for itself",
+    ]
