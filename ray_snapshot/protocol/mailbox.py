@@ -89,11 +89,15 @@ class Inbox:
             raise ProtocolError(
                 f"message {message[1]} from {mailbox.source} arrived where {number} was due", source=mailbox.source
             )
-        if not mailbox.queue:
-            self.ready.append(mailbox)
+        mailbox.queue.append(message)
+        if len(mailbox.queue) == 1:
+            self.offer(mailbox)
         elif self.ports:
             self._unpark(mailbox, message[2])
-        mailbox.queue.append(message)
+
+    def offer(self, mailbox: Mailbox) -> None:
+        """The mailbox has a new head: it takes part in the choice."""
+        self.ready.append(mailbox)
 
     def _unpark(self, mailbox: Mailbox, method: str) -> None:
         """What waits for the rest of its join looks again when a port arrives right behind it."""
@@ -108,16 +112,20 @@ class Inbox:
         while ready:
             mailbox = ready.popleft()
             if self.ports and mailbox.queue[0][2] in self.ports:
-                self.parked[mailbox.queue[0][2]].append(mailbox)
+                self.park(mailbox)
                 if (joined := self._join()) is not None:
                     return joined
                 continue
             message = mailbox.queue.popleft()
             mailbox.accepted += 1
             if mailbox.queue:
-                ready.append(mailbox)
+                self.offer(mailbox)
             return [(mailbox, message)]
         return None
+
+    def park(self, mailbox: Mailbox) -> None:
+        """The head of the mailbox waits for the rest of its join."""
+        self.parked[mailbox.queue[0][2]].append(mailbox)
 
     def _join(self) -> list[tuple[Mailbox, Message]] | None:
         for position, ports in enumerate(self.joins):
@@ -136,11 +144,15 @@ class Inbox:
         missing = [port for port in ports if not self.parked[port]]
         for mailbox in [mailbox for _, mailbox in chosen] if missing else ():
             depth = 1
-            while len(mailbox.queue) > depth and mailbox.queue[depth][2] in missing:
+            while len(mailbox.queue) > depth and self._may_take(mailbox.queue[depth], missing):
                 missing.remove(mailbox.queue[depth][2])
                 chosen.append((mailbox.queue[depth][2], mailbox))
                 depth += 1
         return None if missing else chosen
+
+    def _may_take(self, message: Message, ports: Sequence[str]) -> bool:
+        """Whether a message that is not the head of its mailbox may serve one of these ports."""
+        return message[2] in ports
 
     def _accept(self, ports: tuple[str, ...], chosen: list[tuple[str, Mailbox]]) -> list[tuple[Mailbox, Message]]:
         found = {}
@@ -149,7 +161,9 @@ class Inbox:
                 self.parked[port].popleft()
             found[port] = mailbox, mailbox.queue.popleft()
             mailbox.accepted += 1
-        self.ready.extend(mailbox for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen) if mailbox.queue)
+        for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen):
+            if mailbox.queue:
+                self.offer(mailbox)
         return [found[port] for port in ports]
 
     def waiting(self) -> Iterator[Message]:
