@@ -82,6 +82,10 @@ class Machine:
     sent_count: int
     recorded_at: datetime | None
     record_delay_ms: float | None
+    alignment_ms: float | None = None
+    """From the first barrier's arrival to the record; None if the machine aligned no inputs."""
+    blocked_count: int | None = None
+    """Messages that waited then because their input had delivered its barrier."""
 
 
 @dataclass(frozen=True)

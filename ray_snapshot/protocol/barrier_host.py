@@ -118,7 +118,7 @@ class StreamInbox(Inbox):
             self._meet(mailbox, barrier[COLOUR])
 
     def _is_parked(self, mailbox: Mailbox) -> bool:
-        return bool(mailbox.queue) and mailbox in self.parked.get(mailbox.queue[0][METHOD], ())
+        return bool(mailbox.queue) and mailbox in self.parked.get(str(mailbox.queue[0][METHOD]), ())
 
     def offer(self, mailbox: Mailbox) -> None:
         """The mailbox has a new head: barriers are met, and what is behind them waits if they block."""
