@@ -71,7 +71,10 @@ class Process:
         self.watcher = watcher
         self.ledger = ledger
         self.machine = ledger.machine
-        self.about = about
+        self.call_prefix = f"{ledger.machine}/{ledger.incarnation}/"
+        """What the ids of this machine's own calls begin with."""
+        self.group_of: dict[str, str] = about.get("group_of", {})
+        """The concurrency group of each method that has one."""
         self.lock = threading.RLock()
         self.hearing = Hearing()
         self.body: Any = None
@@ -131,7 +134,8 @@ class Process:
         """Number, colour and log a call that is about to be made."""
         about, now = tuple(args or ()), time.time()
         with self.lock:
-            self._take_in()
+            if self.heard_of:
+                self._take_in()
             return self.ledger.submit(target, method, about, now, is_retried=is_retried, needs=needs)
 
     def begin_creation(self) -> tuple[str, int, int]:
@@ -159,19 +163,20 @@ class Process:
 
     def enter(self, header: Header | None, method: str) -> str:
         """A call begins: who is white records first."""
-        group = self.about.get("group_of", {}).get(method)
+        ledger, group = self.ledger, self.group_of.get(method)
         with self.lock:
             if self.is_async:
                 self._meet(running_loop())
-            self._take_in()
+            if self.heard_of:
+                self._take_in()
             if header is not None:
-                self.ledger.hear(header.colour)
-            if self.ledger.must_record:
-                self._record(is_forced=header is not None and header.colour > self.ledger.colour)
+                ledger.hear(header.colour)
+            if ledger.must_record:
+                self._record(is_forced=header is not None and header.colour > ledger.colour)
             if header is None:
-                call_id = self.ledger.accept_unknown(method, time.time(), group=group)
+                call_id = ledger.accept_unknown(method, time.time(), group=group)
             else:
-                call_id = self.ledger.accept(header, method, time.time(), group=group)
+                call_id = ledger.accept(header, method, time.time(), group=group)
             self.threads[call_id] = threading.get_ident()
             self._flush_soon()
         return call_id
@@ -186,8 +191,10 @@ class Process:
         with self.lock:
             colour = self.ledger.finish(call_id)
             self.threads.pop(call_id, None)
-            self.coroutines.pop(call_id, None)
-            self._take_in()
+            if self.coroutines:
+                self.coroutines.pop(call_id, None)
+            if self.heard_of:
+                self._take_in()
             if self.ledger.must_record:
                 self._record()
             self._flush_soon()
@@ -268,14 +275,18 @@ class Process:
             if wait_id == self.resting:
                 self.resting = None
             for call_id in answered:
-                if call_id is not None:
-                    source, _, target, number = call_id.split("/")
-                    if source == self.machine:
-                        self.ledger.answered(target, int(number))
+                if (mine := self._sent_here(call_id)) is not None:
+                    self.ledger.answered(*mine)
             for call_id in settled or ():
-                if call_id is not None and call_id.startswith(f"{self.machine}/"):
-                    _, _, target, number = call_id.split("/")
-                    self.ledger.settle(target, int(number))
+                if (mine := self._sent_here(call_id)) is not None:
+                    self.ledger.settle(*mine)
+
+    def _sent_here(self, call_id: str | None) -> tuple[str, int] | None:
+        """(target, number) of a call that this machine has made; None of anybody else's."""
+        if call_id is None or not call_id.startswith(self.call_prefix):
+            return None
+        target, _, number = call_id[len(self.call_prefix) :].rpartition("/")
+        return target, int(number)
 
     def may_read(self, machine: str) -> None:
         """A ref to a reply of `machine` has come to this process."""
@@ -394,7 +405,7 @@ class Process:
             self.outbox.put(("report", recorded))
 
     def _flush_soon(self) -> None:
-        if self.ledger.has_acks and not self.is_flushing:
+        if not self.is_flushing and self.ledger.has_acks:
             self.is_flushing = True
             self.outbox.put(("flush soon",))
 
