@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -178,7 +178,8 @@ class Process:
             else:
                 call_id = ledger.accept(header, method, time.time(), group=group)
             self.threads[call_id] = threading.get_ident()
-            self._flush_soon()
+            if not self.is_flushing and ledger.has_acks:
+                self._flush_soon()
         return call_id
 
     def _meet(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -188,16 +189,18 @@ class Process:
 
     def leave(self, call_id: str) -> int:
         """A call has ended; returns the colour of its reply."""
+        ledger = self.ledger
         with self.lock:
-            colour = self.ledger.finish(call_id)
+            colour = ledger.finish(call_id)
             self.threads.pop(call_id, None)
             if self.coroutines:
                 self.coroutines.pop(call_id, None)
             if self.heard_of:
                 self._take_in()
-            if self.ledger.must_record:
+            if ledger.must_record:
                 self._record()
-            self._flush_soon()
+            if not self.is_flushing and ledger.has_acks:
+                self._flush_soon()
         return colour
 
     def heard(self, colour: int) -> None:
@@ -229,8 +232,8 @@ class Process:
         on = [getattr(ref, "call_id", None) for ref in refs]
         now = time.time()
         may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k)
+        call_id, hearing = CURRENT.get(), self.hearing
         with self.lock:
-            call_id = CURRENT.get()
             if not call_site and call_id in self.coroutines:  # awaited by a task of its own, as in `gather`
                 call_site = site_of(self.coroutines[call_id][1]) or ""
             wait_id = self.ledger.wait(
@@ -249,7 +252,7 @@ class Process:
             elif not is_blocking:
                 self.wait_tasks[wait_id] = current_task()
             if is_blocking:
-                self.hearing.is_waiting, self.hearing.colour = True, 0
+                hearing.is_waiting, hearing.colour = True, 0
                 if self.loop is not None and running_loop() is self.loop:
                     self.is_loop_blocked, self.blocking_call = True, call_id
             if self.ledger.must_record:
@@ -257,17 +260,20 @@ class Process:
         return wait_id, on
 
     def end_wait(
-        self, wait_id: int, answered: list[str | None], colour: int = 0, *, settled: list[str | None] | None = None
+        self, wait_id: int, answered: Sequence[str | None], colour: int = 0, *, settled: Sequence[str | None] = ()
     ) -> None:
         """The wait is over: what the replies were red for is recorded before anything of them is used."""
+        hearing = self.hearing
         with self.lock:
-            self._take_in()
-            self.wait_tasks.pop(wait_id, None)
-            if self.hearing.is_waiting:
-                colour = max(colour, self.hearing.colour)
+            if self.heard_of:
+                self._take_in()
+            if self.wait_tasks:
+                self.wait_tasks.pop(wait_id, None)
+            if hearing.is_waiting:
+                colour = max(colour, hearing.colour)
                 if self.loop is not None and running_loop() is self.loop:
                     self.is_loop_blocked = False
-                self.hearing.is_waiting = False
+                hearing.is_waiting = False
             self.ledger.hear(colour)
             if self.ledger.must_record:
                 self._record(is_forced=colour > self.ledger.colour)
@@ -277,7 +283,7 @@ class Process:
             for call_id in answered:
                 if (mine := self._sent_here(call_id)) is not None:
                     self.ledger.answered(*mine)
-            for call_id in settled or ():
+            for call_id in settled:
                 if (mine := self._sent_here(call_id)) is not None:
                     self.ledger.settle(*mine)
 
@@ -405,9 +411,8 @@ class Process:
             self.outbox.put(("report", recorded))
 
     def _flush_soon(self) -> None:
-        if not self.is_flushing and self.ledger.has_acks:
-            self.is_flushing = True
-            self.outbox.put(("flush soon",))
+        self.is_flushing = True
+        self.outbox.put(("flush soon",))
 
     def _control(self) -> None:
         self.outbox.put(("answer", 0, []))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import ray
@@ -57,14 +57,16 @@ def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, 
     if not refs:
         return work()
     site = call_site_here() or ""
-    begun = process.guarded(lambda: process.begin_wait(refs, k, timeout, site, is_blocking=True))
-    if begun is None:
+    try:
+        wait_id, on = process.begin_wait(refs, k, timeout, site, is_blocking=True)
+    except Exception as error:
+        process.give_up(error)
         return work()
-    wait_id, on = begun
     end = _End()
     try:
         found = work()
-        end.answered = on if k == len(refs) else []
+        if k == len(refs):
+            end.answered = on
     except BaseException as error:
         end.by(error, on)
         raise
@@ -76,10 +78,9 @@ def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, 
 class _End:
     """How a wait has ended: which calls were answered, which will never be, and the colour that came with it."""
 
-    def __init__(self) -> None:
-        self.answered: list[str | None] = []
-        self.settled: list[str | None] = []
-        self.colour = 0
+    answered: Sequence[str | None] = ()
+    settled: Sequence[str | None] = ()
+    colour = 0
 
     def by(self, error: BaseException, on: list[str | None]) -> None:
         """The wait raised."""
