@@ -1,14 +1,13 @@
-"""This process's machine: one ledger, one lock, and the thread that talks with the watcher.
+"""This process's machine: one ledger, one lock, and what its threads do with them.
 
 Every step of the protocol is taken under the lock; nothing else happens under it but copying the state. The app's threads
-make calls, accept them and wait; the control thread carries reports and acknowledgements to the watcher, and its requests
-back. Where the state is copied: at the boundary between two calls, in a tracked wait, or on the loop of an async actor.
+make calls, accept them and wait; the control thread (`control`) talks with the watcher. Where the state is copied: at the
+boundary between two calls, in a tracked wait, or on the loop of an async actor.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import sys
 import threading
 import time
@@ -20,13 +19,11 @@ from typing import Any, TypeVar
 
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.coroutines import current_task, is_quiet, parked_at, resolved, site_of
-from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
+from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
-
-FLUSH_S = 1.0
-"""How long acknowledgements are gathered: they only free memory."""
 
 CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
 """The call that this thread, or this task of an event loop, is executing."""
@@ -91,7 +88,6 @@ class Process:
         """By call: the asyncio task that runs it, and the method's own coroutine."""
         self.threads: dict[str, int] = {}
         """Which thread runs a call."""
-        self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.is_flushing = False
         self.is_closed = False
         self.creating = 0
@@ -104,10 +100,8 @@ class Process:
         """By wait: the asyncio task that is in it."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
-        self.ready: list[Recorded] = []
-        """Reports that go with the next poll; of the control thread."""
-        self.thread = threading.Thread(target=self._control, name="ray-snapshot", daemon=True)
-        self.thread.start()
+        self.control = Control(self, watcher)
+        self.control.start()
 
     def guarded(self, step: Callable[[], _T]) -> _T | None:
         """Take one step; if that fails, this process is watched no more, and the app goes on as if it never had been."""
@@ -120,7 +114,7 @@ class Process:
     def give_up(self, error: Exception) -> None:
         """This process is watched no more; nobody shall wait for its reports. Raises nothing."""
         self.is_closed = True
-        self.outbox.put(("gone",))
+        self.control.end()
         if is_gone(error) or not shape.is_connected():  # there is nobody to tell, and nothing to watch
             return
         text = f"{self.machine} is not watched any more, by a fault of ours: {type(error).__name__}: {error}"
@@ -329,7 +323,7 @@ class Process:
                 if self.is_async:
                     report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
                 blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
-                self._report(Recorded(report, now, sites, self.tasks, threads, blocking, self.puts, background))
+                self.control.report(Recorded(report, now, sites, self.tasks, threads, blocking, self.puts, background))
         for wait_id in parked:
             self.ledger.wake(wait_id)
 
@@ -401,75 +395,27 @@ class Process:
             if self.ledger.must_record:
                 self._record()
 
-    # ---- the control thread ---------------------------------------------------------------------------------------
-
-    def _report(self, recorded: Recorded) -> None:
-        """Send a report; what is recorded while commands are obeyed goes with the next poll, for that is a call less."""
-        if threading.current_thread() is self.thread:
-            self.ready.append(recorded)
-        else:
-            self.outbox.put(("report", recorded))
+    # ---- of the control thread ------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
         self.is_flushing = True
-        self.outbox.put(("flush soon",))
+        self.control.flush_soon()
 
-    def _control(self) -> None:
-        self.outbox.put(("answer", 0, []))
-        flush_at: float | None = None
-        while not self.is_closed:
-            try:
-                item = self.outbox.get(timeout=None if flush_at is None else max(0.0, flush_at - time.monotonic()))
-            except queue.Empty:
-                item, flush_at = ("flush",), None
-            if item == ("flush soon",):
-                flush_at = time.monotonic() + FLUSH_S
-                continue
-            try:
-                self._carry(item)
-            except Exception as error:  # the watcher is gone, or Ray is: the app goes on without us
-                self.give_up(error)
+    def take_acks(self) -> list[Acks]:
+        """The acknowledgements to send; the next one asks for another flush."""
+        with self.lock:
+            self.is_flushing = False
+            return self.ledger.take_acks()
 
-    def _carry(self, item: tuple[Any, ...]) -> None:
-        match item:
-            case ("flush",):
-                with self.lock:
-                    self.is_flushing = False
-                    acks = self.ledger.take_acks()
-                if acks:
-                    self.watcher.acknowledge.remote(acks)
-            case ("report", recorded):
-                self.watcher.report.remote(recorded)
-            case ("answer", seen, commands):
-                try:
-                    for command in commands:
-                        self._obey(command)
-                finally:
-                    self._poll(seen)
-            case ("gone",):
-                self.is_closed = True
-
-    def _poll(self, seen: int) -> None:
-        ready, self.ready = self.ready, []
-        future = self.watcher.commands.remote(self.machine, seen, ready).future()
-        future.add_done_callback(self._answered)
-
-    def _answered(self, future: Any) -> None:
-        try:
-            seen, commands = future.result()
-        except BaseException:
-            self.outbox.put(("gone",))
-            return
-        self.outbox.put(("answer", seen, commands))
-
-    def _obey(self, command: tuple[Any, ...]) -> None:
+    def obey(self, command: tuple[Any, ...]) -> None:
+        """Do what the watcher asks for."""
         ledger = self.ledger
         with self.lock:
             match command:
                 case ("request", number):
                     ledger.request(number)
                     if number in ledger.open:
-                        self._report(Recorded(ledger.report(number), time.time()))
+                        self.control.report(Recorded(ledger.report(number), time.time()))
                 case ("overdue", number):
                     if ledger.request(number):
                         self._record(is_forced=True)
@@ -492,7 +438,7 @@ class Process:
         with self.lock:
             report = self.ledger.leave()
         self.is_closed = True
-        self.outbox.put(("gone",))
+        self.control.end()
         self.watcher.left.remote(report)
 
 

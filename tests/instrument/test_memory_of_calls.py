@@ -39,7 +39,7 @@ class Post:
 
     def _acknowledge(self, acks: list[Any]) -> None:
         for one in acks:
-            self.senders[one.source]._obey(("acks", [one]))
+            self.senders[one.source].obey(("acks", [one]))
 
 
 class Silent:
@@ -87,7 +87,7 @@ class Pair:
                 self.acknowledge()
 
     def acknowledge(self) -> None:
-        self.actor._carry(("flush",))
+        self.actor.control.carry(("flush",))
         self.actor.is_flushing = True
 
     def kept(self) -> int:
@@ -116,8 +116,8 @@ def pair() -> Iterator[Pair]:
     yield found
     settle_in(None)
     for process in found.processes:
-        process.outbox.put(("gone",))
-        process.thread.join(BOUND_S)
+        process.control.end()
+        process.control.thread.join(BOUND_S)
 
 
 def forget(_: Any) -> None:
