@@ -30,7 +30,7 @@ REGISTER_S = 10.0
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
-    shape.replace_calls(calls.call, calls.create, calls.make, calls.arrive, calls.task)
+    shape.replace_calls(calls.calling, calls.create, calls.make, calls.arrive, calls.task)
     shape.replace_waits(tracking.get, tracking.wait, tracking.put)
 
 

@@ -59,16 +59,19 @@ def check() -> None:
 
 
 def replace_calls(
-    call: Callable[..., Any],
+    calling: Callable[[Callable[..., Any]], Callable[..., Any]],
     create: Callable[..., Any],
     make: Callable[..., Any],
     arrive: Callable[..., Any],
     task: Callable[..., Any],
 ) -> None:
-    """Put these in place of the funnels; each gets the original as its first argument."""
+    """Put these in place of the funnels; each gets the original as its first argument.
+
+    `calling` is given the original and returns what takes its place: every call of the app goes through that one.
+    """
     _replace("arrive", ray.actor.ActorHandle, "__init__", arrive)
     _replace("task", RemoteFunction, "_remote", task)
-    _replace("call", ray.actor.ActorHandle, "_actor_method_call", call)
+    _put("call", ray.actor.ActorHandle, "_actor_method_call", calling)
     _replace("create", ray.actor.ActorClass, "_remote", create)
     _replace("make", ray.actor, "_make_actor", make)
 
@@ -107,14 +110,21 @@ def original(name: str) -> Callable[..., Any]:
 
 
 def _replace(name: str, owner: Any, attribute: str, ours: Callable[..., Any]) -> None:
+    def replacing(own: Callable[..., Any]) -> Callable[..., Any]:
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            return ours(own, *args, **kwargs)
+
+        return replacement
+
+    _put(name, owner, attribute, replacing)
+
+
+def _put(name: str, owner: Any, attribute: str, replacing: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     if name in _replaced:
         return
     own = getattr(owner, attribute)
     _replaced[name] = owner, attribute, own
-
-    def replacement(*args: Any, **kwargs: Any) -> Any:
-        return ours(own, *args, **kwargs)
-
+    replacement = replacing(own)
     replacement.__name__ = attribute
     replacement.__qualname__ = getattr(own, "__qualname__", attribute)
     replacement.__doc__ = own.__doc__
@@ -138,8 +148,8 @@ def class_name_of(handle: Any) -> str:
 
 def takes_keyword(handle: Any, method: str, keyword: str) -> bool:
     """Whether a method of a handle's actor has this parameter."""
-    found = handle._ray_method_signatures.get(method)
-    return found is not None and any(item.name == keyword for item in found)
+    found = handle._ray_method_signatures.get(method, ())
+    return any(item.name == keyword for item in reversed(found))  # ours is the last, or stands before **kwargs
 
 
 def is_watched(handle: Any, keyword: str) -> bool:
