@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from ray_snapshot.errors import SettingError
+from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import watching
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.verdicts import Verdict, check_detector
@@ -64,7 +64,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
             _run_script(script, code, arguments)
         else:
             _run_module(str(module), arguments)
-    except _NoSuchModule:
+    except (_NoSuchModule, NodeNotReadyError):
         raise
     except SystemExit as error:
         return _exit_code(error)

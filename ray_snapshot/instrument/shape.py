@@ -216,16 +216,13 @@ def actor_state(key: str) -> tuple[str | None, int]:
 
 
 def actors_of_job() -> dict[str, str]:
-    """The living actors of this job that are not ours: class names by id."""
+    """The living actors of this job, ours among them: class names by id."""
     job = ray.get_runtime_context().get_job_id()
     found = ray._private.state.actors(job_id=ray.JobID.from_hex(job))
     rows = [row for row in found.values() if row["State"] not in ("DEAD", "PENDING_CREATION", "DEPENDENCIES_UNREADY")]
-    return {row["ActorID"]: row["ActorClassName"] for row in rows if row["ActorClassName"] not in OURS}
+    return {row["ActorID"]: row["ActorClassName"] for row in rows}
 
 
 def running_clusters() -> list[str]:
     """The addresses of the Ray clusters that run on this machine."""
     return sorted(services.find_gcs_addresses())
-
-
-OURS = ("Watcher", "Analyst", "Service", "Host")
