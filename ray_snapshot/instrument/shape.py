@@ -12,13 +12,19 @@ from typing import Any
 
 import ray
 import ray.actor
-from ray._private import services
-from ray._private import worker as ray_worker
-from ray._private.auto_init_hook import auto_init_ray
 from ray.exceptions import RayActorError, RaySystemError
-from ray.remote_function import RemoteFunction
 
 from ray_snapshot.errors import UnsupportedRayError
+
+try:
+    from ray._private import services
+    from ray._private import worker as ray_worker
+    from ray._private.auto_init_hook import auto_init_ray
+    from ray.remote_function import RemoteFunction
+except ImportError as error:
+    raise UnsupportedRayError(
+        f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray 2.60"
+    ) from None
 
 _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
@@ -32,6 +38,8 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray.actor._make_actor", lambda: ray.actor._make_actor, ("cls", "actor_options")),
     ("ray._private.worker.get", lambda: ray_worker.get, ("object_refs", "timeout")),
     ("ray._private.worker.wait", lambda: ray_worker.wait, ("ray_waitables", "num_returns", "timeout")),
+    ("ray.actor.has_async_methods", lambda: ray.actor.has_async_methods, ("cls",)),
+    ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id")),
 )
 
 

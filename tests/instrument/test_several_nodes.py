@@ -20,7 +20,11 @@ from app_runner import LONGEST_S, Runner
 import ray_snapshot as rs
 from ray_snapshot.instrument import delivery
 
-OLD = {"ray_snapshot/__init__.py": "__version__ = '0.0.9'\n"}
+OLD = {
+    "ray_snapshot/__init__.py": "__version__ = '0.0.9'\n",
+    "ray_snapshot/instrument/__init__.py": "",
+    "ray_snapshot/instrument/attaching.py": "def attach():\n    'Here it did something else.'\n",
+}
 """An image in which another version of ours was installed once."""
 
 LOCKED = {
@@ -33,6 +37,15 @@ sys.addaudithook(refuse)
 """
 }
 """A node whose Python refuses to import us, wherever we come from."""
+
+WATCHING = """
+import ray, ray_snapshot as rs
+ray.init()
+try:
+    rs.watch()
+except rs.NodeNotReadyError as error:
+    print(error.node, error)
+"""
 
 
 @dataclass
@@ -110,8 +123,7 @@ def test_a_node_whose_workers_cannot_import_us_is_named_with_what_to_do(nodes: T
 @pytest.mark.ray
 @pytest.mark.nightly
 def test_watching_without_install_needs_us_on_every_node_and_says_on_which_it_is_missing(nodes: TwoNodes) -> None:
-    program = "import ray, ray_snapshot as rs\nray.init()\ntry:\n    rs.watch()\nexcept rs.NodeNotReadyError as e:\n    print(e.node, e)"
-    done = nodes.runner.plain("-c", program)
+    done = nodes.runner.plain("-c", WATCHING)
     assert done.exit_code == 0, done.errors
     assert done.output.startswith(f"{nodes.second} the actors on node {nodes.second} ("), done.output
 
