@@ -83,6 +83,31 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
     assert "Parent-0 in Parent.__init__" in done.errors, "the last diagnosis"
 
 
+def test_a_second_run_on_one_cluster_gets_a_name_of_its_own(runner: Runner) -> None:
+    apps = [runner.start_watched("twins", "standing.py", "idle") for _ in range(2)]
+    assert [_said(app) for app in apps] == ["hello\n"] * 2
+    systems = runner.command("systems", "--address", runner.address, "--json")
+    assert {"twins", "twins-2"} <= {json.loads(line)["system"] for line in systems.output.splitlines()}, systems
+    assert [runner.finish(app, "go on\n").exit_code for app in apps] == [0, 0]
+
+
+def test_calls_of_a_program_that_nobody_watches_are_seen_to_run_and_their_caller_is_missing(runner: Runner) -> None:
+    app = runner.start_watched("called", "--every", "60", "standing.py", "named")
+    assert _said(app) == "hello\n"
+    raw = runner.start(sys.executable, "standing.py", "caller")
+    assert _said(raw) == "calling\n"
+    found = runner.command("diagnose", "called", "--address", runner.address)
+    assert app.stdin is not None
+    app.stdin.write("open\n")
+    app.stdin.flush()
+    assert _said(app) == "opened\n"
+    assert runner.finish(raw).output == "called\n"
+    assert runner.finish(app, "go on\n").exit_code == 0
+    assert found.exit_code == HEALTHY, found.output + found.errors
+    assert "the_desk in Desk.called (standing.py:" in found.output
+    assert "who called the_desk without a header" in found.output
+
+
 def test_diagnose_of_a_system_that_nobody_runs_says_so_in_one_line(runner: Runner) -> None:
     found = runner.command("diagnose", "nobody", "--address", runner.address)
     assert (found.exit_code, found.output) == (2, "")
@@ -97,11 +122,12 @@ def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
     seen = json.loads(done.output)
     assert (seen["moved"], seen["in_flight"], seen["terminated"]) == (30, 0, True)
     assert sorted(state["balance"] for state in seen["states"].values()) == [30, 70]
+    assert [line.rpartition(" ")[0] for line in seen["uncovered"]] == ["actor Analyst"]
     assert "rs.install() comes before ray.init()" in seen["late"]
     assert "watched already" in seen["twice"]
     assert "makes its own actors" in seen["spawned"]
     kept = rs.History(history)
-    assert {row["detector"] for row in kept.verdicts()} == {"termination", "deadlock"}
+    assert {row["detector"] for row in kept.verdicts()} == {"termination", "deadlock", "unwatched"}
     assert len(kept.snapshots()) >= 2
 
 

@@ -24,6 +24,24 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(run
     assert True not in answers
 
 
+LATER = {"named": "('woken', None)", "stored": "('woken', None)", "groups": "answered"}
+"""By its name, through the store, in a group with a loop of its own: what a scenario of `patience.py` prints."""
+
+
+def test_a_wait_that_an_actor_ends_later_by_another_way_is_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
+    options = ["--every", "0.25", "--exit-on", "deadlock"]
+    apps = {
+        name: runner.start_watched(name, *options, "--history", str(tmp_path / name), "patience.py", name)
+        for name in LATER
+    }
+    for name, app in apps.items():
+        done = runner.finish(app)
+        assert (done.output, done.exit_code) == (f"{LATER[name]}\n", 0), done.errors
+        answers = [row["holds"] for row in rs.History(tmp_path / name).verdicts()]
+        assert len(answers) >= 5, "hardly looked at"
+        assert True not in answers
+
+
 @pytest.mark.nightly
 def test_the_same_job_queue_with_fewer_files_ends_by_itself(runner: Runner) -> None:
     folder = Path(__file__).parents[2] / "examples"
