@@ -6,7 +6,8 @@ import time
 
 import ray
 
-LATER_S = 2.5
+LATER_S = 6.5
+"""Longer than a snapshot waits for an actor that computes, so that some are taken meanwhile."""
 
 
 @ray.remote
@@ -21,9 +22,15 @@ class Hub:
     async def wake(self):
         self.come.set()
 
+    async def ready(self):
+        return "ready"
+
 
 @ray.remote
 class Waker:
+    def ready(self):
+        return "ready"
+
     def by_name(self, name):
         time.sleep(LATER_S)
         ray.get(ray.get_actor(name).wake.remote())
@@ -40,18 +47,20 @@ class Groups:
 
     @ray.method(concurrency_group="io")
     async def answer(self):
-        await asyncio.sleep(LATER_S)
+        await asyncio.sleep(2.5)
         return "answered"
 
 
 def named():
     hub, waker = Hub.options(name="the hub").remote(), Waker.remote()
+    ray.get([hub.ready.remote(), waker.ready.remote()])
     woken = waker.by_name.remote("the hub")
     return ray.get(hub.wait.remote()), ray.get(woken)
 
 
 def stored():
     hub, waker = Hub.remote(), Waker.remote()
+    ray.get([hub.ready.remote(), waker.ready.remote()])
     woken = waker.from_store.remote([ray.put(hub)])
     return ray.get(hub.wait.remote()), ray.get(woken)
 

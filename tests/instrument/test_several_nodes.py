@@ -18,7 +18,7 @@ import pytest
 from app_runner import LONGEST_S, Runner
 
 import ray_snapshot as rs
-from ray_snapshot.instrument import delivery
+from ray_snapshot.instrument import arriving, attaching, delivery
 
 OLD = {
     "ray_snapshot/__init__.py": "__version__ = '0.0.9'\n",
@@ -148,6 +148,25 @@ def test_a_node_that_joins_later_is_named_in_the_coverage_until_it_has_answered(
     assert True in named
     assert not named[0]
     assert not named[-1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_apps_own_hook_is_called_whether_or_not_ours_could_do_its_part(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, fails: bool
+) -> None:
+    called: list[str] = []
+
+    def replace_ray() -> None:
+        called.append("ours")
+        if fails:
+            raise rs.UnsupportedRayError("another Ray")
+
+    monkeypatch.setattr(attaching, "replace_ray", replace_ray)
+    monkeypatch.setattr("json.tool.main", lambda: called.append("by its name"))
+    arriving.hook_with(rs.__version__, b"", lambda: called.append("the app's"))()
+    arriving.hook_with(rs.__version__, b"", "json.tool.main")()
+    assert called == ["ours", "the app's", "ours", "by its name"]
+    assert capsys.readouterr().err.count("nothing is watched in this worker: UnsupportedRayError") == 2 * fails
 
 
 class Answers:
