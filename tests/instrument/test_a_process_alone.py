@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument import calls
+from ray_snapshot.instrument import calls, shape
 from ray_snapshot.instrument.process import Process, settle_in
 from ray_snapshot.protocol.calls import CallLedger, Header
 
@@ -45,9 +45,9 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
 def test_replies_are_read_while_an_actor_is_being_made(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's thread reads a reply, and making a named actor waits for that thread: neither may wait for our lock."""
     about = {"max_concurrency": 1, "is_retried": False}
-    monkeypatch.setattr(calls.shape, "connect", lambda: None)
-    monkeypatch.setattr(calls.shape, "constructor_takes", lambda kind, keyword: True)
-    monkeypatch.setattr(calls.shape, "options_of", lambda kind, options: about)
+    monkeypatch.setattr(shape, "connect", lambda: None)
+    monkeypatch.setattr(shape, "constructor_takes", lambda kind, keyword: True)
+    monkeypatch.setattr(shape, "options_of", lambda kind, options: about)
     monkeypatch.setattr(calls, "machine_of", lambda handle: handle)
     read: list[Any] = []
 
@@ -83,7 +83,7 @@ def _wire(process: Process, number: int) -> bytes:
 def test_what_is_sent_or_thrown_into_a_generator_reaches_it_and_its_end_comes_back(process: Process) -> None:
     watched = calls.watched_class(Running)
     process.body = body = watched()
-    generator = body.listening("first", _ray_snapshot_header=_wire(process, 1))  # type: ignore[attr-defined]
+    generator = body.listening("first", _ray_snapshot_header=_wire(process, 1))
     assert next(generator) == "first"
     assert len(process.ledger.running) == 1, "it is followed as a call"
     assert generator.send("statistics") == "sent statistics"
@@ -105,7 +105,7 @@ def test_a_generator_that_is_closed_early_is_closed_inside_and_its_call_has_ende
                 closed.append(True)
 
     process.body = body = calls.watched_class(Closing)()
-    generator = body.items(_ray_snapshot_header=_wire(process, 1))  # type: ignore[attr-defined]
+    generator = body.items(_ray_snapshot_header=_wire(process, 1))
     assert next(generator) == 1
     generator.close()
     assert closed == [True]
@@ -128,7 +128,7 @@ def test_a_call_without_a_header_is_followed_as_that_of_a_stranger(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process.body = body = calls.watched_class(Running)()
-    generator = body.listening("first")  # type: ignore[attr-defined]
+    generator = body.listening("first")
     assert next(generator) == "first"
     (running,) = process.ledger.running.values()
     assert (running.call.method, running.call.caller) == ("listening", None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ray_snapshot.instrument import shape
 from ray_snapshot.instrument import watcher as watchers
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.watcher import Watcher
@@ -39,10 +40,10 @@ class World:
         self.actors: dict[str, str] = {}
         self.states: dict[str, tuple[str, int]] = {}
         self.ledgers: dict[str, CallLedger] = {}
-        monkeypatch.setattr(watchers.shape, "actors_of_job", lambda: self.actors)
-        monkeypatch.setattr(watchers.shape, "actor_state", lambda key: self.states.get(key, ("ALIVE", 0)))
-        monkeypatch.setattr(watchers.shape, "current_actor_key", lambda: "the watcher's")
-        monkeypatch.setattr(watchers.shape, "actor_key", lambda handle: "the analyst's")
+        monkeypatch.setattr(shape, "actors_of_job", lambda: self.actors)
+        monkeypatch.setattr(shape, "actor_state", lambda key: self.states.get(key, ("ALIVE", 0)))
+        monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
+        monkeypatch.setattr(shape, "actor_key", lambda handle: "the analyst's")
         monkeypatch.setattr(watchers, "living_nodes", dict)
 
     def run(self, scenario: Callable[[Watcher], Awaitable[Any]]) -> Any:
@@ -156,11 +157,11 @@ def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_not_one_
         loop = asyncio.get_running_loop()
 
         def state(key: str) -> tuple[str, int]:
-            monkeypatch.setattr(watchers.shape, "actor_state", lambda key: ("ALIVE", 1))
+            monkeypatch.setattr(shape, "actor_state", lambda key: ("ALIVE", 1))
             asyncio.run_coroutine_threadsafe(world.join(watcher, "A:a"), loop).result(TIMEOUT_S)
             return "RESTARTING", 1
 
-        monkeypatch.setattr(watchers.shape, "actor_state", state)
+        monkeypatch.setattr(shape, "actor_state", state)
         await watcher._look_once(_soon(watcher, number))
         assert watcher.facts["A:a"]["incarnation"] == 1
         assert not watcher.collector.restarting
