@@ -12,13 +12,19 @@ from typing import Any
 
 import ray
 import ray.actor
-from ray._private import services
-from ray._private import worker as ray_worker
-from ray._private.auto_init_hook import auto_init_ray
 from ray.exceptions import RayActorError, RaySystemError
-from ray.remote_function import RemoteFunction
 
 from ray_snapshot.errors import UnsupportedRayError
+
+try:
+    from ray._private import services
+    from ray._private import worker as ray_worker
+    from ray._private.auto_init_hook import auto_init_ray
+    from ray.remote_function import RemoteFunction
+except ImportError as error:
+    raise UnsupportedRayError(
+        f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray 2.60"
+    ) from None
 
 _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
@@ -32,6 +38,8 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray.actor._make_actor", lambda: ray.actor._make_actor, ("cls", "actor_options")),
     ("ray._private.worker.get", lambda: ray_worker.get, ("object_refs", "timeout")),
     ("ray._private.worker.wait", lambda: ray_worker.wait, ("ray_waitables", "num_returns", "timeout")),
+    ("ray.actor.has_async_methods", lambda: ray.actor.has_async_methods, ("cls",)),
+    ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id")),
 )
 
 
@@ -226,16 +234,13 @@ def actor_state(key: str) -> tuple[str | None, int]:
 
 
 def actors_of_job() -> dict[str, str]:
-    """The living actors of this job that are not ours: class names by id."""
+    """The living actors of this job, ours among them: class names by id."""
     job = ray.get_runtime_context().get_job_id()
     found = ray._private.state.actors(job_id=ray.JobID.from_hex(job))
     rows = [row for row in found.values() if row["State"] not in ("DEAD", "PENDING_CREATION", "DEPENDENCIES_UNREADY")]
-    return {row["ActorID"]: row["ActorClassName"] for row in rows if row["ActorClassName"] not in OURS}
+    return {row["ActorID"]: row["ActorClassName"] for row in rows}
 
 
 def running_clusters() -> list[str]:
     """The addresses of the Ray clusters that run on this machine."""
     return sorted(services.find_gcs_addresses())
-
-
-OURS = ("Watcher", "Analyst", "Service", "Host")

@@ -38,11 +38,6 @@ POLL_S = 10.0
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
 
-NAMESPACE = "ray-snapshot"
-"""The Ray namespace of all services."""
-
-PREFIX = "system:"
-
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:

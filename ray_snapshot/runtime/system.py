@@ -35,7 +35,7 @@ from ray_snapshot.errors import (
     SystemRunningError,
     UnknownMachineError,
 )
-from ray_snapshot.names import DRIVER, check_machine_name, check_system_name, check_target_name
+from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.assembly import Collected, warm_up
@@ -47,7 +47,7 @@ from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_o
 from ray_snapshot.runtime.host import HostConfig
 from ray_snapshot.runtime.host_actor import HostActor
 from ray_snapshot.runtime.payload import isolate
-from ray_snapshot.runtime.service import NAMESPACE, PREFIX, ServiceActor, ServiceConfig
+from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
