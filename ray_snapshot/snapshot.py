@@ -405,6 +405,8 @@ def _channel_problems(key: tuple[str, str, str], channel: dict[str, int], number
         text = "records the same message number twice"
     elif key[2] == "mail" and not settled and not duplicate and sorted(numbers) != list(range(accepted + 1, sent + 1)):
         text = f"records numbers {min(numbers)} to {max(numbers)} in flight, not {accepted + 1} to {sent}"
+    elif duplicate:
+        text = f"accepted {duplicate} messages that were sent outside the cut"
     else:
         return []
     return [f"{_named(key)} {text}"]
