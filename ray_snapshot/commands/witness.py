@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,7 +61,8 @@ def witness(
     if found is None:
         _say(f"differs: {problem}", as_json, {"proven": [], "problem": problem})
         return DIFFERS
-    proof = prove(run_id, found, recorded, start=begin, others=others)
+    with redirect_stdout(sys.stderr):  # what the machines print is no part of the answer
+        proof = prove(run_id, found, recorded, start=begin, others=others)
     _write(proof, svg, shiviz)
     for line in _json_lines(proof) if as_json else ():
         tables.print_json(line)

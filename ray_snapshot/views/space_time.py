@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape, quoteattr
 MessageId = tuple[str, str, str, int]
 """(source, target, kind, number)."""
 
-MOST_EVENTS = 400
+MOST_EVENTS = 300
 MOST_MACHINES = 30
 
 COLUMN, LANE = 34.0, 58.0
@@ -138,7 +138,7 @@ class Panel:
 
 def stacked(panels: Sequence[Panel]) -> str:
     """One SVG of several drawings, one below the other, with one legend."""
-    width = max([640.0, *(one.width for one in panels)])
+    width = max([860.0, *(one.width for one in panels)])
     parts, top = [], 0.0
     for one in panels:
         parts.append(f'<g class="panel" transform="translate(0,{top:.0f})">{one.body}</g>')
@@ -399,5 +399,5 @@ def _legend() -> str:
     found, x = [], 8
     for mark, text in items:
         found.append(f'<g class="legend" transform="translate({x},0)">{mark}<text x="30" y="4">{text}</text></g>')
-        x += 48 + int(6.6 * len(text))
+        x += 62 + int(6.6 * len(text))
     return "".join(found)

@@ -114,6 +114,8 @@ def actions_of(rows: Iterable[Mapping[str, Any]]) -> list[Action]:
 
 
 def _message(item: Mapping[str, Any], source: str, target: str) -> Message:
+    if not isinstance(item["args"], list):
+        raise TypeError(f"arguments are a list, and not {item['args']!r}")
     return Message(
         (source, target, item["kind"], item["number"]),
         item["method"],

@@ -141,10 +141,10 @@ class Stage:
             raise _impossible(action, message, mail)
         found = waiting.pop(numbers.index(number))
         self.accepted[message.channel] += not message.is_creation
-        if (found.method, found.args) != (message.method, message.args):
+        sent = Message(message.key, found.method, found.args, class_name=found.class_name)
+        if (sent.method, sent.args, sent.class_name) != (message.method, message.args, message.class_name):
             raise DiffersError(
-                f"{action} accepted {message} from {message.key[0]}, but what was sent is"
-                f" {Message(message.key, found.method, found.args)}",
+                f"{action} accepted {_with_class(message)} from {message.key[0]}, but what was sent is {_with_class(sent)}",
                 machine=action.machine,
                 number=action.number,
             )
@@ -196,7 +196,9 @@ class Stage:
             method(*args, **kwargs)
         except (DiffersError, NotReplayableError):
             raise
-        except Exception as error:  # the user's own, then as now
+        except BaseException as error:  # the user's own, then as now; sys.exit() too
+            if isinstance(error, KeyboardInterrupt):
+                raise
             if action.raised != type(error).__name__:
                 where = f"raised {action.raised} then" if action.raised else "raised nothing then"
                 raise _differs(
@@ -310,6 +312,10 @@ class Stage:
 
 def _held(one: _Sent) -> Held:
     return Held(one.number, one.method, one.args, lambda: one.objects, one.class_name)
+
+
+def _with_class(message: Message) -> str:
+    return str(message) if message.class_name is None else f"{message} of {message.class_name}"
 
 
 def _joined(given: Arguments) -> Any:
