@@ -107,7 +107,8 @@ def _others(history: History, run_id: str, recorded: Recorded) -> list[Recorded]
     rows = [row for row in history.snapshots(run_id=run_id) if row.status == "complete"]
     near = sorted((row for row in rows if row.sequence != recorded.number), key=lambda row: abs(row.sequence - recorded.number))
     chosen = {row.snapshot_id for row in [*near[:_MOST_OTHERS], *sorted(near, key=lambda row: row.sequence)[-1:]]}
-    return sorted((recorded_of(one) for one in history.load_many(sorted(chosen))), key=lambda one: one.number)
+    loaded = history.load_many(sorted(chosen)) if chosen else ()
+    return sorted(map(recorded_of, loaded), key=lambda one: one.number)
 
 
 def _log(history: History, run_id: str) -> tuple[Log | None, str]:

@@ -22,7 +22,7 @@ NAMES = ("N1", "N2", "N3", "N4")
 def simulated(seed: int, steps: int = 30) -> tuple[list[Event], list[Cut]]:
     """A run of four machines by seed, with two snapshots."""
     chance = random.Random(seed)
-    topology = Topology({name: 50 for name in NAMES}, [(a, b) for a in NAMES for b in NAMES if a != b])
+    topology = Topology({name: 50 for name in NAMES}, dict.fromkeys((a, b) for a in NAMES for b in NAMES if a != b))
     operations = []
     for step in range(steps):
         if step in (8, 15):
