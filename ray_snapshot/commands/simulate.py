@@ -41,7 +41,8 @@ def simulate(
     ] = False,
     diagram: Annotated[str | None, typer.Option(help="Draw the run as a space-time diagram (SVG) there.")] = None,
     snapshot: Annotated[
-        int | None, typer.Option(min=0, help="The snapshot whose cut the diagram shows; default: all, the first in colours.")
+        int | None,
+        typer.Option(min=0, help="The snapshot whose cut the diagram shows; default: all, the first in colours."),
     ] = None,
     shiviz: Annotated[str | None, typer.Option(help="Write the run as a ShiViz log there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
@@ -82,7 +83,9 @@ def _check(events: str | None, schedule: str | None, seed: int | None, protocol:
 
 def _check_drawing(diagram: str | None, snapshot: int | None, shiviz: str | None, exhaustive: bool) -> None:
     if exhaustive and (diagram or shiviz):
-        raise SettingError("--exhaustive is many runs: --diagram and --shiviz draw one; give --seed or --schedule instead")
+        raise SettingError(
+            "--exhaustive is many runs: --diagram and --shiviz draw one; give --seed or --schedule instead"
+        )
     if snapshot is not None and diagram is None:
         raise SettingError("--snapshot chooses the cut that --diagram draws: give --diagram FILE.svg, too")
 

@@ -36,9 +36,12 @@ def witness(
         str, typer.Argument(metavar="SNAPSHOT", help="An id, its beginning, latest, or -1, -2, ...", show_default=False)
     ],
     start: Annotated[
-        str | None, typer.Option("--from", help="Begin with this earlier snapshot of the run, not with the system's start.")
+        str | None,
+        typer.Option("--from", help="Begin with this earlier snapshot of the run, not with the system's start."),
     ] = None,
-    svg: Annotated[str | None, typer.Option(help="Draw the run and its equivalent as space-time diagrams there.")] = None,
+    svg: Annotated[
+        str | None, typer.Option(help="Draw the run and its equivalent as space-time diagrams there.")
+    ] = None,
     shiviz: Annotated[str | None, typer.Option(help="Write the equivalent computation as a ShiViz log there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> int:
@@ -87,7 +90,9 @@ def _recorded(history: History, text: str) -> tuple[str, Recorded]:
     snapshot_id = history.resolve(text)
     loaded = history.load(snapshot_id)
     if loaded.status != "complete":
-        raise SettingError(f"snapshot {snapshot_id} was given up: there is nothing to show of it; choose a complete one")
+        raise SettingError(
+            f"snapshot {snapshot_id} was given up: there is nothing to show of it; choose a complete one"
+        )
     return loaded.run_id, recorded_of(loaded)
 
 
@@ -105,7 +110,9 @@ def _others(history: History, run_id: str, recorded: Recorded) -> list[Recorded]
     from ray_snapshot.witness.proof import recorded_of
 
     rows = [row for row in history.snapshots(run_id=run_id) if row.status == "complete"]
-    near = sorted((row for row in rows if row.sequence != recorded.number), key=lambda row: abs(row.sequence - recorded.number))
+    near = sorted(
+        (row for row in rows if row.sequence != recorded.number), key=lambda row: abs(row.sequence - recorded.number)
+    )
     chosen = {row.snapshot_id for row in [*near[:_MOST_OTHERS], *sorted(near, key=lambda row: row.sequence)[-1:]]}
     loaded = history.load_many(sorted(chosen)) if chosen else ()
     return sorted(map(recorded_of, loaded), key=lambda one: one.number)
@@ -144,8 +151,8 @@ def _print(proof: Witness) -> None:
     print(f"witness of snapshot {recorded.snapshot_id} (number {recorded.number} of run {proof.run_id}), from {begin}")
     _print_actions("white", proof.white)
     print("\nthe snapshot:")
-    _print_lines([*(f"{machine}  {_json(state)}" for machine, state in sorted(recorded.states.items())),
-                  *(f"{machine}  (recorded in the middle of an action, without state)" for machine in recorded.without_state)])  # fmt: skip
+    _print_lines([f"{machine}  {_json(state)}" for machine, state in sorted(recorded.states.items())])
+    _print_lines([f"{machine}  (recorded inside an action, without state)" for machine in recorded.without_state])
     _print_lines(_in_flight(recorded))
     _print_actions("red", proof.red)
     if proof.log.left_out:
@@ -156,14 +163,20 @@ def _print(proof: Witness) -> None:
     print()
     for sentence in proof.proven:
         print(f"shown: {sentence}.")
-    print("proven: the snapshot is a state that could have been." if proof.problem is None else f"differs: {proof.problem}")
+    print(
+        "proven: the snapshot is a state that could have been."
+        if proof.problem is None
+        else f"differs: {proof.problem}"
+    )
 
 
 def _print_actions(colour: str, actions: list[Action]) -> None:
     from ray_snapshot.commands.drawing import label
 
     print(f"\n{colour} actions ({len(actions)}), in their order:")
-    _print_lines([f"{action.machine} {action.number}  {label(action)}" for action in actions], keep_end=colour == "white")
+    _print_lines(
+        [f"{action.machine} {action.number}  {label(action)}" for action in actions], keep_end=colour == "white"
+    )
 
 
 def _print_lines(lines: list[str], *, keep_end: bool = False) -> None:
@@ -206,7 +219,14 @@ def _json_lines(proof: Witness) -> list[dict[str, Any]]:
         "snapshot_id": recorded.snapshot_id,
         "machines": recorded.states,
         "messages": [
-            {"source": channel[0], "target": channel[1], "kind": channel[2], "number": number, "method": method, "args": args}
+            {
+                "source": channel[0],
+                "target": channel[1],
+                "kind": channel[2],
+                "number": number,
+                "method": method,
+                "args": args,
+            }
             for channel, held in recorded.strings.items()
             for number, method, args in held
         ],
@@ -249,7 +269,12 @@ def _write(proof: Witness, svg: str | None, shiviz: str | None) -> None:
         cut = Cut(f"snapshot {proof.recorded.number}", proof.cut)
         events = drawing.traced_events(proof.log.actions)
         ran = panel(events, [cut], title="The run")
-        same = panel(events, [cut], title="An equivalent computation: all white actions, the snapshot, all red ones", equivalent=True)
+        same = panel(
+            events,
+            [cut],
+            title="An equivalent computation: all white actions, the snapshot, all red ones",
+            equivalent=True,
+        )
         drawing.write(svg, stacked([ran, same]))
     if shiviz is not None:
         from ray_snapshot.views.shiviz import shiviz_log

@@ -308,9 +308,7 @@ def scan(
     names = list(columns or schema.names)
     if snapshot_ids is None and run_id is None:
         return dataset.to_table(columns=names)
-    wanted = (
-        ds.field("run_id") == run_id if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
-    )
+    wanted = ds.field("run_id") == run_id if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
     try:
         return dataset.to_table(columns=names, filter=wanted)
     except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared

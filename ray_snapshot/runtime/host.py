@@ -185,7 +185,7 @@ class HostPost(Post):
         except Exception as error:  # a fault of ours; the system must not go on half
             self.fail(_internal(error))
 
-    def _next(self, last: Machine | None) -> Creation | tuple[Machine, list[tuple[Mailbox, Message]]] | None:
+    def _next(self, last: Machine | None) -> Creation | tuple[Machine, list[tuple[Mailbox, Message]]] | None:  # noqa: PLR0912 - one branch per thing to do; a call each would cost every message
         """The boundary: what happens between two actions, and what comes next; None when the host closes."""
         core, floor = self.core, self.floor
         if last is not None and self.tracer is not None:

@@ -298,7 +298,11 @@ def _arrows(picture: _Picture, events: Sequence[Event], cut: Cut | None) -> list
         path, is_open = _path(picture, message, source, target)
         if path:
             kinds = "message" + " in-flight" * is_in_flight + " open" * is_open
-            told = f"{message[2]} {message[3]} from {message[0]} to {message[1]}" if message[3] else f"creation of {message[1]}"
+            told = (
+                f"{message[2]} {message[3]} from {message[0]} to {message[1]}"
+                if message[3]
+                else f"creation of {message[1]}"
+            )
             found.append(
                 f'<path class="{kinds}" data-message={quoteattr(":".join(map(str, message)))} d="{path}">'
                 f"<title>{escape(told)}</title></path>"
@@ -367,7 +371,11 @@ def _points(picture: _Picture, cut: Cut) -> list[tuple[float, float]]:
     for machine in picture.machines:
         if machine in cut.counts:
             count = cut.counts[machine]
-            mine = {event.number: picture.columns[machine, event.number] for event in picture.events if event.machine == machine}
+            mine = {
+                event.number: picture.columns[machine, event.number]
+                for event in picture.events
+                if event.machine == machine
+            }
             low = max((column for number, column in mine.items() if number <= count), default=-1)
             high = min((column for number, column in mine.items() if number > count), default=last + 1)
             bounds[machine] = low + SLACK, high - SLACK

@@ -125,9 +125,9 @@ def _check_cut(witness: Witness) -> None:
     for action in witness.log.left_out:
         if action.colour < number and action.is_over:
             accepted = ", ".join(str(m) for m in action.accepted if m.key not in witness.log.sent_by)
+            what = f"accepts {accepted}, which no logged action sent" if accepted else "lies behind such an action"
             raise DiffersError(
-                f"{action} is white, and {f'accepts {accepted}, which no logged action sent' if accepted else 'lies behind such an action'}:"
-                " the trace has lost rows, or was changed",
+                f"{action} is white, and {what}: the trace has lost rows, or was changed",
                 machine=action.machine,
                 number=action.number,
             )
@@ -223,7 +223,7 @@ def _load(stage: Stage, witness: Witness, start: Recorded) -> None:
 
 
 def _original(witness: Witness, others: list[Recorded]) -> Stage:
-    """The original computation; each machine is compared wherever a snapshot recorded it, so that the first to differ is named."""
+    """The original computation; machines are compared wherever a snapshot recorded them: so the first to differ is named."""
     cuts = _points(witness, [*others, witness.recorded])
     last_equal: dict[str, Action] = {}
     with _begun(witness) as stage:
@@ -251,9 +251,7 @@ def _points(witness: Witness, snapshots: list[Recorded]) -> dict[ActionId, list[
     return found
 
 
-def _check_state(
-    stage: Stage, action: Action, snapshot_id: str, recorded: Any, last_equal: dict[str, Action]
-) -> None:
+def _check_state(stage: Stage, action: Action, snapshot_id: str, recorded: Any, last_equal: dict[str, Action]) -> None:
     found = stage.state_of(action.machine)
     if found == recorded:
         last_equal[action.machine] = action
@@ -262,8 +260,8 @@ def _check_state(
     since = f"; behind its action {before.number} both were equal" if before is not None else ""
     raise DiffersError(
         f"behind {action}, {action.machine} holds {_short(found)} here, and held {_short(recorded)} then (snapshot"
-        f" {snapshot_id}){_difference(found, recorded)}{since}: it is not deterministic (chance, clocks, files, threads), or the"
-        " history was changed",
+        f" {snapshot_id}){_difference(found, recorded)}{since}: it is not deterministic (chance, clocks, files, threads),"
+        " or the history was changed",
         machine=action.machine,
         number=action.number,
     )

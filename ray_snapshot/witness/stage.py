@@ -227,9 +227,7 @@ class Stage:
         """Did it do what was logged?"""
         if action.raised is not None and raised is None:
             raise _differs(action, f"raises nothing here, and raised {action.raised} then{_not_deterministic(action)}")
-        then = [
-            (m.key[1], m.key[2], m.key[3], m.method, m.args, m.class_name, m.seconds) for m in action.sent
-        ]
+        then = [(m.key[1], m.key[2], m.key[3], m.method, m.args, m.class_name, m.seconds) for m in action.sent]
         now = [one.told for one in self.outputs]
         for place in range(max(len(then), len(now))):
             was = then[place] if place < len(then) else None
@@ -276,7 +274,9 @@ class Stage:
         assert self.action is not None
         channel = self.action.machine, target, kind
         if number is None:
-            before = sum((self.action.machine, one.target, one.kind) == channel and one.number > 0 for one in self.outputs)
+            before = sum(
+                (self.action.machine, one.target, one.kind) == channel and one.number > 0 for one in self.outputs
+            )
             number = self.sent[channel] + before + 1
         recorded = json.loads(to_json([*args, {"$kwargs": kwargs}] if kwargs else list(args)).text)
         try:

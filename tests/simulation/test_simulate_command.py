@@ -313,7 +313,9 @@ def _drawn(tmp_path: Path, *more: str) -> tuple[int, Path, Path]:
     (tmp_path / "topology").write_text("2\nA 5\nB 5\nA B\nB A\n")
     (tmp_path / "events").write_text("send A B 1\nsnapshot B\nsend B A 2\nsnapshot A\n")
     files = ["--topology", str(tmp_path / "topology"), "--events", str(tmp_path / "events")]
-    code = main(["simulate", *files, "--diagram", str(tmp_path / "run.svg"), "--shiviz", str(tmp_path / "run.log"), *more])
+    code = main(
+        ["simulate", *files, "--diagram", str(tmp_path / "run.svg"), "--shiviz", str(tmp_path / "run.log"), *more]
+    )
     return code, tmp_path / "run.svg", tmp_path / "run.log"
 
 

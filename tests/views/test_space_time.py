@@ -22,7 +22,7 @@ NAMES = ("N1", "N2", "N3", "N4")
 def simulated(seed: int, steps: int = 30) -> tuple[list[Event], list[Cut]]:
     """A run of four machines by seed, with two snapshots."""
     chance = random.Random(seed)
-    topology = Topology({name: 50 for name in NAMES}, dict.fromkeys((a, b) for a in NAMES for b in NAMES if a != b))
+    topology = Topology(dict.fromkeys(NAMES, 50), dict.fromkeys((a, b) for a in NAMES for b in NAMES if a != b))
     operations = []
     for step in range(steps):
         if step in (8, 15):
@@ -72,8 +72,10 @@ def test_every_message_is_an_arrow_from_its_sending_to_its_accepting_action(seed
         begin, end = dots[senders[key]], dots[acceptors[key]]
         (x1, y1), (x2, y2) = ends_of(arrow)
         assert x1 < x2, "time goes to the right"
-        assert abs(x1 - begin[0]) <= RADIUS + 0.1 and abs(y1 - begin[1]) <= RADIUS + 0.1
-        assert abs(x2 - end[0]) <= RADIUS + 1.1 and abs(y2 - end[1]) <= RADIUS + 1.1
+        assert abs(x1 - begin[0]) <= RADIUS + 0.1
+        assert abs(y1 - begin[1]) <= RADIUS + 0.1
+        assert abs(x2 - end[0]) <= RADIUS + 1.1
+        assert abs(y2 - end[1]) <= RADIUS + 1.1
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -170,7 +172,9 @@ def test_the_clocks_of_a_shiviz_log_say_exactly_what_happened_before_what(seed: 
     for event, (host, clock, text) in zip(events, found, strict=True):
         known = [(other.machine, other.number) for other in events if (other, event) in before] + [(host, event.number)]
         assert (host, text) == (event.machine, event.label)
-        assert clock == {machine: max(n for name, n in known if name == machine) for machine in {name for name, _ in known}}
+        assert clock == {
+            machine: max(n for name, n in known if name == machine) for machine in {name for name, _ in known}
+        }
 
 
 def happened_before(events: list[Event]) -> set[tuple[Event, Event]]:

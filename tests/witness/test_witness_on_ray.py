@@ -65,7 +65,7 @@ def witness(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Answer
         code = main(["witness", str(path), *arguments])
         return Answer(code, *capsys.readouterr())
 
-    yield ask
+    return ask
 
 
 def test_every_snapshot_of_a_run_is_proven(bank: History, witness: Callable[..., Answer]) -> None:
@@ -76,7 +76,9 @@ def test_every_snapshot_of_a_run_is_proven(bank: History, witness: Callable[...,
         assert answer.code == 0, answer.out[-1_000:] + answer.err
         *rows, last = answer.rows
         assert last["problem"] is None
-        assert len(last["proven"]) == (3 if row.sequence == len(bank.snapshots()) else 4), "S1 is a later snapshot's state"
+        assert len(last["proven"]) == (3 if row.sequence == len(bank.snapshots()) else 4), (
+            "S1 is a later snapshot's state"
+        )
         white = [action for action in rows if action.get("colour") == "white"]
         red = [action for action in rows if action.get("colour") == "red"]
         (middle,) = (one for one in rows if "machines" in one)
@@ -104,7 +106,9 @@ def test_what_is_printed_says_what_was_shown(bank: History, witness: Callable[..
 
     assert answer.code == 0
     assert re.search(r"^white actions \(\d+\), in their order:$", answer.out, re.M)
-    assert re.search(r"^shown: the state between white and red is the snapshot: 4 machines, \d+ messages in flight", answer.out, re.M)
+    assert re.search(
+        r"^shown: the state between white and red is the snapshot: 4 machines, \d+ messages in flight", answer.out, re.M
+    )
     assert answer.out.rstrip().endswith("proven: the snapshot is a state that could have been.")
 
 
@@ -147,7 +151,10 @@ def tampered(bank: History, folder: Path, change: Callable[[dict[str, Any]], Non
     trace = bank.table("actions")
     rows = {"actions": trace.to_pylist(), "machines": snapshot.tables["machines"].to_pylist()}
     change(rows)
-    tables = {**snapshot.tables, "machines": pa.Table.from_pylist(rows["machines"], schema=snapshot.tables["machines"].schema)}
+    tables = {
+        **snapshot.tables,
+        "machines": pa.Table.from_pylist(rows["machines"], schema=snapshot.tables["machines"].schema),
+    }
     with HistoryWriter(folder) as writer:
         writer.add_actions(pa.Table.from_pylist(rows["actions"], schema=trace.schema), system="bank")
         writer.add(rs.Snapshot(tables))

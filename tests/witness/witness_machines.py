@@ -120,7 +120,9 @@ class Trace:
         self.rows: list[dict[str, Any]] = []
         self.counts: dict[str, int] = {}
 
-    def act(self, machine: str, method: str, accepted: list[Any], sent: list[Any], colour: int = 0, **more: Any) -> None:
+    def act(
+        self, machine: str, method: str, accepted: list[Any], sent: list[Any], colour: int = 0, **more: Any
+    ) -> None:
         self.counts[machine] = number = self.counts.get(machine, 0) + 1
         common = {"is_over": True, "waited_at": None, "raised": None, "host": "host-0", "run_id": "run"}
         when = NOON + timedelta(milliseconds=len(self.rows))
