@@ -42,7 +42,7 @@ def simulate(
     diagram: Annotated[str | None, typer.Option(help="Draw the run as a space-time diagram (SVG) there.")] = None,
     snapshot: Annotated[
         int | None,
-        typer.Option(min=0, help="The snapshot whose cut the diagram shows; default: all, the first in colours."),
+        typer.Option(min=0, help="Draw the cut of this snapshot alone, and the equivalent computation, too."),
     ] = None,
     shiviz: Annotated[str | None, typer.Option(help="Write the run as a ShiViz log there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
@@ -99,7 +99,8 @@ def _draw(play: Play, title: str, diagram: str | None, snapshot: int | None, shi
         from ray_snapshot.views.space_time import diagram as drawn
 
         cuts = drawing.simulated_cuts(play.system.log, play.system.tokens, snapshot)
-        drawing.write(diagram, drawn(events, cuts, title=title))
+        text = drawn(events, cuts, title=title) if snapshot is None else drawing.both_ways(events, cuts[0])
+        drawing.write(diagram, text)
     if shiviz is not None:
         from ray_snapshot.views.shiviz import shiviz_log
 

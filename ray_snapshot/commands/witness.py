@@ -264,18 +264,10 @@ def _write(proof: Witness, svg: str | None, shiviz: str | None) -> None:
     from ray_snapshot.commands import drawing
 
     if svg is not None:
-        from ray_snapshot.views.space_time import Cut, panel, stacked
+        from ray_snapshot.views.space_time import Cut
 
         cut = Cut(f"snapshot {proof.recorded.number}", proof.cut)
-        events = drawing.traced_events(proof.log.actions)
-        ran = panel(events, [cut], title="The run")
-        same = panel(
-            events,
-            [cut],
-            title="An equivalent computation: all white actions, the snapshot, all red ones",
-            equivalent=True,
-        )
-        drawing.write(svg, stacked([ran, same]))
+        drawing.write(svg, drawing.both_ways(drawing.traced_events(proof.log.actions), cut))
     if shiviz is not None:
         from ray_snapshot.views.shiviz import shiviz_log
 

@@ -328,8 +328,8 @@ def test_a_simulated_run_is_drawn_with_all_its_cuts_or_with_one(tmp_path: Path) 
 
     code, svg, _ = _drawn(tmp_path, "--snapshot", "1")
     assert code == 0
-    assert svg.read_text().count('class="cut-label"') == 1
-    assert "snapshot 1" in svg.read_text()
+    assert svg.read_text().count('class="cut-label"') == 2, "the run, and the equivalent computation"
+    assert svg.read_text().count("snapshot 1</text>") == 2
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,24 @@ def test_a_state_that_was_not_held_is_named_with_machine_and_values() -> None:
     assert "coins: 10 against 11" in text
 
 
+def test_a_machine_that_the_snapshot_lacks_or_has_too_many_is_named() -> None:
+    trace, recorded = two_purses()
+    del recorded.states["b"]
+    assert "the state of b: it is there, but not in the snapshot" in problem_of(trace, recorded)
+
+    recorded.states.update(b={"coins": 10}, c={"coins": 0})
+    assert "the state of c: it is not there" in problem_of(trace, recorded)
+
+
+def test_a_channel_whose_messages_change_places_is_found() -> None:
+    trace, recorded = two_purses()
+    trace.rows[8]["accepted"], trace.rows[9]["accepted"] = trace.rows[9]["accepted"], trace.rows[8]["accepted"]
+
+    text = problem_of(trace, recorded)
+
+    assert "action 2 of b (take) is impossible here: it accepts number 2 (take(2)), and the channel a -> b begins with" in text
+
+
 def test_a_message_that_the_snapshot_lacks_is_named_with_its_channel() -> None:
     trace, recorded = two_purses()
     recorded.strings["a", "b", "mail"].pop(0)
