@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import dataclasses
 import datetime
 import decimal
 import fractions
@@ -19,6 +20,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any
+
+from ray_snapshot.plain import type_name
 
 NamedMachine = Callable[[str], Any]
 """Gives the handle of a machine by name."""
@@ -41,7 +44,20 @@ def exact(value: Any) -> Any:
         if all(type(key) is str for key in value):
             return {key: exact(item) for key, item in value.items()}
         return {"$dict": [[exact(key), exact(item)] for key, item in value.items()]}
+    fields = _fields(value)
+    if fields is not None:
+        return {
+            "$type": type_name(kind),
+            **{name: exact(getattr(value, name)) for name in fields if hasattr(value, name)},
+        }
     return value
+
+
+def _fields(value: Any) -> tuple[str, ...] | None:
+    """The fields of a dataclass or a named tuple."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return tuple(field.name for field in dataclasses.fields(value))
+    return getattr(type(value), "_fields", None) if isinstance(value, tuple) else None
 
 
 def decoded(value: Any, machine: NamedMachine) -> Any:

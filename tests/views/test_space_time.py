@@ -7,9 +7,11 @@ import random
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ray_snapshot.cli import main
 from ray_snapshot.commands.drawing import simulated_cuts, simulated_events
 from ray_snapshot.simulation.playing import play_events
 from ray_snapshot.simulation.scripts import Script, SendTokens, StartSnapshot, Tick, Topology
@@ -200,3 +202,15 @@ def test_each_machine_counts_its_own_events_from_one() -> None:
 
 def test_an_event_is_one_line() -> None:
     assert read_shiviz(shiviz_log([Event("a", 1, label="one\ntwo")])) == [("a", {"a": 1}, "one two")]
+
+
+def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    (command,) = re.findall(r"`ray-snapshot (simulate .*?)`", (docs / "witness.md").read_text(), re.DOTALL)[:1]
+    *arguments, image = command.split()
+    monkeypatch.chdir(docs / "images")
+
+    assert main([*arguments, str(tmp_path / image)]) == 0
+    assert (tmp_path / image).read_text() == (docs / "images" / image).read_text()

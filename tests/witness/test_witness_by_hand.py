@@ -109,7 +109,10 @@ def test_a_channel_whose_messages_change_places_is_found() -> None:
 
     text = problem_of(trace, recorded)
 
-    assert "action 2 of b (take) is impossible here: it accepts number 2 (take(2)), and the channel a -> b begins with" in text
+    assert (
+        "action 2 of b (take) is impossible here: it accepts number 2 (take(2)), and the channel a -> b begins with"
+        in text
+    )
 
 
 def test_a_message_that_the_snapshot_lacks_is_named_with_its_channel() -> None:

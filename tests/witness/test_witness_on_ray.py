@@ -280,6 +280,33 @@ def test_an_action_that_waits_inside_is_named_with_its_place(
     assert re.search(r"action 2 of boss \(ask\) waited inside for a reply, at .*witness_machines.py:\d+", answer.err)
 
 
+def lose_a_host(folder: Path) -> None:
+    with rs.System("bank", history=folder, trace=True, detectors=QUICK) as system:
+        people = [system.machine(name) for name in ("a", "b")]
+        for n, name in enumerate(("a", "b")):
+            system.spawn(Account, 1_000, [people[1 - n]], 100_000, n, name=name)
+        system.start()
+        for person in people:
+            person.open.send()
+        for _ in range(3):
+            system.snapshot(timeout=30)
+        ray.kill(system._hosts["host-0"])
+
+
+def test_a_crash_loses_only_what_was_not_shipped(
+    ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
+) -> None:
+    """The other host goes on until it hears of it, and its rest accepts what nobody has logged sending."""
+    with pytest.raises(rs.HostDiedError):
+        lose_a_host(tmp_path)
+
+    history = History(tmp_path)
+    rows = history.actions(history.snapshots()[0].run_id)
+    for row in history.snapshots():
+        assert witness(tmp_path, row.snapshot_id).code == 0
+    assert {row.machine for row in rows if row.colour >= 2} >= {"a", "b"}
+
+
 def test_without_a_trace_or_without_such_a_snapshot_it_says_so(
     ray_cluster: None, bank: History, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
