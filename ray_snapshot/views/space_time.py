@@ -39,6 +39,7 @@ text { font: 12px system-ui, sans-serif; fill: #757575; }
 .in-flight { stroke: #2b7fd4; stroke-width: 2.4; marker-end: url(#end-in-flight); }
 .open { stroke-dasharray: 5 3; marker-end: url(#end-open); }
 .in-flight.open { marker-end: url(#end-open-in-flight); }
+.leaving { marker-end: none; }
 .control { stroke: #8c8c8c; stroke-width: 1; stroke-dasharray: 1.5 3; fill: none; marker-end: url(#end); }
 .cut { stroke: #b8860b; stroke-width: 2.2; fill: none; stroke-linejoin: round; }
 .cut.other { stroke-width: 1.4; stroke-dasharray: 7 4; }
@@ -295,9 +296,9 @@ def _arrows(picture: _Picture, events: Sequence[Event], cut: Cut | None) -> list
             and _is_white(source, cut)
             and (target is None or not _is_white(target, cut))
         )
-        path, is_open = _path(picture, message, source, target)
+        path, ending = _path(picture, message, source, target)
         if path:
-            kinds = "message" + " in-flight" * is_in_flight + " open" * is_open
+            kinds = "message" + " in-flight" * is_in_flight + ending
             told = (
                 f"{message[2]} {message[3]} from {message[0]} to {message[1]}"
                 if message[3]
@@ -310,23 +311,24 @@ def _arrows(picture: _Picture, events: Sequence[Event], cut: Cut | None) -> list
     return found
 
 
-def _path(picture: _Picture, message: MessageId, source: Event | None, target: Event | None) -> tuple[str, bool]:
-    """(the arrow's path, whether it ends open); an end outside of the picture is drawn as a stub."""
+def _path(picture: _Picture, message: MessageId, source: Event | None, target: Event | None) -> tuple[str, str]:
+    """(the arrow's path, how it ends if not at a dot); an end outside of the picture is drawn as a stub."""
     begin, end = _place(picture, source), _place(picture, target)
     y = picture.y[message[1]]
     if begin is not None and end is not None:
-        return _line(begin, end), False
+        return _line(begin, end), ""
     if begin is not None:
+        ending = " open" if target is None else " leaving"
         if message[0] == message[1]:
-            return f"M{begin[0]:.1f},{begin[1] - RADIUS:.1f} q{COLUMN / 2:.1f},-22 {COLUMN * 0.8:.1f},-8", True
+            return f"M{begin[0]:.1f},{begin[1] - RADIUS:.1f} q{COLUMN / 2:.1f},-22 {COLUMN * 0.8:.1f},-8", ending
         ahead = min(picture.width - 24, begin[0] + max(COLUMN * 0.9, abs(y - begin[1]) * 0.45))
         share = 0.72
         end = begin[0] + (ahead - begin[0]) * share, begin[1] + (y - begin[1]) * share
-        return _line(begin, end, gap=0), True
+        return _line(begin, end, gap=0), ending
     if end is not None and source is not None:  # it was sent before the window
         above = -1 if picture.y.get(message[0], 0.0) <= end[1] else 1
-        return _line((end[0] - COLUMN * 0.8, end[1] + above * LANE * 0.4), end), False
-    return "", False
+        return _line((end[0] - COLUMN * 0.8, end[1] + above * LANE * 0.4), end), ""
+    return "", ""
 
 
 def _place(picture: _Picture, event: Event | None) -> tuple[float, float] | None:

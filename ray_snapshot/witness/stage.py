@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -90,16 +90,14 @@ class Stage:
     """See the module. Use it in a `with` block: handles of the run send to the stage that was entered last."""
 
     run_id: str
-    class_names: Mapping[str, str] = field(default_factory=dict)
-    """Of machines that are loaded: "module:qualname"."""
     bodies: dict[str, Any] = field(default_factory=dict)
     channels: dict[ChannelId, list[Held]] = field(default_factory=lambda: defaultdict(list))
     sent: Counter[ChannelId] = field(default_factory=Counter)
     accepted: Counter[ChannelId] = field(default_factory=Counter)
-    last: dict[str, Action] = field(default_factory=dict)
-    """The last action of each machine here."""
     action: Action | None = None
     outputs: list[_Sent] = field(default_factory=list)
+    pending: Counter[ChannelId] = field(default_factory=Counter)
+    """How many messages the current action has sent on each channel."""
     host: str = "stage"
 
     def __enter__(self) -> Stage:
@@ -119,6 +117,7 @@ class Stage:
         _check_replayable(action)
         inputs = [self._accept(action, message) for message in action.accepted]
         self.action, self.outputs = action, []
+        self.pending.clear()
         try:
             if action.machine == DRIVER:
                 self._send_as_logged(action)
@@ -129,17 +128,13 @@ class Stage:
                 self._put((action.machine, one.target, one.kind), _held(one))
         finally:
             self.action = None
-            self.last[action.machine] = action
 
     def _accept(self, action: Action, message: Message) -> Held:
         waiting = self.channels[message.channel]
-        numbers = [one.number for one in waiting]
-        is_fifo = message.channel[2] != "timer" and not message.is_creation
-        mail = [number for number in numbers if number] if is_fifo else numbers
-        number = message.key[3]
-        if number not in mail or (is_fifo and mail[0] != number):
-            raise _impossible(action, message, mail)
-        found = waiting.pop(numbers.index(number))
+        place = _place(waiting, message)
+        if place is None:
+            raise _impossible(action, message, waiting)
+        found = waiting.pop(place)
         self.accepted[message.channel] += not message.is_creation
         sent = Message(message.key, found.method, found.args, class_name=found.class_name)
         if (sent.method, sent.args, sent.class_name) != (message.method, message.args, message.class_name):
@@ -272,12 +267,10 @@ class Stage:
         self, target: str, kind: str, method: str, args: Any, kwargs: Any, number: int | None = None, **more: Any
     ) -> None:
         assert self.action is not None
-        channel = self.action.machine, target, kind
         if number is None:
-            before = sum(
-                (self.action.machine, one.target, one.kind) == channel and one.number > 0 for one in self.outputs
-            )
-            number = self.sent[channel] + before + 1
+            channel = self.action.machine, target, kind
+            self.pending[channel] += 1
+            number = self.sent[channel] + self.pending[channel]
         recorded = json.loads(to_json([*args, {"$kwargs": kwargs}] if kwargs else list(args)).text)
         try:
             objects = copy.deepcopy((args, kwargs))
@@ -337,10 +330,24 @@ def _check_replayable(action: Action) -> None:
         )
 
 
-def _impossible(action: Action, message: Message, numbers: list[int]) -> DiffersError:
-    there = f"begins with number {numbers[0]}" if numbers else "is empty"
+def _place(waiting: list[Held], message: Message) -> int | None:
+    """Where the message stands in its channel; None if it cannot be accepted now.
+
+    Mail and calls come first in, first out; timers by time, and a creation before or behind mail to the same name.
+    """
     number = message.key[3]
-    what = "its creation" if message.is_creation else f"number {number} ({message})"
+    for place, held in enumerate(waiting):
+        if held.number == number:
+            return place
+        if held.number and number and message.channel[2] != "timer":
+            return None
+    return None
+
+
+def _impossible(action: Action, message: Message, waiting: list[Held]) -> DiffersError:
+    first = next((held.number for held in waiting if held.number), None)
+    there = "is empty" if first is None else f"begins with number {first}"
+    what = "its creation" if message.is_creation else f"number {message.key[3]} ({message})"
     return _differs(
         action, f"is impossible here: it accepts {what}, and the channel {told_channel(message.channel)} {there}"
     )

@@ -132,6 +132,17 @@ def test_a_long_run_shows_a_window_around_the_cut_and_says_so() -> None:
     assert "A run (200 of 2000 actions, around the cut)" in svg
 
 
+def test_a_message_that_leaves_the_window_does_not_look_as_if_nobody_accepted_it() -> None:
+    events = [Event("a", 1, (), (("a", "b", "mail", 1), ("a", "b", "mail", 2)))]
+    events += [Event("c", number) for number in range(1, 50)]
+    events += [Event("b", 1, (("a", "b", "mail", 1),))]
+
+    svg = diagram(events, [Cut("snapshot 1", {"a": 1, "b": 0, "c": 0})], most_events=20, most_machines=3)
+
+    assert [str(arrow.get("data-message")) for arrow in of_class(svg, "leaving")] == ["a:b:mail:1"]
+    assert [str(arrow.get("data-message")) for arrow in of_class(svg, "open")] == ["a:b:mail:2"]
+
+
 def test_thirty_machines_are_drawn_and_of_more_the_busiest() -> None:
     events = [Event(f"m-{n % 40}", n // 40 + 1) for n in range(60)]
 
