@@ -141,6 +141,27 @@ VERDICTS = _schema(
     ("alarm", pa.bool_()),
 )
 
+ACTIONS = _schema(
+    ("run_id", pa.string()),
+    ("machine", pa.string()),
+    ("number", pa.int64()),
+    ("host", pa.string()),
+    ("method", pa.string()),
+    ("accepted", pa.string()),
+    ("sent", pa.string()),
+    ("colour", pa.int64()),
+    ("acted_at", _TIME),
+    ("is_over", pa.bool_()),
+    ("waited_at", pa.string()),
+    ("raised", pa.string()),
+)
+"""The trace, which only `System(trace=True)` fills: a row is an atomic action, numbered from 1 in its machine.
+
+`accepted` and `sent` are JSON lists of messages; `colour` is the highest snapshot number that the machine had recorded when
+it began; `acted_at` is by the clock of its host; `waited_at` says where it waited inside, `raised` what it raised. Vector
+clocks are no column: they follow from the messages, and `ray-snapshot witness` computes them.
+"""
+
 SNAPSHOT_TABLES: dict[str, pa.Schema] = {
     "snapshots": SNAPSHOTS,
     "machines": MACHINES,
@@ -151,8 +172,11 @@ SNAPSHOT_TABLES: dict[str, pa.Schema] = {
 }
 """What one completed (or aborted) snapshot consists of."""
 
-TABLES: dict[str, pa.Schema] = {**SNAPSHOT_TABLES, "verdicts": VERDICTS}
+TABLES: dict[str, pa.Schema] = {**SNAPSHOT_TABLES, "verdicts": VERDICTS, "actions": ACTIONS}
 """Every table of a history."""
+
+ADDED_LATER = frozenset({"actions"})
+"""Tables that a history may lack because it is older than they are: there they are empty."""
 
 DEFAULTS: dict[str, dict[str, object]] = {
     "snapshots": {

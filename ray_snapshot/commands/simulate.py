@@ -39,12 +39,19 @@ def simulate(
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Every order of deliveries; for small events files.")
     ] = False,
+    diagram: Annotated[str | None, typer.Option(help="Draw the run as a space-time diagram (SVG) there.")] = None,
+    snapshot: Annotated[
+        int | None,
+        typer.Option(min=0, help="Draw the cut of this snapshot alone, and the equivalent computation, too."),
+    ] = None,
+    shiviz: Annotated[str | None, typer.Option(help="Write the run as a ShiViz log there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
 ) -> None:
     """Run token-passing machines on FIFO channels, and take snapshots of them."""
     from ray_snapshot.simulation import playing, scripts
 
     _check(events, schedule, seed, protocol, exhaustive)
+    _check_drawing(diagram, snapshot, shiviz, exhaustive)
     system = scripts.read_topology(topology)
     if exhaustive:
         _print_every_order(playing.play_every_order(system, scripts.read_events(str(events), system)), as_json)
@@ -56,6 +63,7 @@ def simulate(
         play = playing.play_events(system, scripts.read_events(str(events), system), seed or 0)
         title = f"events {events}, seed {seed or 0}"
     results = play.system.results()
+    _draw(play, title, diagram, snapshot, shiviz)
     lines = map(as_json_line, results) if as_json else [title, *listing(play), *snapshots(results)]
     for line in lines:
         print(line)
@@ -71,6 +79,32 @@ def _check(events: str | None, schedule: str | None, seed: int | None, protocol:
         raise SettingError("a schedule leaves nothing to chance: --seed and --exhaustive go with --events")
     if exhaustive and seed is not None:
         raise SettingError("--exhaustive tries every order: it takes no --seed")
+
+
+def _check_drawing(diagram: str | None, snapshot: int | None, shiviz: str | None, exhaustive: bool) -> None:
+    if exhaustive and (diagram or shiviz):
+        raise SettingError(
+            "--exhaustive is many runs: --diagram and --shiviz draw one; give --seed or --schedule instead"
+        )
+    if snapshot is not None and diagram is None:
+        raise SettingError("--snapshot chooses the cut that --diagram draws: give --diagram FILE.svg, too")
+
+
+def _draw(play: Play, title: str, diagram: str | None, snapshot: int | None, shiviz: str | None) -> None:
+    """Draw what was simulated; everything needed is in the log that the oracle reads."""
+    from ray_snapshot.commands import drawing
+
+    events = drawing.simulated_events(play.system.log)
+    if diagram is not None:
+        from ray_snapshot.views.space_time import diagram as drawn
+
+        cuts = drawing.simulated_cuts(play.system.log, play.system.tokens, snapshot)
+        text = drawn(events, cuts, title=title) if snapshot is None else drawing.both_ways(events, cuts[0])
+        drawing.write(diagram, text)
+    if shiviz is not None:
+        from ray_snapshot.views.shiviz import shiviz_log
+
+        drawing.write(shiviz, shiviz_log(events))
 
 
 def as_json_line(result: Result) -> str:

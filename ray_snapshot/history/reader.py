@@ -20,7 +20,7 @@ from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, Histor
 from ray_snapshot.history import tables
 from ray_snapshot.history.records import Records
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
-from ray_snapshot.schema import TABLES
+from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class History:
         if error := tables.missing_history(self.path):
             raise error
         for name in TABLES:
-            if not tables.has_log(self.path / name):
+            if not self._lacks(name) and not tables.has_log(self.path / name):
                 tables.open_table(self.path, name)  # raises
         tables.open_table(self.path, "snapshots")
 
@@ -93,6 +93,11 @@ class History:
     def waits(self, snapshot_id: str | None = None) -> Records:
         """The waits of one snapshot, or of all."""
         return self._rows("waits", snapshot_id)
+
+    def actions(self, run_id: str, *, system: str | None = None) -> Records:
+        """The trace of one run, machine by machine; empty unless the system had `trace=True`."""
+        found = self._read("actions", system=system, run_id=run_id)
+        return self._records("actions", tables.in_order(found, tables.ORDER["actions"]))
 
     def table(self, name: str, snapshot_id: str | None = None, *, system: str | None = None) -> pa.Table:
         """One table as Arrow, JSON columns as text, without a Python object per row."""
@@ -171,7 +176,7 @@ class History:
         Returns the files added and removed per table. The old ones stay on disk until `vacuum`.
         """
         found = {}
-        for name in TABLES:
+        for name in self._there():
             metrics = self._maintain(name, _compact)
             found[name] = {
                 "files_added": metrics["numFilesAdded"],
@@ -184,9 +189,12 @@ class History:
 
         A reader that began before, on a version that old, fails and must begin again.
         """
-        return {name: self._maintain(name, partial(self._vacuum, retention_hours, dry_run)) for name in TABLES}
+        return {name: self._maintain(name, partial(self._vacuum, retention_hours, dry_run)) for name in self._there()}
 
     # Inside
+
+    def _there(self) -> list[str]:
+        return [name for name in TABLES if not self._lacks(name)]
 
     def _vacuum(self, retention_hours: int, dry_run: bool, table: DeltaTable, name: str) -> list[str]:
         """The log remembers what was deleted, so Delta lists it again and again: only what is there counts."""
@@ -202,6 +210,7 @@ class History:
         *,
         snapshot_ids: Collection[str] | None = None,
         system: str | None = None,
+        run_id: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Rows of the latest version; read again from a later one if a vacuum took a file away meanwhile."""
@@ -209,19 +218,28 @@ class History:
             with tables.faults(self.path, name, "read", HistoryFormatError):
                 files = self._files(name, snapshot_ids=snapshot_ids, system=system)
                 try:
-                    return tables.scan(name, files, snapshot_ids=snapshot_ids, columns=columns)
+                    return tables.scan(name, files, snapshot_ids=snapshot_ids, run_id=run_id, columns=columns)
                 except FileNotFoundError:
                     if attempt == _READ_ATTEMPTS - 1:
                         raise
         raise AssertionError("the loop returns or raises")
 
+    def _lacks(self, name: str) -> bool:
+        """Whether the history is older than this table."""
+        return name in ADDED_LATER and not tables.has_log(self.path / name)
+
     def _files(self, name: str, **filters: Any) -> list[tables.DataFile]:
+        if self._lacks(name):
+            return []
         table = tables.open_table(self.path, name)
         with tables.faults(self.path, name, "read", HistoryFormatError):
             return tables.data_files(self.path, name, table, **filters)
 
     def _listed(self, name: str, snapshot_id: str | None, system: str | None = None) -> pa.Table:
-        """The rows of a table whose snapshots exist."""
+        """The rows of a table whose snapshots exist; an action belongs to no snapshot, but to a run."""
+        if name == "actions":
+            run_id = None if snapshot_id is None else self._read_run(snapshot_id)
+            return self._read(name, system=system, run_id=run_id)
         if snapshot_id is not None:
             return self._read(name, snapshot_ids=[self._known(snapshot_id)], system=system)
         ids = self._read("snapshots", system=system, columns=["snapshot_id"])["snapshot_id"]
@@ -234,6 +252,10 @@ class History:
     def _records(self, name: str, table: pa.Table) -> Records:
         with tables.faults(self.path, name, "read", HistoryFormatError):
             return Records(name, table)
+
+    def _read_run(self, snapshot_id: str) -> str:
+        found = self._read("snapshots", snapshot_ids=[self._known(snapshot_id)], columns=["run_id"])
+        return str(found["run_id"][0].as_py())
 
     def _known(self, snapshot_id: str) -> str:
         if not self._read("snapshots", snapshot_ids=[snapshot_id], columns=["snapshot_id"]).num_rows:

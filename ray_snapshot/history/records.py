@@ -15,6 +15,7 @@ JSON_COLUMNS = {
     "machines": ("state",),
     "messages": ("args",),
     "verdicts": ("evidence", "detector_spec"),
+    "actions": ("accepted", "sent"),
 }
 """The columns that hold JSON text, by table; parsed in rows, left as text in Arrow tables."""
 

@@ -33,6 +33,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "calls": ("snapshot_id", "machine", "call_id"),
     "waits": ("snapshot_id", "machine", "call_id", "alternative", "on_machine"),
     "verdicts": ("snapshot_id", "detector", "evaluator"),
+    "actions": ("run_id", "machine", "number"),
 }
 """How the rows of each table are sorted within a file, and which columns have statistics to skip files by."""
 
@@ -40,7 +41,7 @@ DETAIL_TABLES = tuple(name for name in SNAPSHOT_TABLES if name != "snapshots")
 """What is committed before the row of `snapshots`, and read after it."""
 
 PARTITIONS = ("system", "date")
-JSON_TEXT = ("state", "args", "coverage", "evidence", "detector_spec")
+JSON_TEXT = ("state", "args", "coverage", "evidence", "detector_spec", "accepted", "sent")
 ROWS_PER_GROUP = 32_768
 
 _DESCRIPTION = "ray-snapshot history, format {}"
@@ -105,7 +106,7 @@ def create_tables(path: Path) -> dict[str, DeltaTable]:
             f"history {path} cannot be written: {fault.strerror or fault}: name a folder that can be written",
             path=path,
         ) from fault
-    return {name: _create(path, name) for name in (*DETAIL_TABLES, "verdicts", "snapshots")}
+    return {name: _create(path, name) for name in (*DETAIL_TABLES, "actions", "verdicts", "snapshots")}
 
 
 def _create(path: Path, name: str) -> DeltaTable:
@@ -171,7 +172,7 @@ def open_table(path: Path, name: str) -> DeltaTable:
 def _check_format(path: Path, name: str, table: DeltaTable) -> None:
     found = re.fullmatch(_DESCRIPTION.format(r"(\d+)"), table.metadata().description or "")
     columns = {field.name for field in table.schema().fields}
-    lacks = [column for column in ("snapshot_id", *PARTITIONS) if column not in columns]
+    lacks = [column for column in (ORDER[name][0], *PARTITIONS) if column not in columns]
     if not found or lacks or table.metadata().partition_columns != list(PARTITIONS):
         problem = "is a Delta table, but none of a ray-snapshot history"
     elif int(found[1]) > FORMAT_VERSION:
@@ -287,9 +288,10 @@ def scan(
     files: Sequence[DataFile],
     *,
     snapshot_ids: Collection[str] | None = None,
+    run_id: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The rows of `files`, of `snapshot_ids` alone if given; groups of rows are skipped by their
+    """The rows of `files`, of `snapshot_ids` or of one run alone if given; groups of rows are skipped by their
     statistics.
     """
     import pyarrow.dataset as ds
@@ -304,9 +306,9 @@ def scan(
         partitions=[(ds.field("system") == file.system) & (ds.field("date") == file.date) for file in files],
     )
     names = list(columns or schema.names)
-    if snapshot_ids is None:
+    if snapshot_ids is None and run_id is None:
         return dataset.to_table(columns=names)
-    wanted = ds.field("snapshot_id").isin(list(snapshot_ids))
+    wanted = ds.field("run_id") == run_id if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
     try:
         return dataset.to_table(columns=names, filter=wanted)
     except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared

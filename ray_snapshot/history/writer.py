@@ -61,6 +61,7 @@ class HistoryWriter:
         self._commit_lock = threading.Lock()
         self._snapshots: dict[str, dict[str, pa.Table]] = {}
         self._verdicts: list[dict[str, Any]] = []
+        self._actions: list[pa.Table] = []
         self._stages: deque[tuple[str, pa.Table]] = deque()
         self._places: dict[str, _Place] = {}
         self._closed = False
@@ -101,8 +102,16 @@ class HistoryWriter:
             self._check_open()
             self._verdicts += rows
 
+    def add_actions(self, rows: pa.Table, *, system: str) -> None:
+        """Take rows of the trace into the buffer; their date is that of the action."""
+        days = rows["acted_at"].cast(pa.timestamp("us")).cast(pa.date32())
+        columns = [*(rows[name] for name in TABLES["actions"].names), pa.repeat(pa.scalar(system), rows.num_rows), days]
+        with self._lock:
+            self._check_open()
+            self._actions.append(pa.table(columns, schema=tables.stored_schema("actions")))
+
     def flush(self) -> None:
-        """Commit what is buffered: a commit per table, `snapshots` after its details, then the verdicts.
+        """Commit what is buffered: a commit per table, `snapshots` after its details and its run's trace, then the verdicts.
 
         Raises `HistoryWriteError`; calling it again goes on where it stopped.
         """
@@ -127,6 +136,8 @@ class HistoryWriter:
         with self._lock:
             snapshots, self._snapshots = self._snapshots, {}
             verdicts, self._verdicts = self._verdicts, []
+            actions, self._actions = self._actions, []
+        self._stages.extend(("actions", tables.in_order(part, tables.ORDER["actions"])) for part in _batches(actions))
         for name in (*tables.DETAIL_TABLES, "snapshots"):
             rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
             self._stages.extend((name, part) for part in _batches(rows))

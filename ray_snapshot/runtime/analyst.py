@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
+from ray_snapshot.columns import unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, RaySnapshotError
 from ray_snapshot.runtime.assembly import Collected, aborted, warm_up
@@ -79,7 +81,9 @@ class Analyst:
         flushed = time.monotonic()
         while True:
             with suppress(queue.Empty):
-                self._take(self._assembled(self.inbox.get(timeout=FLUSH_S)))
+                collected = self.inbox.get(timeout=FLUSH_S)
+                self._keep_trace(collected.traces)
+                self._take(self._assembled(collected))
             if self.writer is not None and time.monotonic() - flushed > FLUSH_S:
                 self._commit()
                 flushed = time.monotonic()
@@ -105,6 +109,12 @@ class Analyst:
             self._forget()
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
+
+    def _keep_trace(self, traces: Iterable[bytes]) -> None:
+        for shipped in traces:
+            if self.writer is not None and self.trouble is None:
+                rows = unpacked(shipped)
+                self._guarded(lambda rows=rows: self.writer.add_actions(rows, system=self.system))
 
     def _evaluate(self, item: Detector, snapshot: Snapshot) -> Verdict:
         try:
@@ -175,6 +185,10 @@ class Analyst:
             self.next_place += 1
         while self.received - self.evaluated > MOST_WAITING:
             await asyncio.sleep(LOOK_S)
+
+    async def add_trace(self, traces: list[bytes]) -> None:
+        """Rows of `actions` that came with no snapshot."""
+        self._keep_trace(traces)
 
     async def watch(self, detector: bytes) -> None:
         """Evaluate one more detector from now on; raises `DetectorError`."""

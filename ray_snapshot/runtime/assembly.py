@@ -51,6 +51,8 @@ class Collected:
     header: SnapshotHeader
     parts: list[bytes]
     """Pickled `HostPart`s; none if the snapshot was given up."""
+    traces: tuple[bytes, ...] = ()
+    """Rows of `actions` that came with reports."""
 
     def snapshot(self) -> Snapshot:
         """See `assemble`."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ray.exceptions import RayActorError
@@ -31,7 +32,8 @@ from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import POSTS
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.post import Post
-from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload, late_payload
+from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
+from ray_snapshot.runtime.tracing import Tracer
 
 CREDIT_S = 0.5
 """How often a driver that is held at a full mailbox looks whether something has stopped the system."""
@@ -63,7 +65,15 @@ class DriverPost(Post):
     """See the module."""
 
     def __init__(
-        self, run_id: str, service: Any, *, protocol: str, mailbox_bound: int, send_timeout: float, spawn_timeout: float
+        self,
+        run_id: str,
+        service: Any,
+        *,
+        protocol: str,
+        mailbox_bound: int,
+        send_timeout: float,
+        spawn_timeout: float,
+        trace: str | None = None,
     ) -> None:
         super().__init__(run_id, DRIVER, service, spawn_timeout=spawn_timeout)
         self.send_timeout = send_timeout
@@ -73,6 +83,9 @@ class DriverPost(Post):
         self.me = self.core.born(DRIVER, self)
         self.core.acting = None  # each of its sends is an action
         self.reported: set[int] = set()
+        self.tracer = None if trace is None else Tracer(run_id, DRIVER, trace)
+        self.shipping: deque[Any] = deque(maxlen=100)
+        """Reports with a part of the trace, that may be on their way."""
         self.senders = {threading.get_ident()}
         """Threads that act for the driver: the one that opened the system, and whoever has sent something."""
         self.resting: dict[int, waits.TrackedWait | Held | None] = {}
@@ -166,11 +179,18 @@ class DriverPost(Post):
             if number not in self.reported and recording.copies:
                 self.reported.add(number)
                 facts = Facts(time.time(), recording.marker_count)
-                self.service.report.remote(host_payload(DRIVER, recording, facts))
+                self._report(host_payload(DRIVER, recording, facts))
         for recording in self.core.open.values():
             if recording.late:
                 late, recording.late = recording.late, []
                 self.service.report.remote(late_payload(DRIVER, recording, Facts(0.0, 0), late, ()))
+
+    def _report(self, payload: HostPayload) -> None:
+        if self.tracer is not None:
+            payload = replace(payload, trace=self.tracer.shipped(self.tracer.take()))
+        ref = self.service.report.remote(payload)
+        if self.tracer is not None:
+            self.shipping.append(ref)
 
     def copy_body(self, machine: Machine) -> BodyCopy:  # noqa: ARG002 - there is only one
         """The driver has no state of its own in a snapshot."""

@@ -20,7 +20,7 @@ import traceback
 from collections import deque
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ray_snapshot.encoding import Encoded, to_json
@@ -49,7 +49,8 @@ from ray_snapshot.runtime.here import HERE, call_site_of
 from ray_snapshot.runtime.payload import isolate, opened, recorded_args
 from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.reply import RaisedError, Reply
-from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload, late_payload
+from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
+from ray_snapshot.runtime.tracing import Tracer
 from ray_snapshot.waits import Wait
 
 COPY_SLICE_S = 0.001
@@ -91,6 +92,8 @@ class HostConfig:
     send_timeout: float
     spawn_timeout: float
     import_path: tuple[str, ...]
+    trace: str | None = None
+    """Whether to log every action: then the name by which the driver's `__main__` can be imported."""
 
 
 @dataclass(slots=True)
@@ -131,6 +134,7 @@ class HostPost(Post):
             polled=("driver",),
             open_at_birth=config.open_at_birth,
         )
+        self.tracer = None if config.trace is None else Tracer(config.run_id, config.host, config.trace)
         self.floor = Floor(self.lock)
         self.classes = ClassStore()
         self.shipped: set[tuple[str, str]] = set()
@@ -156,6 +160,8 @@ class HostPost(Post):
         self.copier = ThreadPoolExecutor(1, thread_name_prefix="report")
         self.is_guarding = False
         self.construct_count = 0
+        self.shipping = 0
+        """Reports with a part of the trace that are on their way."""
         self.warming = threading.Thread(target=warm_up, name="warm-up", daemon=True)
 
     def start(self) -> None:
@@ -185,10 +191,12 @@ class HostPost(Post):
         except Exception as error:  # a fault of ours; the system must not go on half
             self.fail(_internal(error))
 
-    def _next(self, last: Machine | None) -> Creation | tuple[Machine, list[tuple[Mailbox, Message]]] | None:
+    def _next(self, last: Machine | None) -> Creation | tuple[Machine, list[tuple[Mailbox, Message]]] | None:  # noqa: PLR0912 - one branch per thing to do; a call each would cost every message
         """The boundary: what happens between two actions, and what comes next; None when the host closes."""
         core, floor = self.core, self.floor
         core.acting = None
+        if last is not None and self.tracer is not None:
+            self.tracer.end(last.name)
         if last is not None and last.over:
             core.end_action(last)
             if last.is_held:
@@ -214,6 +222,8 @@ class HostPost(Post):
                     self.action = None if isinstance(work, Creation) else (work[0], *work[1][0])
                     if self.action is not None and self.action[1].kind == CALL:
                         self.answering[self.action[0].name] = (self.action[2][3][0],)
+                    if self.tracer is not None and not isinstance(work, Creation):
+                        self.tracer.accepted(work[0].name, work[1], core.colour_of(work[0]))
                     self.action_began = time.time()
                     return work
             if not core.uncopied:
@@ -245,6 +255,8 @@ class HostPost(Post):
             if calls:
                 self._answer(machine, name, calls, result, None)
         except BaseException as error:  # sys.exit() too: an action that does not end leaves a machine half changed
+            if self.tracer is not None:
+                self.tracer.raised(machine.name, error)
             if calls and isinstance(error, Exception):
                 self._answer(machine, name, calls, None, error)
             else:
@@ -269,6 +281,8 @@ class HostPost(Post):
             args, kwargs = opened(payload)
             values.append(args[0] if len(args) == 1 and not kwargs else args)
             calls += answered
+        if self.tracer is not None:
+            self.tracer.acts_as(machine.name, self.classes.joins[type(machine.body)][ports])
         return calls, self.classes.joins[type(machine.body)][ports], tuple(values)
 
     def _construct(self, creation: Creation) -> Machine:
@@ -288,11 +302,15 @@ class HostPost(Post):
             attach(body, Context(self, machine))
             mailbox = Mailbox(creation.creator, MAIL, machine.inbox)
             self.action = (machine, mailbox, (0, 0, "__init__", payload, 0.0, creation.colour))
+            if self.tracer is not None:
+                self.tracer.born(creation.creator, creation.child, kind, payload, self.core.colour_of(machine))
         HERE.machine = machine
         try:
             args, kwargs = opened(payload)
             body.__init__(*args, **kwargs)
         except BaseException as error:
+            if self.tracer is not None:
+                self.tracer.raised(machine.name, error)
             self._failed(machine, "__init__", creation.creator, payload, error)
         with self.lock:
             self.action = HERE.machine = None
@@ -458,6 +476,8 @@ class HostPost(Post):
             if performance is None:
                 return None
             performance.wait = wait
+            if self.tracer is not None:
+                self.tracer.waited(performance.machine.name, wait.call_site)
             self.suspended[performance.machine.name] = performance
             self.action = None
             self.core.suspend(performance.machine)
@@ -499,6 +519,8 @@ class HostPost(Post):
         (child,) = waits.answer_of(self.service.claim.remote(kind.__name__, 1, names, [self.host]))
         with self.lock:
             self.core.create(creator.name, child, self.host, (key, blob, payload), time.time())
+            if self.tracer is not None:
+                self.tracer.created(creator.name, child, kind, payload, self.core.colour_of(creator))
         return handle_of(self.run_id, child, self.host)
 
     def stop_machine(self, machine: Machine) -> None:
@@ -591,7 +613,21 @@ class HostPost(Post):
         number = recording.number
         facts = Facts(self.recorded_at.get(number, time.time()), recording.marker_count)
         payload = await self.loop.run_in_executor(self.copier, build, self.host, recording, facts, late, creations)
-        await self.service.report.remote(payload)
+        if self.tracer is not None:
+            await self._report_with_trace(payload, self.tracer)
+        else:
+            await self.service.report.remote(payload)
+
+    async def _report_with_trace(self, payload: HostPayload, tracer: Tracer) -> None:
+        """The report takes along what was traced since the last one: every white action is among it."""
+        self.shipping += 1
+        try:
+            with self.lock:
+                entries = tracer.take()
+            trace = await self.loop.run_in_executor(self.copier, tracer.shipped, entries)
+            await self.service.report.remote(replace(payload, trace=trace))
+        finally:
+            self.shipping -= 1
 
     def copy_body(self, machine: Machine) -> BodyCopy:
         """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""

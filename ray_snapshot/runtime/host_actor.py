@@ -124,6 +124,12 @@ class Host:
                 return None
             return found.machine.name, found.method, call_site_of(self.post._action_thread()), time.time() - found.began
 
+    async def rest_of_trace(self) -> bytes | None:
+        """Every action that was not shipped, behind those that are on their way."""
+        while self.post.shipping:
+            await asyncio.sleep(READY_S)
+        return self.post.rest_of_trace()
+
     async def close(self) -> None:
         """Stop acting; the process stays until it is killed."""
         self.post.close()

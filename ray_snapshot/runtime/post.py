@@ -27,6 +27,7 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import as_error, first_line
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.payload import ATOMS, isolate
+from ray_snapshot.runtime.tracing import Tracer
 
 LONGEST_TIMER_S = 1e9
 
@@ -54,6 +55,8 @@ class Post:
         self.calls = waits.CallBook()
         self.call_count = 0
         self.tasks: set[asyncio.Task[None]] = set()
+        self.tracer: Tracer | None = None
+        """Logs every action, if the system is to be traced."""
 
     # ---- who acts -------------------------------------------------------------------------------------------------
 
@@ -83,6 +86,8 @@ class Post:
                 self._learn(handle)
                 channel = self.core.channel(machine, handle._name, MAIL)
             self.core.send_on(channel, method, payload, time.time())
+            if self.tracer is not None:
+                self.tracer.sent(channel, method, payload, self.core.colour_of(machine))
             link = channel.link
             if link is not None:
                 if link.in_flight < WINDOW:
@@ -108,6 +113,8 @@ class Post:
             self._learn(handle)
             channel = self.core.set_timer(machine, handle._name, method, (now + seconds, payload), now, now + seconds)
             number = channel.sent
+            if self.tracer is not None:
+                self.tracer.sent(channel, method, (now + seconds, payload), self.core.colour_of(machine), seconds)
         self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._fire, channel, number)
 
     def _fire(self, channel: Any, number: int) -> None:
@@ -132,7 +139,9 @@ class Post:
             call_id = f"{self.host}/{self.call_count}"
             if host != self.host:
                 self.core.places.setdefault(handle._name, host)
-            self.core.send(machine, handle._name, CALL, method, (call_id, payload), time.time())
+            channel = self.core.send(machine, handle._name, CALL, method, (call_id, payload), time.time())
+            if self.tracer is not None:
+                self.tracer.sent(channel, method, (call_id, payload), self.core.colour_of(machine))
             self.flush()
             self.wake()
         ref = self.actor(host).reply.remote(call_id, handle._name)
@@ -265,6 +274,15 @@ class Post:
             self.flush()
             if acknowledgements:
                 self.wake()
+
+    # ---- the trace ------------------------------------------------------------------------------------------------
+
+    def rest_of_trace(self) -> bytes | None:
+        """Every action that was not shipped, those that are not over included; the last of this process's trace."""
+        if self.tracer is None:
+            return None
+        with self.lock:
+            return self.tracer.shipped(self.tracer.take(everything=True))
 
     # ---- failure --------------------------------------------------------------------------------------------------
 

@@ -87,6 +87,8 @@ class HostPayload:
     part: bytes
     """A pickled `HostPart`."""
     markers: int = 0
+    trace: bytes | None = None
+    """Rows of `actions` that have not been shipped yet, of no snapshot in particular."""
 
 
 @cache

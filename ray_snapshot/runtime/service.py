@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -101,6 +101,8 @@ class Service:
         """Snapshots on their way to the analyst."""
         self.in_line: dict[int, Collected] = {}
         """Complete snapshots, by number, that wait for those with lower numbers that may still be completed."""
+        self.traces: list[bytes] = []
+        """Rows of the trace that have come with reports, not yet handed to the analyst."""
         self.places_given = 0
         """How many snapshots have been handed to the analyst."""
         self.is_closing = False
@@ -303,6 +305,8 @@ class Service:
     async def report(self, payload: HostPayload) -> None:
         """A host's part, or white messages that arrived after it."""
         number = payload.number
+        if payload.trace is not None:  # whatever becomes of the snapshot
+            self.traces.append(payload.trace)
         answer = self.coordinator.report(number, payload.counts)
         collection = self.collections.get(number)
         if collection is None or answer is not Answer.SUCCESS:
@@ -349,10 +353,18 @@ class Service:
     async def _tell_analyst(self, found: Collected) -> None:
         self.places_given += 1
         try:
-            await self.analyst.add.remote(found, self.places_given)
+            await self.analyst.add.remote(replace(found, traces=self._take_traces()), self.places_given)
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
         await self._notify()
+
+    def _take_traces(self) -> tuple[bytes, ...]:
+        traces, self.traces = self.traces, []
+        return tuple(traces)
+
+    async def rest_of_trace(self) -> tuple[bytes, ...]:
+        """What came with reports and was not handed on."""
+        return self._take_traces()
 
     async def _reap(self) -> None:
         """Hurry what is past half of its time, and give up what is past its deadline."""

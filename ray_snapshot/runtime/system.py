@@ -49,6 +49,7 @@ from ray_snapshot.runtime.host_actor import HostActor
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
 from ray_snapshot.runtime.subscribers import Subscribers
+from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
 from ray_snapshot.waits import machine_name
@@ -85,6 +86,8 @@ class Settings(BaseModel):
     """After which a snapshot is given up; at half of it, machines in a long action are recorded without their state."""
     most_open: int = Field(8, ge=1)
     """Snapshots that may be pending at once; past it the clock skips."""
+    trace: bool = False
+    """Whether every action is logged in the history, for `ray-snapshot witness`."""
 
 
 class System:
@@ -108,9 +111,12 @@ class System:
         self.settings = _settings(settings)
         self.detectors = _detectors(detectors)
         self.history = None if history is None else str(Path(history).absolute())
+        if self.settings.trace and self.history is None:
+            raise SettingError("System(trace=True): the trace is kept in a history: give history=..., too")
         if self.history is not None and address is None and _starts_ray():
             _check_writable(Path(self.history))
         self.run_id = uuid.uuid4().hex[:16]
+        self._trace = main_module() if self.settings.trace else None
         self.restored = False
         self._hosts: dict[str, Any] = {}
         self._host_count = 0
@@ -136,6 +142,7 @@ class System:
             mailbox_bound=self.settings.mailbox_bound,
             send_timeout=self.settings.send_timeout,
             spawn_timeout=self.settings.spawn_timeout,
+            trace=self._trace,
         )
         waits.install()
         if not _OPEN:
@@ -247,6 +254,9 @@ class System:
                 ship = None if (host, key) in self._shipped else blob
                 self._shipped.add((host, key))
                 post.core.create(DRIVER, name, host, (key, ship, payload), now)
+                if post.tracer is not None:
+                    machine_class = getattr(kind, "machine_class", kind)
+                    post.tracer.created(DRIVER, name, machine_class, payload, post.core.colour)
             post.flush()
         return [handle_of(self.run_id, name, host) for name, host in zip(names, places, strict=True)]
 
@@ -256,6 +266,7 @@ class System:
             config = HostConfig(
                 self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
+                self._trace,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
             post.handles[host] = actor
@@ -435,6 +446,7 @@ class System:
         """Let pending snapshots complete, evaluate and write everything; notes what went wrong, the worst first."""
         steps: list[Callable[[], RaySnapshotError | None]] = [
             lambda: ask(self._service.settle.remote(5.0), "pending snapshots", 10),
+            self._ship_trace,
             lambda: ask(self._analyst.drain.remote(60.0), "the history to be written", 90),
             self._close_subscribers,
             lambda: ask(self._service.close.remote(), "the service", 10),
@@ -444,6 +456,21 @@ class System:
                 troubles.append(step())
             except RaySnapshotError as error:  # the next step may still save something
                 troubles.append(error)
+
+    def _ship_trace(self) -> RaySnapshotError | None:
+        """What of the trace no report has taken; a host that is gone takes its own with it, and is the trouble told of."""
+        if self._trace is None:
+            return None
+        ask(list(self._post.shipping), "the driver's trace", 10)
+        found, trouble = [self._post.rest_of_trace()], None
+        for host, actor in self._hosts.items():
+            try:
+                found.append(ask(actor.rest_of_trace.remote(), f"the trace of {host}", 30))
+            except RaySnapshotError as error:
+                trouble = trouble or error
+        found += ask(self._service.rest_of_trace.remote(), "the trace", 10)
+        ask(self._analyst.add_trace.remote([part for part in found if part is not None]), "the trace to be kept", 30)
+        return trouble
 
     def _close_subscribers(self) -> RaySnapshotError | None:
         if self._subscribers is None:

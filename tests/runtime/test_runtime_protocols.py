@@ -94,7 +94,8 @@ def test_tokens_that_go_round_are_conserved_in_every_snapshot(system: rs.System)
     while True:
         snapshot = system.snapshot(timeout=BOUND_S)
         snapshot.verify()
-        assert snapshot.protocol == protocol and snapshot.consistent
+        assert snapshot.protocol == protocol
+        assert snapshot.consistent
         assert len(snapshot.machines) == MACHINES + 1
         verdict = kept.evaluate(snapshot)
         begins = [m for key in snapshot.channels for m in snapshot.channels[key].messages if m.method == "begin"]
@@ -112,7 +113,7 @@ def test_tokens_that_go_round_are_conserved_in_every_snapshot(system: rs.System)
     assert (last.channel_marker_count == 0) is (protocol == "observer")
 
 
-def _pipeline(system: rs.System, items: int) -> tuple[list[str], Any]:
+def _pipeline(system: rs.System, items: int) -> list[str]:
     sink = system.spawn(Middle, name="sink", role="sink")
     middles = [system.spawn(Middle, sink, name=f"middle-{index}", role="operator") for index in range(2)]
     sources = [system.spawn(Source, name=f"source-{index}", role="source") for index in range(2)]
@@ -122,7 +123,7 @@ def _pipeline(system: rs.System, items: int) -> tuple[list[str], Any]:
     system.start()
     for source, middle in zip(sources, middles, strict=True):
         source.work.send(middle, items)
-    return ["source-0", "source-1", "middle-0", "middle-1", "sink"], sink
+    return ["source-0", "source-1", "middle-0", "middle-1", "sink"]
 
 
 def _of_the_graph(snapshot: rs.Snapshot) -> list[Any]:
@@ -131,7 +132,7 @@ def _of_the_graph(snapshot: rs.Snapshot) -> list[Any]:
 
 @pytest.mark.parametrize("system", ["aligned-barrier"], indirect=True)
 def test_an_acyclic_graph_has_no_channel_state_under_aligned_barriers(system: rs.System) -> None:
-    names, _ = _pipeline(system, items=2_000)
+    names = _pipeline(system, items=2_000)
     for _ in range(5):
         snapshot = system.snapshot(timeout=BOUND_S)
         snapshot.verify()
@@ -141,7 +142,9 @@ def test_an_acyclic_graph_has_no_channel_state_under_aligned_barriers(system: rs
             assert states[f"middle-{index}"]["count"] == states[f"source-{index}"]["position"]
         assert states["sink"]["count"] == states["middle-0"]["count"] + states["middle-1"]["count"]
         aligned = snapshot.machines["sink"]
-        assert aligned.alignment_ms is not None and aligned.alignment_ms >= 0 and aligned.blocked_count is not None
+        assert aligned.alignment_ms is not None
+        assert aligned.alignment_ms >= 0
+        assert aligned.blocked_count is not None
         assert snapshot.machines["source-0"].alignment_ms is None
     assert system.wait_for("termination", timeout=BOUND_S).holds is True
 
@@ -149,7 +152,7 @@ def test_an_acyclic_graph_has_no_channel_state_under_aligned_barriers(system: rs
 @pytest.mark.parametrize("system", ["at-least-once-barrier"], indirect=True)
 def test_where_alignment_is_skipped_the_snapshot_foretells_what_a_restore_would_repeat(system: rs.System) -> None:
     """The gate holds one of two paths, so that the sink goes on with the other behind its barrier."""
-    _, sink = _pipeline(system, items=20)
+    _pipeline(system, items=20)
     assert system.wait_for("termination", timeout=BOUND_S).holds is True
     assert system.snapshot(timeout=BOUND_S).channels["middle-0", "sink", "mail"].duplicate_count == 0
     snapshots = []
@@ -169,7 +172,7 @@ def test_where_alignment_is_skipped_the_snapshot_foretells_what_a_restore_would_
     sent = sum(snapshots[-1].machines[f"middle-{i}"].state["count"] for i in range(2))
     waiting = sum(len(snapshots[-1].channels[f"middle-{i}", "sink", "mail"].messages) for i in range(2))
     assert state["count"] == sent + foretold - waiting
-    assert sink is not None and repeated >= 0
+    assert repeated >= 0
 
 
 @pytest.fixture

@@ -1,0 +1,80 @@
+"""What commands draw: simulated and traced runs as the events and cuts of `views.space_time`; files written with care."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.views.space_time import Cut, Event, panel, stacked
+
+if TYPE_CHECKING:
+    from ray_snapshot.simulation.oracle import Log
+    from ray_snapshot.witness.log import Action
+
+
+def simulated_events(log: Log) -> list[Event]:
+    """The actions of a simulated run."""
+    return [
+        Event(action.machine, action.index, tuple(action.accepted), tuple(action.sent), _told(action))
+        for action in log.actions
+    ]
+
+
+def _told(action: Any) -> str:
+    parts = [f"accepts {kind} {number} from {source}" for source, _, kind, number in action.accepted]
+    parts += [f"sends {kind} {number} to {target}" for _, target, kind, number in action.sent]
+    return f"{'; '.join(parts)} (then {action.after})"
+
+
+def simulated_cuts(log: Log, machines: Iterable[str], number: int | None) -> list[Cut]:
+    """The cuts of a simulated run, or the one asked for; raises `SettingError` if there is none of that number."""
+    if number is not None and number not in log.cuts:
+        known = f"there are {', '.join(map(str, log.cuts))}" if log.cuts else "there is none"
+        raise SettingError(f"--snapshot {number}: this run took no snapshot of that number; {known}")
+    chosen = log.cuts if number is None else {number: log.cuts[number]}
+    order = list(machines)
+    return [
+        Cut(f"snapshot {found}", {name: cut[name] for name in order if name in cut}) for found, cut in chosen.items()
+    ]
+
+
+def traced_events(actions: Iterable[Action]) -> list[Event]:
+    """The actions of a traced run."""
+    return [
+        Event(
+            action.machine,
+            action.number,
+            tuple(message.key for message in action.accepted),
+            tuple(message.key for message in action.sent),
+            label(action),
+        )
+        for action in actions
+    ]
+
+
+def label(action: Action) -> str:
+    """What an action did, in one line."""
+    accepted = " and ".join(f"{message} from {message.key[0]}" for message in action.accepted)
+    sent = ", ".join(f"{_name(message)} to {message.key[1]}" for message in action.sent)
+    return "; sends ".join(part for part in (accepted, sent) if part) if accepted else f"sends {sent}" if sent else "-"
+
+
+def _name(message: Any) -> str:
+    return "creation" if message.is_creation else str(message)
+
+
+def both_ways(events: Sequence[Event], cut: Cut) -> str:
+    """The SVG of a run as it happened, and of its equivalent computation in which the cut is a moment."""
+    ran = panel(events, [cut], title="The run")
+    title = "An equivalent computation: all white actions, the snapshot, all red ones"
+    return stacked([ran, panel(events, [cut], title=title, equivalent=True)])
+
+
+def write(path: str, text: str) -> None:
+    """Write a file; raises `SettingError` if that cannot be done."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror or error}") from None

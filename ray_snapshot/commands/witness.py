@@ -1,0 +1,274 @@
+"""`ray-snapshot witness HISTORY SNAPSHOT`: Dijkstra's theorem on a snapshot that was really taken.
+
+Exit codes: 0 if everything was shown, 1 if something differed, 2 for an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+    from ray_snapshot.witness.log import Action, Log
+    from ray_snapshot.witness.proof import Recorded, Witness
+
+DIFFERS = 1
+_MOST_LINES = 40
+_MOST_OTHERS = 20
+"""So many further snapshots of the run are compared with, those nearest to the one asked for."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `witness` to the command line."""
+    app.command("witness", context_settings={"ignore_unknown_options": True})(witness)  # -1 is no option
+
+
+def witness(
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="The folder of the history.", show_default=False)],
+    snapshot: Annotated[
+        str, typer.Argument(metavar="SNAPSHOT", help="An id, its beginning, latest, or -1, -2, ...", show_default=False)
+    ],
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="Begin with this earlier snapshot of the run, not with the system's start."),
+    ] = None,
+    svg: Annotated[
+        str | None, typer.Option(help="Draw the run and its equivalent as space-time diagrams there.")
+    ] = None,
+    shiviz: Annotated[str | None, typer.Option(help="Write the equivalent computation as a ShiViz log there.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> int:
+    """Show that a snapshot could have been: replay the white actions of its run, compare, then the red ones.
+
+    The system must have run with `trace=True`, and its modules must be importable from here.
+    """
+    from ray_snapshot.history import History
+    from ray_snapshot.views import tables
+    from ray_snapshot.witness.proof import prove
+
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # a replayed action must not start a cluster
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    opened = History(history)
+    run_id, recorded = _recorded(opened, snapshot)
+    begin = None if start is None else _start(opened, start, run_id, recorded)
+    others = _others(opened, run_id, recorded)
+    found, problem = _log(opened, run_id)
+    if found is None:
+        _say(f"differs: {problem}", as_json, {"proven": [], "problem": problem})
+        return DIFFERS
+    with redirect_stdout(sys.stderr):  # what the machines print is no part of the answer
+        proof = prove(run_id, found, recorded, start=begin, others=others)
+    _write(proof, svg, shiviz)
+    for line in _json_lines(proof) if as_json else ():
+        tables.print_json(line)
+    if not as_json:
+        _print(proof)
+    return 0 if proof.problem is None else DIFFERS
+
+
+def _say(text: str, as_json: bool, row: dict[str, Any]) -> None:
+    from ray_snapshot.views import tables
+
+    tables.print_json(row) if as_json else print(text)
+
+
+# What the history holds
+
+
+def _recorded(history: History, text: str) -> tuple[str, Recorded]:
+    """(run, snapshot) asked for."""
+    from ray_snapshot.witness.proof import recorded_of
+
+    snapshot_id = history.resolve(text)
+    loaded = history.load(snapshot_id)
+    if loaded.status != "complete":
+        raise SettingError(
+            f"snapshot {snapshot_id} was given up: there is nothing to show of it; choose a complete one"
+        )
+    return loaded.run_id, recorded_of(loaded)
+
+
+def _start(history: History, text: str, run_id: str, recorded: Recorded) -> Recorded:
+    run, start = _recorded(history, text)
+    if run != run_id or start.number >= recorded.number:
+        raise SettingError(
+            f"--from {start.snapshot_id}: it must be an earlier snapshot of the same run than {recorded.snapshot_id}"
+        )
+    return start
+
+
+def _others(history: History, run_id: str, recorded: Recorded) -> list[Recorded]:
+    """Further snapshots of the run: those nearest, and the last."""
+    from ray_snapshot.witness.proof import recorded_of
+
+    rows = [row for row in history.snapshots(run_id=run_id) if row.status == "complete"]
+    near = sorted(
+        (row for row in rows if row.sequence != recorded.number), key=lambda row: abs(row.sequence - recorded.number)
+    )
+    chosen = {row.snapshot_id for row in [*near[:_MOST_OTHERS], *sorted(near, key=lambda row: row.sequence)[-1:]]}
+    loaded = history.load_many(sorted(chosen)) if chosen else ()
+    return sorted(map(recorded_of, loaded), key=lambda one: one.number)
+
+
+def _log(history: History, run_id: str) -> tuple[Log | None, str]:
+    """The run's trace, or what is wrong with it."""
+    from ray_snapshot.witness.log import DiffersError, actions_of, log_of
+
+    rows = history.actions(run_id)
+    if not rows:
+        raise HistoryNotFoundError(
+            f"the history {history.path} holds no trace of run {run_id}: run the system with rs.System(..., trace=True)",
+            path=history.path,
+        )
+    try:
+        actions = actions_of(rows)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise HistoryFormatError(
+            f"history {history.path}: table actions has a row that is none: {type(error).__name__}: {error}",
+            path=history.path,
+            table="actions",
+        ) from None
+    try:
+        return log_of(actions), ""
+    except DiffersError as error:
+        return None, str(error)
+
+
+# What is shown
+
+
+def _print(proof: Witness) -> None:
+    recorded = proof.recorded
+    begin = "the system's start" if proof.start is None else f"snapshot {proof.start.snapshot_id}"
+    print(f"witness of snapshot {recorded.snapshot_id} (number {recorded.number} of run {proof.run_id}), from {begin}")
+    _print_actions("white", proof.white)
+    print("\nthe snapshot:")
+    _print_lines([f"{machine}  {_json(state)}" for machine, state in sorted(recorded.states.items())])
+    _print_lines([f"{machine}  (recorded inside an action, without state)" for machine in recorded.without_state])
+    _print_lines(_in_flight(recorded))
+    _print_actions("red", proof.red)
+    if proof.log.left_out:
+        print(
+            f"\n{len(proof.log.left_out)} actions at the end of the trace are left out: they were not over, or follow from what"
+            " was not logged any more"
+        )
+    print()
+    for sentence in proof.proven:
+        print(f"shown: {sentence}.")
+    print(
+        "proven: the snapshot is a state that could have been."
+        if proof.problem is None
+        else f"differs: {proof.problem}"
+    )
+
+
+def _print_actions(colour: str, actions: list[Action]) -> None:
+    from ray_snapshot.commands.drawing import label
+
+    print(f"\n{colour} actions ({len(actions)}), in their order:")
+    _print_lines(
+        [f"{action.machine} {action.number}  {label(action)}" for action in actions], keep_end=colour == "white"
+    )
+
+
+def _print_lines(lines: list[str], *, keep_end: bool = False) -> None:
+    """At most so many lines, those nearest to the snapshot."""
+    from ray_snapshot.views import tables
+
+    less = len(lines) - _MOST_LINES
+    if less > 0 and keep_end:
+        print(f"  ({less} earlier; --json gives all)")
+    for line in lines[-_MOST_LINES:] if keep_end else lines[:_MOST_LINES]:
+        print(f"  {tables.one_line(line)[:160]}")
+    if less > 0 and not keep_end:
+        print(f"  ({less} more; --json gives all)")
+
+
+def _in_flight(recorded: Recorded) -> list[str]:
+    from ray_snapshot.witness.log import Message, told_channel
+
+    return [
+        f"{told_channel(channel)}  in flight: {Message((*channel, number), method, args)}"
+        for channel, held in recorded.strings.items()
+        for number, method, args in held
+    ]
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _json_lines(proof: Witness) -> list[dict[str, Any]]:
+    """The actions of both colours with their vector clocks, the snapshot in between, and what was shown."""
+    from ray_snapshot.commands.drawing import traced_events
+    from ray_snapshot.views.shiviz import vector_clocks
+
+    clocks = vector_clocks(traced_events(proof.log.actions))
+    recorded = proof.recorded
+    middle = {
+        "snapshot_id": recorded.snapshot_id,
+        "machines": recorded.states,
+        "messages": [
+            {
+                "source": channel[0],
+                "target": channel[1],
+                "kind": channel[2],
+                "number": number,
+                "method": method,
+                "args": args,
+            }
+            for channel, held in recorded.strings.items()
+            for number, method, args in held
+        ],
+    }
+    last = {
+        "proven": proof.proven,
+        "problem": None if proof.problem is None else str(proof.problem),
+        "machine": getattr(proof.problem, "machine", None),
+        "number": getattr(proof.problem, "number", None),
+    }
+    white = [_json_action("white", action, clocks) for action in proof.white]
+    red = [_json_action("red", action, clocks) for action in proof.red]
+    return [*white, middle, *red, last]
+
+
+def _json_action(colour: str, action: Action, clocks: Any) -> dict[str, Any]:
+    return {
+        "colour": colour,
+        "machine": action.machine,
+        "number": action.number,
+        "method": action.method,
+        "accepted": [_json_message(message, "source") for message in action.accepted],
+        "sent": [_json_message(message, "target") for message in action.sent],
+        "clock": clocks[action.key],
+    }
+
+
+def _json_message(message: Any, end: str) -> dict[str, Any]:
+    source, target, kind, number = message.key
+    other = source if end == "source" else target
+    return {end: other, "kind": kind, "number": number, "method": message.method, "args": message.args}
+
+
+def _write(proof: Witness, svg: str | None, shiviz: str | None) -> None:
+    from ray_snapshot.commands import drawing
+
+    if svg is not None:
+        from ray_snapshot.views.space_time import Cut
+
+        cut = Cut(f"snapshot {proof.recorded.number}", proof.cut)
+        drawing.write(svg, drawing.both_ways(drawing.traced_events(proof.log.actions), cut))
+    if shiviz is not None:
+        from ray_snapshot.views.shiviz import shiviz_log
+
+        drawing.write(shiviz, shiviz_log(drawing.traced_events([*proof.before, *proof.white, *proof.red])))

@@ -1,0 +1,413 @@
+"""A run as a space-time diagram, in one self-contained SVG: a pure function of events and cuts.
+
+A line per machine, a dot per atomic action (white or red for the first cut), an arrow per message from the sending to the
+accepting action, and each cut as a line through the points at which machines recorded. Messages in flight in the first cut
+stand out; what nobody accepted ends in an open arrow. All colours can be read on white and on black. Imports only the
+standard library.
+
+The same events can be drawn as they happened, and as the equivalent computation of EWD864a (`equivalent=True`): all white
+actions before all red ones, where the cut is a straight line.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from xml.sax.saxutils import escape, quoteattr
+
+MessageId = tuple[str, str, str, int]
+"""(source, target, kind, number)."""
+
+MOST_EVENTS = 300
+MOST_MACHINES = 30
+
+COLUMN, LANE = 34.0, 58.0
+LEFT_PER_CHARACTER, TOP, RIGHT = 7.2, 64.0, 70.0
+RADIUS = 5.5
+SLACK = 0.42
+"""How near to a dot a cut may pass, in columns."""
+
+_STYLE = """
+text { font: 12px system-ui, sans-serif; fill: #757575; }
+.title { font-size: 14px; font-weight: 600; }
+.number { font-size: 9px; text-anchor: middle; }
+.lane { stroke: #8c8c8c; stroke-width: 1; }
+.action { stroke: #757575; stroke-width: 1.6; fill: #ffffff; }
+.red { stroke: #d1343c; fill: #d1343c; }
+.message { stroke: #8c8c8c; stroke-width: 1.2; fill: none; marker-end: url(#end); }
+.in-flight { stroke: #2b7fd4; stroke-width: 2.4; marker-end: url(#end-in-flight); }
+.open { stroke-dasharray: 5 3; marker-end: url(#end-open); }
+.in-flight.open { marker-end: url(#end-open-in-flight); }
+.leaving { marker-end: none; }
+.control { stroke: #8c8c8c; stroke-width: 1; stroke-dasharray: 1.5 3; fill: none; marker-end: url(#end); }
+.cut { stroke: #b8860b; stroke-width: 2.2; fill: none; stroke-linejoin: round; }
+.cut.other { stroke-width: 1.4; stroke-dasharray: 7 4; }
+.cut-label { fill: #a87808; text-anchor: middle; }
+.point { fill: #b8860b; }
+"""
+
+_MARKERS = "".join(
+    f'<marker id="{name}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="{size}" markerHeight="{size}"'
+    f' markerUnits="userSpaceOnUse" orient="auto"><path d="M1,1 L9,5 L1,9{close}" style="{style}"/></marker>'
+    for name, size, close, style in (
+        ("end", 9, " z", "fill:#8c8c8c"),
+        ("end-in-flight", 11, " z", "fill:#2b7fd4"),
+        ("end-open", 10, "", "fill:none;stroke:#8c8c8c;stroke-width:1.6"),
+        ("end-open-in-flight", 12, "", "fill:none;stroke:#2b7fd4;stroke-width:1.8"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One atomic action."""
+
+    machine: str
+    number: int
+    """From 1 in its machine."""
+    accepted: tuple[MessageId, ...] = ()
+    sent: tuple[MessageId, ...] = ()
+    label: str = ""
+    """What a pointer shows: method, arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A snapshot."""
+
+    label: str
+    counts: Mapping[str, int]
+    """How many actions of each machine it has behind it; machines left out are not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A marker, a barrier or another control message, between two machines' actions."""
+
+    source: str
+    behind: int
+    """It was sent behind that many actions of its source."""
+    target: str
+    before: int
+    """It arrived behind that many actions of its target."""
+    label: str = ""
+
+
+@dataclass(slots=True)
+class _Picture:
+    """Where everything is."""
+
+    machines: list[str]
+    events: list[Event]
+    columns: dict[tuple[str, int], int]
+    offset: float
+    y: dict[str, float] = field(default_factory=dict)
+    width: float = 0.0
+
+    def x(self, column: float) -> float:
+        return self.offset + column * COLUMN
+
+
+def diagram(
+    events: Sequence[Event],
+    cuts: Sequence[Cut] = (),
+    *,
+    control: Sequence[Control] = (),
+    title: str = "",
+    equivalent: bool = False,
+    most_events: int = MOST_EVENTS,
+    most_machines: int = MOST_MACHINES,
+) -> str:
+    """The SVG of a run; `events` in an order in which every message is sent before it is accepted.
+
+    The first of `cuts` decides the colours. Of more than `most_events` events a window around it is drawn, and of more
+    than `most_machines` machines those that act most in it; the diagram says so.
+    """
+    return stacked([panel(events, cuts, control=control, title=title, equivalent=equivalent,
+                          most_events=most_events, most_machines=most_machines)])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A drawing, and its size."""
+
+    body: str
+    width: float
+    height: float
+
+
+def stacked(panels: Sequence[Panel]) -> str:
+    """One SVG of several drawings, one below the other, with one legend."""
+    width = max([860.0, *(one.width for one in panels)])
+    parts, top = [], 0.0
+    for one in panels:
+        parts.append(f'<g class="panel" transform="translate(0,{top:.0f})">{one.body}</g>')
+        top += one.height
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{top + 40:.0f}"'
+        f' viewBox="0 0 {width:.0f} {top + 40:.0f}" role="img"><style>{_STYLE}</style><defs>{_MARKERS}</defs>'
+        f'{"".join(parts)}<g transform="translate(16,{top + 16:.0f})">{_legend()}</g></svg>\n'
+    )
+
+
+def panel(
+    events: Sequence[Event],
+    cuts: Sequence[Cut] = (),
+    *,
+    control: Sequence[Control] = (),
+    title: str = "",
+    equivalent: bool = False,
+    most_events: int = MOST_EVENTS,
+    most_machines: int = MOST_MACHINES,
+) -> Panel:
+    """One drawing of a run; see `diagram`."""
+    main = cuts[0] if cuts else None
+    shown = _in_order(events, main) if equivalent else list(events)
+    shown, notes = _window(shown, main, most_events)
+    machines, more = _lanes(shown, main, most_machines)
+    shown = [event for event in shown if event.machine in machines]
+    picture = _Picture(machines, shown, _columns(shown, main if equivalent else None), 0.0)
+    picture.offset = 40 + LEFT_PER_CHARACTER * max([6, *map(len, machines)])
+    picture.y = {machine: TOP + LANE * lane + 30 for lane, machine in enumerate(machines)}
+    picture.width = picture.x(max(picture.columns.values(), default=0)) + RIGHT
+    body = [
+        _title(title, [*notes, *more]),
+        *_lane_lines(picture),
+        *(_control(picture, one) for one in control if {one.source, one.target} <= picture.y.keys()),
+        *_arrows(picture, events, main),
+        *_cut_lines(picture, cuts),
+        *_dots(picture, main),
+    ]
+    return Panel("".join(body), picture.width, TOP + LANE * len(machines) + 34)
+
+
+# What is shown
+
+
+def _is_white(event: Event, cut: Cut | None) -> bool:
+    return cut is None or event.number <= cut.counts.get(event.machine, 0)
+
+
+def _in_order(events: Sequence[Event], cut: Cut | None) -> list[Event]:
+    """White events in their order, then red ones in theirs."""
+    return sorted(events, key=lambda event: not _is_white(event, cut))
+
+
+def _window(events: list[Event], cut: Cut | None, most: int) -> tuple[list[Event], list[str]]:
+    """At most so many events, around the middle of the cut."""
+    if len(events) <= most:
+        return events, []
+    whites = [place for place, event in enumerate(events) if _is_white(event, cut)]
+    reds = [place for place, event in enumerate(events) if not _is_white(event, cut)]
+    middle = ((whites[-1] if whites else 0) + (reds[0] if reds else len(events))) // 2
+    first = max(0, min(middle - most // 2, len(events) - most))
+    return events[first : first + most], [f"{most} of {len(events)} actions, around the cut"]
+
+
+def _lanes(events: list[Event], cut: Cut | None, most: int) -> tuple[list[str], list[str]]:
+    """The machines drawn, in the order in which they first act; those that only have a point in the cut last."""
+    counts: dict[str, int] = {}
+    for event in events:
+        counts[event.machine] = counts.get(event.machine, 0) + 1
+    for machine in cut.counts if cut is not None else ():
+        counts.setdefault(machine, 0)
+    if len(counts) <= most:
+        return sorted(counts, key=_natural), []
+    busiest = sorted(sorted(counts, key=lambda name: -counts[name])[:most], key=_natural)
+    return busiest, [f"the {most} busiest of {len(counts)} machines"]
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    """So that account-2 comes before account-10; the driver first."""
+    parts: list[str] = [""]
+    for character in name:
+        if parts[-1] and character.isdigit() == parts[-1][-1].isdigit():
+            parts[-1] += character
+        else:
+            parts.append(character)
+    split: list[tuple[int, int | str]] = [(0, int(p)) if p.isdecimal() else (1, p) for p in parts if p]
+    return [(0, -1)] if name == "driver" else [(1, ""), *split]
+
+
+def _columns(events: Sequence[Event], cut: Cut | None) -> dict[tuple[str, int], int]:
+    """A column per event, never before that of an earlier one: events share one if neither machine nor message forbids it.
+
+    With a cut, red ones begin in a column of their own.
+    """
+    columns: dict[tuple[str, int], int] = {}
+    column, here = 0, set[str]()
+    sent_here = set[MessageId]()
+    was_white = True
+    for event in events:
+        turns = was_white and not _is_white(event, cut)
+        if event.machine in here or sent_here.intersection(event.accepted) or (turns and here):
+            column, here, sent_here = column + 1 + turns, set(), set()
+        was_white = was_white and not turns
+        here.add(event.machine)
+        sent_here.update(event.sent)
+        columns[event.machine, event.number] = column
+    return columns
+
+
+# How it is drawn
+
+
+def _title(title: str, notes: Sequence[str]) -> str:
+    more = f" ({'; '.join(notes)})" if notes else ""
+    return f'<text class="title" x="16" y="24">{escape(title + more)}</text>'
+
+
+def _lane_lines(picture: _Picture) -> list[str]:
+    end = picture.width - 20
+    return [
+        f'<line class="lane" x1="{picture.offset - 22:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}"/>'
+        f'<text x="16" y="{y + 4:.1f}">{escape(machine)}</text>'
+        for machine, y in picture.y.items()
+    ]
+
+
+def _dots(picture: _Picture, cut: Cut | None) -> list[str]:
+    found = []
+    for event in picture.events:
+        x, y = picture.x(picture.columns[event.machine, event.number]), picture.y[event.machine]
+        colour = "" if _is_white(event, cut) else " red"
+        told = f"{event.machine} {event.number}" + (f": {event.label}" if event.label else "")
+        found.append(
+            f'<g><title>{escape(told)}</title><circle class="action{colour}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>'
+            f'<text class="number" x="{x:.1f}" y="{y + 17:.1f}">{event.number}</text></g>'
+        )
+    return found
+
+
+def _arrows(picture: _Picture, events: Sequence[Event], cut: Cut | None) -> list[str]:
+    """An arrow per message that begins or ends in the picture."""
+    senders = {message: event for event in events for message in event.sent}
+    acceptors = {message: event for event in events for message in event.accepted}
+    found = []
+    for message in dict.fromkeys([*senders, *acceptors]):
+        source, target = senders.get(message), acceptors.get(message)
+        ends = [event for event in (source, target) if event is not None]
+        if message[1] not in picture.y or not any((event.machine, event.number) in picture.columns for event in ends):
+            continue
+        is_in_flight = (
+            cut is not None
+            and source is not None
+            and _is_white(source, cut)
+            and (target is None or not _is_white(target, cut))
+        )
+        path, ending = _path(picture, message, source, target)
+        if path:
+            kinds = "message" + " in-flight" * is_in_flight + ending
+            told = (
+                f"{message[2]} {message[3]} from {message[0]} to {message[1]}"
+                if message[3]
+                else f"creation of {message[1]}"
+            )
+            found.append(
+                f'<path class="{kinds}" data-message={quoteattr(":".join(map(str, message)))} d="{path}">'
+                f"<title>{escape(told)}</title></path>"
+            )
+    return found
+
+
+def _path(picture: _Picture, message: MessageId, source: Event | None, target: Event | None) -> tuple[str, str]:
+    """(the arrow's path, how it ends if not at a dot); an end outside of the picture is drawn as a stub."""
+    begin, end = _place(picture, source), _place(picture, target)
+    y = picture.y[message[1]]
+    if begin is not None and end is not None:
+        return _line(begin, end), ""
+    if begin is not None:
+        ending = " open" if target is None else " leaving"
+        if message[0] == message[1]:
+            return f"M{begin[0]:.1f},{begin[1] - RADIUS:.1f} q{COLUMN / 2:.1f},-22 {COLUMN * 0.8:.1f},-8", ending
+        ahead = min(picture.width - 24, begin[0] + max(COLUMN * 0.9, abs(y - begin[1]) * 0.45))
+        share = 0.72
+        end = begin[0] + (ahead - begin[0]) * share, begin[1] + (y - begin[1]) * share
+        return _line(begin, end, gap=0), ending
+    if end is not None and source is not None:  # it was sent before the window
+        above = -1 if picture.y.get(message[0], 0.0) <= end[1] else 1
+        return _line((end[0] - COLUMN * 0.8, end[1] + above * LANE * 0.4), end), ""
+    return "", ""
+
+
+def _place(picture: _Picture, event: Event | None) -> tuple[float, float] | None:
+    if event is None or (event.machine, event.number) not in picture.columns:
+        return None
+    return picture.x(picture.columns[event.machine, event.number]), picture.y[event.machine]
+
+
+def _line(begin: tuple[float, float], end: tuple[float, float], gap: float = RADIUS + 1) -> str:
+    """From dot to dot, shortened so that it touches them; an arc from a machine to itself."""
+    (x1, y1), (x2, y2) = begin, end
+    if y1 == y2:
+        height = min(26.0, 12 + (x2 - x1) / 12)
+        return f"M{x1:.1f},{y1 - RADIUS:.1f} C{x1:.1f},{y1 - height:.1f} {x2:.1f},{y2 - height:.1f} {x2:.1f},{y2 - gap:.1f}"
+    length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 or 1.0
+    dx, dy = (x2 - x1) / length, (y2 - y1) / length
+    start, stop = RADIUS, length - gap
+    return f"M{x1 + dx * start:.1f},{y1 + dy * start:.1f} L{x1 + dx * stop:.1f},{y1 + dy * stop:.1f}"
+
+
+def _cut_lines(picture: _Picture, cuts: Sequence[Cut]) -> list[str]:
+    found = []
+    for place, cut in enumerate(cuts):
+        points = _points(picture, cut)
+        if not points:
+            continue
+        line = [(points[0][0], points[0][1] - 26), *points, (points[-1][0], points[-1][1] + 26)]
+        path = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in line)
+        other = " other" if place else ""
+        dots = "".join(f'<rect class="point" x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6"/>' for x, y in points)
+        found.append(
+            f'<path class="cut{other}" d="{path}"/>{dots}'
+            f'<text class="cut-label" x="{line[0][0]:.1f}" y="{line[0][1] - 6:.1f}">{escape(cut.label)}</text>'
+        )
+    return found
+
+
+def _points(picture: _Picture, cut: Cut) -> list[tuple[float, float]]:
+    """Where each machine recorded: between its last white and its first red dot, as straight below each other as may be."""
+    last = max(picture.columns.values(), default=0)
+    bounds: dict[str, tuple[float, float]] = {}
+    for machine in picture.machines:
+        if machine in cut.counts:
+            count = cut.counts[machine]
+            mine = {
+                event.number: picture.columns[machine, event.number]
+                for event in picture.events
+                if event.machine == machine
+            }
+            low = max((column for number, column in mine.items() if number <= count), default=-1)
+            high = min((column for number, column in mine.items() if number > count), default=last + 1)
+            bounds[machine] = low + SLACK, high - SLACK
+    if not bounds:
+        return []
+    common = statistics.median([bound for pair in bounds.values() for bound in pair])
+    return [(picture.x(min(max(common, low), high)), picture.y[machine]) for machine, (low, high) in bounds.items()]
+
+
+def _control(picture: _Picture, control: Control) -> str:
+    """A dashed arrow between two points that lie between actions."""
+    ends = []
+    for machine, count in ((control.source, control.behind), (control.target, control.before)):
+        before = picture.columns.get((machine, count), -1)
+        behind = picture.columns.get((machine, count + 1), before + 1)
+        ends.append((picture.x((before + behind) / 2), picture.y[machine]))
+    return f'<path class="control" d="{_line(ends[0], ends[1], gap=2)}"><title>{escape(control.label)}</title></path>'
+
+
+def _legend() -> str:
+    items = [
+        ('<circle class="action" cx="8" cy="0" r="5.5"/>', "white action"),
+        ('<circle class="action red" cx="8" cy="0" r="5.5"/>', "red action"),
+        ('<path class="message" d="M-6,0 L22,0"/>', "message"),
+        ('<path class="message in-flight" d="M-6,0 L22,0"/>', "in flight in the cut"),
+        ('<path class="message open" d="M-6,0 L22,0"/>', "never accepted"),
+        ('<path class="cut" d="M8,-9 L8,9"/>', "snapshot"),
+    ]
+    found, x = [], 8
+    for mark, text in items:
+        found.append(f'<g class="legend" transform="translate({x},0)">{mark}<text x="30" y="4">{text}</text></g>')
+        x += 62 + int(6.6 * len(text))
+    return "".join(found)

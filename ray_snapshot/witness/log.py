@@ -1,0 +1,233 @@
+"""The trace of one run: actions as plain data, in a causal order. Pure; see `stage` for doing them again.
+
+Never imports Ray, a protocol or the user's code.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.errors import RaySnapshotError
+
+ChannelId = tuple[str, str, str]
+"""(source, target, kind)."""
+
+MessageId = tuple[str, str, str, int]
+"""(source, target, kind, number); number 0 is the creation of the target."""
+
+ActionId = tuple[str, int]
+"""(machine, number)."""
+
+
+class DiffersError(RaySnapshotError, AssertionError):
+    """The equivalent computation does something else than what was logged or recorded; `.machine`, `.number`."""
+
+
+class NotReplayableError(RaySnapshotError, ValueError):
+    """An action cannot be done again; the message names it and says what to do; `.machine`, `.number`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as it was logged by one of its ends."""
+
+    key: MessageId
+    method: str
+    args: list[Any]
+    """As recorded: parsed JSON."""
+    exact: list[Any] | None = None
+    """With tags for what plain JSON loses; None if it loses nothing."""
+    class_name: str | None = None
+    """Of a creation: "module:qualname"."""
+    seconds: float | None = None
+    """Of a timer: for how long it was set."""
+    colour: int | None = None
+    """If it is not that of its action: the machine recorded in the middle of it."""
+
+    @property
+    def channel(self) -> ChannelId:
+        return self.key[:3]
+
+    @property
+    def is_creation(self) -> bool:
+        return self.key[3] == 0
+
+    def __str__(self) -> str:
+        arguments = ", ".join(_short(item) for item in self.args)
+        return f"{self.method}({arguments})"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One atomic action as it was logged."""
+
+    machine: str
+    number: int
+    """From 1 in its machine; 1 is the constructor (the driver has none)."""
+    method: str
+    accepted: tuple[Message, ...]
+    sent: tuple[Message, ...]
+    colour: int
+    """The highest snapshot number that its machine had recorded when it began."""
+    acted_at: Any = None
+    is_over: bool = True
+    waited_at: str | None = None
+    raised: str | None = None
+
+    @property
+    def key(self) -> ActionId:
+        return self.machine, self.number
+
+    def __str__(self) -> str:
+        return f"action {self.number} of {self.machine} ({self.method})"
+
+
+@dataclass(slots=True)
+class Log:
+    """A run: its actions in their original order, as far as the trace can be followed."""
+
+    actions: list[Action]
+    left_out: list[Action] = field(default_factory=list)
+    """The last actions: not over when the trace ended, or behind what one had sent whose own log ends before."""
+    sent_by: dict[MessageId, Action] = field(default_factory=dict)
+
+
+def actions_of(rows: Iterable[Mapping[str, Any]]) -> list[Action]:
+    """Rows of the table `actions`, their JSON parsed."""
+    return [
+        Action(
+            row["machine"],
+            row["number"],
+            row["method"],
+            tuple(_message(item, item["source"], row["machine"]) for item in row["accepted"]),
+            tuple(_message(item, row["machine"], item["target"]) for item in row["sent"]),
+            row["colour"],
+            *(row[name] for name in ("acted_at", "is_over", "waited_at", "raised")),
+        )
+        for row in rows
+    ]
+
+
+def _message(item: Mapping[str, Any], source: str, target: str) -> Message:
+    if not isinstance(item["args"], list):
+        raise TypeError(f"arguments are a list, and not {item['args']!r}")
+    return Message(
+        (source, target, item["kind"], item["number"]),
+        item["method"],
+        item["args"],
+        *(item.get(name) for name in ("exact", "class", "seconds", "colour")),
+    )
+
+
+def log_of(actions: Sequence[Action]) -> Log:
+    """The actions in a causal order that follows the hosts' clocks; raises `DiffersError` if the trace has a hole."""
+    by_machine: dict[str, list[Action]] = defaultdict(list)
+    for action in sorted(actions, key=lambda action: action.key):
+        by_machine[action.machine].append(action)
+    for line in by_machine.values():
+        _check_numbers(line)
+    sent_by = {message.key: action for action in actions for message in action.sent}
+    _check_channels(sent_by)
+    ordered = list(_ordered(by_machine, sent_by))
+    taken = {action.key for action in ordered}
+    left_out = [action for line in by_machine.values() for action in line if action.key not in taken]
+    _check_left_out(left_out, sent_by)
+    return Log(ordered, left_out, sent_by)
+
+
+def _check_numbers(line: list[Action]) -> None:
+    for expected, action in enumerate(line, 1):
+        if action.number != expected:
+            what = "is there twice" if action.number < expected else f"comes behind action {expected - 1}"
+            raise DiffersError(
+                f"the trace has a hole: {action} {what}: rows were lost or changed",
+                machine=action.machine,
+                number=action.number,
+            )
+
+
+def _check_channels(sent_by: Mapping[MessageId, Action]) -> None:
+    """Each channel numbers its messages from 1 without a gap."""
+    numbers: dict[ChannelId, list[MessageId]] = defaultdict(list)
+    for key in sent_by:
+        if key[3]:
+            numbers[key[:3]].append(key)
+    for keys in numbers.values():
+        keys.sort()
+        for expected, key in enumerate(keys, 1):
+            if key[3] != expected:
+                raise DiffersError(
+                    f"the trace has a hole: {sent_by[key]} sent {told_id(key)}, and nobody sent number {expected}",
+                    machine=key[0],
+                    number=sent_by[key].number,
+                )
+
+
+def _ordered(by_machine: Mapping[str, list[Action]], sent_by: Mapping[MessageId, Action]) -> Iterator[Action]:
+    """Each machine's actions in their order, each behind those whose messages it accepts; else by time."""
+    ready: list[tuple[Any, str, int]] = []
+    waiting: dict[ActionId, list[Action]] = defaultdict(list)
+    missing: dict[ActionId, int] = {}
+
+    def consider(action: Action) -> None:
+        senders = {sender.key for m in action.accepted if (sender := sent_by.get(m.key)) is not None}
+        absent = [message for message in action.accepted if message.key not in sent_by]
+        behind = [key for key in senders if key not in done]
+        for key in behind:
+            waiting[key].append(action)
+        missing[action.key] = len(behind) + len(absent)
+        if not missing[action.key] and action.is_over:
+            heapq.heappush(ready, (action.acted_at, *action.key))
+
+    done: set[ActionId] = set()
+    for line in by_machine.values():
+        consider(line[0])
+    while ready:
+        _, machine, number = heapq.heappop(ready)
+        action = by_machine[machine][number - 1]
+        yield action
+        done.add(action.key)
+        if number < len(by_machine[machine]):
+            consider(by_machine[machine][number])
+        for other in waiting.pop(action.key, ()):
+            missing[other.key] -= 1
+            if not missing[other.key] and other.is_over:
+                heapq.heappush(ready, (other.acted_at, *other.key))
+
+
+def _check_left_out(left_out: list[Action], sent_by: Mapping[MessageId, Action]) -> None:
+    """What accepts a message that nobody sent may stand at the end only: the sender's log ends before it.
+
+    A channel whose later messages are logged has lost one (`_check_channels` sees that); one that begins late has, too.
+    """
+    for action in left_out:
+        for message in action.accepted:
+            if message.is_creation and message.key not in sent_by:
+                raise DiffersError(
+                    f"{action} accepts its creation from {message.key[0]}, which no logged action sent",
+                    machine=action.machine,
+                    number=action.number,
+                )
+
+
+def told_id(key: MessageId) -> str:
+    """A message, for a person."""
+    source, target, kind, number = key
+    return f"the creation of {target}" if number == 0 else f"{kind} {number} from {source} to {target}"
+
+
+def told_channel(channel: ChannelId) -> str:
+    """A channel, for a person."""
+    return f"{channel[0]} -> {channel[1]}" + ("" if channel[2] == "mail" else f" ({channel[2]})")
+
+
+def _short(value: Any, most: int = 40) -> str:
+    if isinstance(value, dict) and "$machine" in value:
+        return str(value["$machine"])
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -1,0 +1,376 @@
+"""Dijkstra's theorem on one snapshot of a traced run (EWD864a): S0, white actions, the snapshot, red actions, S1.
+
+All white actions in their original order, then all red ones in theirs, are done again on fresh machines. It is shown that
+each is possible there and does what it did; that the state in between is the recorded snapshot, machine by machine and
+channel by channel; and that the end is the end of the original computation. Shares no code with the protocols.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.decoding import NotDecodableError, decoded
+from ray_snapshot.names import DRIVER
+from ray_snapshot.witness.log import (
+    Action,
+    ActionId,
+    ChannelId,
+    DiffersError,
+    Log,
+    Message,
+    NotReplayableError,
+    told_channel,
+)
+from ray_snapshot.witness.stage import Stage
+
+Strings = dict[ChannelId, list[tuple[int, str, list[Any]]]]
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A snapshot as the history holds it, in the witness's words."""
+
+    snapshot_id: str
+    number: int
+    states: dict[str, Any] = field(default_factory=dict)
+    """By machine, the driver left out."""
+    without_state: list[str] = field(default_factory=list)
+    """Machines that were recorded in the middle of an action."""
+    strings: Strings = field(default_factory=dict)
+    counts: dict[ChannelId, tuple[int, int]] = field(default_factory=dict)
+    """(sent, accepted) of each channel."""
+
+
+@dataclass(slots=True)
+class Witness:
+    """The equivalent computation, and what was found on the way."""
+
+    run_id: str
+    recorded: Recorded
+    log: Log
+    start: Recorded | None = None
+    """S0, if it is not the system's start."""
+    before: list[Action] = field(default_factory=list)
+    """Actions before S0."""
+    white: list[Action] = field(default_factory=list)
+    red: list[Action] = field(default_factory=list)
+    proven: list[str] = field(default_factory=list)
+    """What was shown, a sentence each."""
+    problem: DiffersError | None = None
+    """Where it differed first; None if all was shown."""
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """How many actions of each machine the snapshot has behind it."""
+        cut = {action.machine: 0 for action in self.log.actions}
+        for action in (*self.before, *self.white):
+            cut[action.machine] = max(cut[action.machine], action.number)
+        return cut
+
+
+def recorded_of(snapshot: Any) -> Recorded:
+    """What the witness compares with, of a `ray_snapshot.Snapshot`."""
+    tables = snapshot.tables
+    found = Recorded(snapshot.snapshot_id, snapshot.sequence)
+    for row in tables["machines"].select(["machine", "state"]).to_pylist():
+        if row["machine"] == DRIVER:
+            continue
+        if row["state"] is None:
+            found.without_state.append(row["machine"])
+        else:
+            found.states[row["machine"]] = json.loads(row["state"])
+    strings: Strings = defaultdict(list)
+    for row in tables["messages"].to_pylist():
+        message = row["number"], row["method"], json.loads(row["args"])
+        strings[row["source"], row["target"], row["kind"]].append(message)
+    found.strings = {channel: sorted(held, key=lambda one: one[0]) for channel, held in sorted(strings.items())}
+    for row in tables["channels"].to_pylist():
+        found.counts[row["source"], row["target"], row["kind"]] = row["sent_count"], row["accepted_count"]
+    return found
+
+
+def prove(
+    run_id: str,
+    log: Log,
+    recorded: Recorded,
+    *,
+    start: Recorded | None = None,
+    others: Iterable[Recorded] = (),
+) -> Witness:
+    """Build the equivalent computation for one snapshot, and carry it out.
+
+    `start`: begin with this earlier snapshot as S0. `others`: further snapshots of the run, with which machines are compared
+    where they fit. Raises `NotReplayableError`; what differs is in `problem`.
+    """
+    first = 0 if start is None else start.number
+    witness = Witness(run_id, recorded, log, start)
+    for action in log.actions:
+        part = witness.before if action.colour < first else witness.white
+        (part if action.colour < recorded.number else witness.red).append(action)
+    try:
+        _check_cut(witness)
+        _carry_out(witness, list(others))
+    except DiffersError as error:
+        witness.problem = error
+    return witness
+
+
+def _check_cut(witness: Witness) -> None:
+    """The trace reaches behind the cut, and no action lies across it."""
+    number = witness.recorded.number
+    for action in witness.log.left_out:
+        if action.colour < number and action.is_over:
+            accepted = ", ".join(str(m) for m in action.accepted if m.key not in witness.log.sent_by)
+            what = f"accepts {accepted}, which no logged action sent" if accepted else "lies behind such an action"
+            raise DiffersError(
+                f"{action} is white, and {what}: the trace has lost rows, or was changed",
+                machine=action.machine,
+                number=action.number,
+            )
+        if action.colour < number:
+            raise _across(action)
+    for action in (*witness.before, *witness.white):
+        if any(message.colour is not None and message.colour >= number for message in action.sent):
+            raise _across(action)
+
+
+def _across(action: Action) -> NotReplayableError:
+    where = f" (it waited at {action.waited_at})" if action.waited_at else ""
+    return NotReplayableError(
+        f"{action} was still under way when the snapshot recorded it{where}: the theorem is about atomic actions; choose"
+        " another snapshot, or let the action end sooner",
+        machine=action.machine,
+        number=action.number,
+    )
+
+
+def _carry_out(witness: Witness, others: list[Recorded]) -> None:
+    _check_all_replayable(witness)
+    original = _original(witness, others)
+    end, end_strings = original.states(), original.strings()
+    with _begun(witness) as stage:
+        _perform_white(stage, witness)
+        _compare_middle(stage, witness)
+        for action in witness.red:
+            stage.perform(action)
+        _equal("after the red actions, the state of", stage.states(), end, "at the end of the original computation")
+        _equal_strings("after the red actions,", stage.strings(), end_strings, "at the end of the original computation")
+    witness.proven.append(
+        f"the {len(witness.red)} red actions are possible behind it, in their order, and do what they did; their end, S1, is"
+        " the end of the original computation"
+    )
+    _compare_end(witness, others, end, end_strings)
+
+
+def _check_all_replayable(witness: Witness) -> None:
+    """Name the first action that cannot be done again before anything is compared."""
+    with Stage(witness.run_id) as stage:
+        for action in (*witness.white, *witness.red):
+            for message in action.accepted:
+                if message.is_creation and message.class_name is not None:
+                    stage.empty(action.machine, message.class_name)
+
+
+def _begun(witness: Witness) -> Stage:
+    """A stage at S0."""
+    stage = Stage(witness.run_id)
+    if witness.start is not None:
+        stage.__enter__()
+        _load(stage, witness, witness.start)
+    return stage
+
+
+def _load(stage: Stage, witness: Witness, start: Recorded) -> None:
+    for machine in start.without_state:
+        raise NotReplayableError(
+            f"S0 holds no state of {machine}: it was recorded in the middle of an action; begin with another snapshot",
+            machine=machine,
+            number=None,
+        )
+    classes = {
+        message.key[1]: message.class_name
+        for action in witness.log.actions
+        for message in (*action.accepted, *action.sent)
+        if message.is_creation
+    }
+    for machine, state in start.states.items():
+        body = stage.bodies[machine] = stage.empty(machine, str(classes.get(machine)))
+        try:
+            body.restore_state(decoded(state, stage.handle))
+        except NotDecodableError as error:
+            raise NotReplayableError(
+                f"the state of {machine} in S0 cannot be built again: {error}: begin with the system's start (no --from)",
+                machine=machine,
+                number=None,
+            ) from None
+        except Exception as error:
+            raise NotReplayableError(
+                f"{machine} does not take its state of S0 back: restore_state raised {type(error).__name__}: {error}",
+                machine=machine,
+                number=None,
+            ) from None
+    logged = {message.key: message for action in witness.log.actions for message in action.sent}
+    for channel, held in start.strings.items():
+        for number, method, args in held:
+            message = logged.get((*channel, number), Message((*channel, number), method, args))
+            stage.channels[channel].append(stage.recorded(message))
+    for channel, (sent, accepted) in start.counts.items():
+        stage.sent[channel], stage.accepted[channel] = sent, accepted
+
+
+def _original(witness: Witness, others: list[Recorded]) -> Stage:
+    """The original computation; machines are compared wherever a snapshot recorded them: so the first to differ is named."""
+    cuts = _points(witness, [*others, witness.recorded])
+    last_equal: dict[str, Action] = {}
+    with _begun(witness) as stage:
+        before = {action.key for action in witness.before}
+        for action in witness.log.actions:
+            if action.key in before:
+                continue
+            stage.perform(action)
+            for snapshot_id, state in cuts.get(action.key, ()):
+                _check_state(stage, action, snapshot_id, state, last_equal)
+    return stage
+
+
+def _points(witness: Witness, snapshots: list[Recorded]) -> dict[ActionId, list[tuple[str, Any]]]:
+    """Behind which action which snapshot recorded which state."""
+    found: dict[ActionId, list[tuple[str, Any]]] = defaultdict(list)
+    for recorded in snapshots:
+        ends: dict[str, Action] = {}
+        for action in witness.log.actions:
+            if action.colour < recorded.number:
+                ends[action.machine] = action
+        for machine, action in ends.items():
+            if machine in recorded.states:
+                found[action.key].append((recorded.snapshot_id, recorded.states[machine]))
+    return found
+
+
+def _check_state(stage: Stage, action: Action, snapshot_id: str, recorded: Any, last_equal: dict[str, Action]) -> None:
+    found = stage.state_of(action.machine)
+    if found == recorded:
+        last_equal[action.machine] = action
+        return
+    before = last_equal.get(action.machine)
+    since = f"; behind its action {before.number} both were equal" if before is not None else ""
+    raise DiffersError(
+        f"behind {action}, {action.machine} holds {_short(found)} here, and held {_short(recorded)} then (snapshot"
+        f" {snapshot_id}){_difference(found, recorded)}{since}: it is not deterministic (chance, clocks, files, threads),"
+        " or the history was changed",
+        machine=action.machine,
+        number=action.number,
+    )
+
+
+def _perform_white(stage: Stage, witness: Witness) -> None:
+    for action in witness.white:
+        try:
+            stage.perform(action)
+        except DiffersError as error:
+            red = [
+                (message, sender)
+                for message in action.accepted
+                if (sender := witness.log.sent_by.get(message.key)) is not None
+                and sender.colour >= witness.recorded.number
+            ]
+            if not red:
+                raise
+            message, sender = red[0]
+            raise DiffersError(
+                f"{action} is white and accepts {message} from {message.key[0]}, which {sender} sent when it was red: by"
+                " EWD864a's additional remark no order of the white actions is possible, and the cut is not consistent",
+                machine=action.machine,
+                number=action.number,
+            ) from error
+    witness.proven.append(
+        f"the {len(witness.white)} white actions are possible on their own, in their order, and do what they did"
+    )
+
+
+def _compare_middle(stage: Stage, witness: Witness) -> None:
+    recorded = witness.recorded
+    found = {machine: state for machine, state in stage.states().items() if machine not in recorded.without_state}
+    _equal("after the white actions, the state of", found, recorded.states, "in the snapshot")
+    _equal_strings("after the white actions,", stage.strings(), recorded.strings, "in the snapshot")
+    used = {channel: (0, 0) for channel, count in stage.sent.items() if count}
+    for channel, (sent, accepted) in {**used, **recorded.counts}.items():
+        if (stage.sent[channel], stage.accepted[channel]) != (sent, accepted):
+            raise DiffersError(
+                f"the white actions sent {stage.sent[channel]} and accepted {stage.accepted[channel]} messages on"
+                f" {told_channel(channel)}; the snapshot counts {sent} and {accepted}",
+                machine=channel[0],
+                number=None,
+            )
+    in_flight = sum(map(len, recorded.strings.values()))
+    less = f" ({', '.join(recorded.without_state)} recorded without state)" if recorded.without_state else ""
+    witness.proven.append(
+        f"the state between white and red is the snapshot: {len(recorded.states)} machines{less}, {in_flight} messages in"
+        f" flight, the counts of {len(recorded.counts)} channels"
+    )
+
+
+def _compare_end(witness: Witness, others: list[Recorded], end: Mapping[str, Any], strings: Strings) -> None:
+    """S1 against a later snapshot whose cut ends there."""
+    last = max((action.colour for action in witness.log.actions), default=0)
+    at_end = [one for one in others if one.number > max(last, witness.recorded.number)]
+    if not at_end:
+        return
+    other = at_end[0]
+    states = {machine: state for machine, state in end.items() if machine not in other.without_state}
+    _equal("at S1, the state of", states, other.states, f"in the later snapshot {other.snapshot_id}")
+    _equal_strings("at S1,", strings, other.strings, f"in the later snapshot {other.snapshot_id}")
+    witness.proven.append(f"S1 is the state that the later snapshot {other.snapshot_id} recorded")
+
+
+def _equal(what: str, found: Mapping[str, Any], other: Mapping[str, Any], where: str) -> None:
+    for machine in sorted({**found, **other}):
+        if machine not in found or machine not in other:
+            place = "not there" if machine not in found else f"there, but not {where}"
+            raise DiffersError(f"{what} {machine}: it is {place}", machine=machine, number=None)
+        if found[machine] != other[machine]:
+            raise DiffersError(
+                f"{what} {machine} is {_short(found[machine])}, and {_short(other[machine])} {where}"
+                f"{_difference(found[machine], other[machine])}",
+                machine=machine,
+                number=None,
+            )
+
+
+def _equal_strings(what: str, found: Strings, other: Strings, where: str) -> None:
+    for channel in sorted({**found, **other}):
+        ours, theirs = found.get(channel, []), other.get(channel, [])
+        if ours != theirs:
+            place = next(i for i in range(len(ours) + len(theirs)) if ours[i : i + 1] != theirs[i : i + 1])
+            raise DiffersError(
+                f"{what} {told_channel(channel)} holds {_told(ours[place : place + 1])} as message {place + 1} of"
+                f" {len(ours)}, and {_told(theirs[place : place + 1])} of {len(theirs)} {where}",
+                machine=channel[0],
+                number=None,
+            )
+
+
+def _told(messages: list[tuple[int, str, list[Any]]]) -> str:
+    if not messages:
+        return "nothing"
+    number, method, args = messages[0]
+    return f"{Message((' ', ' ', 'mail', number), method, args)} (number {number})"
+
+
+def _difference(found: Any, other: Any) -> str:
+    """Where two states differ first, if both have names."""
+    if not isinstance(found, dict) or not isinstance(other, dict):
+        return ""
+    for key in sorted({**found, **other}):
+        if found.get(key) != other.get(key):
+            return f" ({key}: {_short(found.get(key))} against {_short(other.get(key))})"
+    return ""
+
+
+def _short(value: Any, most: int = 120) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -1,0 +1,283 @@
+"""The theorem on traces that are written by hand: what is proven, and what is found to differ."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from witness_machines import Trace, handle, message
+
+import ray_snapshot.witness
+from ray_snapshot.witness.log import DiffersError, NotReplayableError, actions_of, log_of
+from ray_snapshot.witness.proof import Recorded, Witness, prove
+
+
+def two_purses() -> tuple[Trace, Recorded]:
+    """a gives b 4 coins and then 2; the snapshot records a behind both and b in front of both; then b accepts them."""
+    trace = Trace()
+    trace.create("a", 10)
+    trace.create("b", 10)
+    b = handle("b")
+    for number, coins in enumerate((4, 2), 1):
+        trace.act("driver", "send", [], [message({"target": "a"}, number, "give", b, coins)])
+        given = [message({"source": "driver"}, number, "give", b, coins)]
+        trace.act("a", "give", given, [message({"target": "b"}, number, "take", coins)])
+    for number, coins in enumerate((4, 2), 1):
+        trace.act("b", "take", [message({"source": "a"}, number, "take", coins)], [], colour=1)
+    recorded = Recorded("s", 1, {"a": {"coins": 4}, "b": {"coins": 10}})
+    recorded.strings = {("a", "b", "mail"): [(1, "take", [4]), (2, "take", [2])]}
+    recorded.counts = {("a", "b", "mail"): (2, 0), ("driver", "a", "mail"): (2, 2)}
+    return trace, recorded
+
+
+def proof_of(trace: Trace, recorded: Recorded, **more: Any) -> Witness:
+    return prove("run", log_of(actions_of(trace.rows)), recorded, **more)
+
+
+def problem_of(trace: Trace, recorded: Recorded, **more: Any) -> str:
+    found = proof_of(trace, recorded, **more).problem
+    assert found is not None
+    return str(found)
+
+
+def test_a_true_snapshot_is_proven_and_so_is_its_end() -> None:
+    trace, recorded = two_purses()
+    end = Recorded(
+        "end",
+        2,
+        {"a": {"coins": 4}, "b": {"coins": 16}},
+        counts={("a", "b", "mail"): (2, 2), ("driver", "a", "mail"): (2, 2)},
+    )
+
+    proof = proof_of(trace, recorded, others=[end])
+
+    assert proof.problem is None
+    assert [len(proof.white), len(proof.red)] == [8, 2]
+    assert len(proof.proven) == 4
+    assert proof.cut == {"driver": 4, "a": 3, "b": 1}
+
+
+def test_white_actions_come_first_though_red_ones_happened_before_them() -> None:
+    """c turns red and accepts a white message long before a and b have done their white actions."""
+    early = Trace()
+    early.create("c", 1)
+    early.act("driver", "send", [], [message({"target": "c"}, 1, "take", 3)])
+    early.act("c", "take", [message({"source": "driver"}, 1, "take", 3)], [], colour=1)
+    trace, recorded = two_purses()
+    for row in trace.rows:
+        row["acted_at"] += timedelta(hours=1)
+        row["number"] += 2 * (row["machine"] == "driver")
+    trace.rows = early.rows + trace.rows
+    recorded.states["c"] = {"coins": 1}
+    recorded.strings["driver", "c", "mail"] = [(1, "take", [3])]
+    recorded.counts["driver", "c", "mail"] = (1, 0)
+
+    proof = proof_of(trace, recorded)
+
+    assert proof.problem is None
+    assert [action.colour for action in proof.log.actions[:5]] == [0, 0, 0, 1, 0]
+    assert [action.key for action in proof.red] == [("c", 2), ("b", 2), ("b", 3)]
+
+
+def test_a_state_that_was_not_held_is_named_with_machine_and_values() -> None:
+    trace, recorded = two_purses()
+    recorded.states["b"] = {"coins": 11}
+
+    text = problem_of(trace, recorded)
+
+    assert "behind action 1 of b (__init__), b holds" in text
+    assert "coins: 10 against 11" in text
+
+
+def test_a_machine_that_the_snapshot_lacks_or_has_too_many_is_named() -> None:
+    trace, recorded = two_purses()
+    del recorded.states["b"]
+    assert "the state of b: it is there, but not in the snapshot" in problem_of(trace, recorded)
+
+    recorded.states.update(b={"coins": 10}, c={"coins": 0})
+    assert "the state of c: it is not there" in problem_of(trace, recorded)
+
+
+def test_a_channel_whose_messages_change_places_is_found() -> None:
+    trace, recorded = two_purses()
+    trace.rows[8]["accepted"], trace.rows[9]["accepted"] = trace.rows[9]["accepted"], trace.rows[8]["accepted"]
+
+    text = problem_of(trace, recorded)
+
+    assert (
+        "action 2 of b (take) is impossible here: it accepts number 2 (take(2)), and the channel a -> b begins with"
+        in text
+    )
+
+
+def test_a_message_that_the_snapshot_lacks_is_named_with_its_channel() -> None:
+    trace, recorded = two_purses()
+    recorded.strings["a", "b", "mail"].pop(0)
+
+    assert "a -> b holds take(4) (number 1) as message 1 of 2" in problem_of(trace, recorded)
+
+
+def test_counts_that_do_not_fit_are_named_though_states_and_strings_do() -> None:
+    trace, recorded = two_purses()
+    recorded.counts["driver", "a", "mail"] = (3, 3)
+
+    assert "sent 2 and accepted 2 messages on driver -> a; the snapshot counts 3 and 3" in problem_of(trace, recorded)
+
+
+def test_a_red_message_accepted_in_a_white_action_is_named_with_both() -> None:
+    """EWD864a, additional remark: the condition is sharp."""
+    trace, recorded = two_purses()
+    trace.rows[7]["colour"] = 1  # a was red when it sent its second message,
+    trace.rows[8]["colour"] = trace.rows[9]["colour"] = 0  # and b accepted it when it was white
+    recorded.states.update(a={"coins": 6}, b={"coins": 16})
+
+    text = problem_of(trace, recorded)
+
+    assert "action 3 of b (take) is white and accepts take(2) from a" in text
+    assert "action 3 of a (give) sent when it was red" in text
+
+
+@pytest.mark.parametrize("end", ["sent", "accepted"])
+def test_a_message_dropped_at_one_end_of_the_trace_is_found(end: str) -> None:
+    trace, recorded = two_purses()
+    row = next(row for row in trace.rows if row["machine"] == ("a" if end == "sent" else "b") and row["number"] == 2)
+    row[end].clear()
+    try:
+        text = problem_of(trace, recorded)
+    except DiffersError as error:
+        text = str(error)
+
+    assert ("nobody sent number 1" in text) if end == "sent" else ("action 2 of b (take) accepts nothing" in text)
+
+
+def test_the_last_message_of_a_channel_dropped_from_its_sender_is_found_by_doing_it_again() -> None:
+    trace, recorded = two_purses()
+    trace.rows[7]["sent"].clear()
+
+    assert "action 3 of a (give) sends take(2) to b here as its message 1, and sent nothing then" in problem_of(
+        trace, recorded
+    )
+
+
+def test_a_row_that_is_missing_is_a_hole() -> None:
+    trace, _ = two_purses()
+    del trace.rows[5]
+
+    with pytest.raises(DiffersError, match=r"action 3 of a \(give\) comes behind action 1"):
+        log_of(actions_of(trace.rows))
+
+
+def test_what_follows_from_messages_that_nobody_logged_is_left_out_at_the_end() -> None:
+    trace, recorded = two_purses()
+    trace.act("b", "take", [message({"source": "a"}, 3, "take", 1)], [], colour=1)  # a's host shipped its rest before
+
+    proof = proof_of(trace, recorded)
+
+    assert proof.problem is None
+    assert [str(action) for action in proof.log.left_out] == ["action 4 of b (take)"]
+
+
+def test_a_white_action_that_is_left_out_is_no_proof() -> None:
+    trace, recorded = two_purses()
+    trace.act("b", "take", [message({"source": "a"}, 3, "take", 1)], [], colour=0)
+
+    assert "action 4 of b (take) is white, and accepts take(1), which no logged action sent" in problem_of(
+        trace, recorded
+    )
+
+
+def test_an_accepted_argument_that_was_changed_is_found() -> None:
+    trace, recorded = two_purses()
+    trace.rows[8]["accepted"][0]["args"] = [5]
+
+    assert "accepted take(5) from a, but what was sent is take(4)" in problem_of(trace, recorded)
+
+
+def test_another_class_than_was_created_is_found() -> None:
+    trace, recorded = two_purses()
+    trace.rows[3]["accepted"][0]["class"] = "witness_machines:Moody"
+
+    assert "action 1 of b (__init__) accepted __init__(10) of witness_machines:Moody" in problem_of(trace, recorded)
+
+
+def test_an_action_that_lies_across_the_cut_is_named() -> None:
+    trace, recorded = two_purses()
+    trace.rows[7]["sent"][0]["colour"] = 1
+
+    with pytest.raises(NotReplayableError, match=r"action 3 of a \(give\) was still under way when the snapshot"):
+        proof_of(trace, recorded)
+
+
+def _it_waited(rows: list[Any]) -> None:
+    rows[7]["waited_at"] = "bank.py:7"
+
+
+def _its_class_is_gone(rows: list[Any]) -> None:
+    for creation in (rows[2]["sent"][0], rows[3]["accepted"][0]):
+        creation["class"] = "no_such_module:Purse"
+
+
+def _its_argument_is_a_reference(rows: list[Any]) -> None:
+    for creation in (rows[2]["sent"][0], rows[3]["accepted"][0]):
+        creation["args"] = [{"$objectref": "ab"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (_it_waited, r"action 3 of a \(give\) waited inside for a reply, at bank.py:7"),
+        (_its_class_is_gone, r"the class of b is not to be had: no_such_module:Purse cannot be imported"),
+        (_its_argument_is_a_reference, r"action 1 of b \(__init__\) cannot be done again: \$objectref"),
+    ],
+)
+def test_what_cannot_be_done_again_is_named_with_its_action(change: Any, text: str) -> None:
+    trace, recorded = two_purses()
+    change(trace.rows)
+
+    with pytest.raises(NotReplayableError, match=text):
+        proof_of(trace, recorded)
+
+
+def test_the_computation_can_begin_with_an_earlier_snapshot() -> None:
+    trace, recorded = two_purses()
+    for row in trace.rows[6:8]:
+        row["colour"] = 1
+    for row in trace.rows[8:]:
+        row["colour"] = 2
+    start = Recorded(
+        "first", 1, {"a": {"coins": 6}, "b": {"coins": 10}}, strings={("a", "b", "mail"): [(1, "take", [4])]}
+    )
+    start.counts = {("a", "b", "mail"): (1, 0), ("driver", "a", "mail"): (1, 1)}
+    recorded.number = 2
+
+    proof = proof_of(trace, recorded, start=start)
+
+    assert proof.problem is None
+    assert [len(proof.before), len(proof.white), len(proof.red)] == [6, 2, 2]
+    start.states["a"] = {"coins": 7}
+    assert "a holds" in problem_of(trace, recorded, start=start)
+
+
+def test_it_shares_no_code_with_the_protocols() -> None:
+    for path in Path(ray_snapshot.witness.__file__).parent.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+
+        assert not [
+            name for name in found if name and name.startswith(("ray_snapshot.protocol", "ray_snapshot.simulation"))
+        ]
+
+
+def test_replaying_loads_neither_ray_nor_a_protocol() -> None:
+    code = (
+        "import sys, ray_snapshot.witness.proof, ray_snapshot.runtime.mixin\n"
+        "print([name for name in sys.modules if name == 'ray' or name.startswith('ray_snapshot.protocol')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
