@@ -92,6 +92,8 @@ class Recorded:
     accepted: dict[ChannelId, int] = field(default_factory=dict)
     duplicates: dict[ChannelId, int] = field(default_factory=dict)
     """Accepted inside the cut and sent outside it, as the snapshot foretells; none but where alignment is skipped."""
+    blocked: dict[str, int] = field(default_factory=dict)
+    """Machines that aligned, with the messages that waited for it."""
 
 
 class Replay:
@@ -235,6 +237,20 @@ def check_at_least_once(log: Log, recorded: Recorded) -> None:
     _equal("accepted by white actions, and sent by red ones, were", _kept(repeated), recorded.duplicates)
     _equal("the white actions sent", _counts(sent), _counts(recorded.sent))
     _equal("the white actions accepted", _counts(accepted), _counts(recorded.accepted))
+
+
+def check_colours(log: Log, number: int) -> None:
+    """No red message is accepted in a white action (EWD864a); raises `OracleError` that names the first one."""
+    cut = log.cuts.get(number, {})
+    sender = {message: action for action in log.actions for message in action.sent}
+    for action in log.actions:
+        for message in action.accepted if action.index <= cut.get(action.machine, 0) else ():
+            sent_by = sender[message]
+            if sent_by.index > cut.get(sent_by.machine, 0):
+                raise OracleError(
+                    f"snapshot {number}: {_told(action)} is white and accepts {message[2]} {message[3]} from {message[0]},"
+                    f" which is red: {_told(sent_by)}, behind its record, has sent it"
+                )
 
 
 def _kept(found: dict[ChannelId, Any]) -> dict[ChannelId, Any]:

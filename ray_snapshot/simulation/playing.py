@@ -10,9 +10,12 @@ import random
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.protocol.choosing import CHANDY_LAMPORT
 from ray_snapshot.simulation.scripts import (
+    Ask,
     Deliver,
     Operation,
     Script,
@@ -64,30 +67,39 @@ class Play:
 
     def start(self, operation: StartSnapshot) -> None:
         """A snapshot begins."""
-        number = self.system.snapshot(operation.machine)
-        self.tell(f"{operation.machine} starts and records snapshot {number}")
+        number = self.system.snapshot(*operation.machines)
+        one = len(operation.machines) == 1
+        verbs = "starts and records" if one else "start and record"
+        self.tell(f"{', '.join(operation.machines)} {verbs} snapshot {number}")
 
-    def deliver(self, source: str, target: str) -> None:
-        """The head of a channel is delivered."""
-        told = self.system.deliver(source, target)
+    def deliver(self, source: str, target: str, index: int = 0) -> None:
+        """The head of a channel is delivered, or, of one that reorders, any item."""
+        told = self.system.deliver(source, target, index)
         self.tell(f"{source} -> {target} delivers {told}")
 
+    def ask(self, observer: str, machine: str) -> None:
+        """A request of the observer arrives."""
+        told = self.system.ask(observer, machine)
+        self.tell(f"{observer} asks {machine}: {told}")
 
-def play_events(topology: Topology, script: Script, seed: int) -> Play:
+
+def play_events(topology: Topology, script: Script, seed: int, protocol: str, *, reorders: bool = False) -> Play:
     """An events file: each message and marker waits 1 to 5 ticks, by `seed`, and never overtakes on its channel.
 
-    Behind the last line time goes on until every channel is empty; by then every snapshot is complete.
+    With `reorders` it may overtake: each is delivered when its own wait is over. Behind the last line time goes on until
+    every channel is empty; by then every snapshot is complete.
     """
-    play = Play(TokenSystem(topology), script)
+    play = Play(TokenSystem(topology, protocol, reorders=reorders), script)
     delays = _Delays(play, random.Random(seed))
     for operation in script.operations:
         match operation:
             case SendTokens(_, source):
                 play.send(operation)
                 delays.draw(source)
-            case StartSnapshot(_, machine):
+            case StartSnapshot(_, machines):
                 play.start(operation)
-                delays.draw(machine)
+                for machine in machines:
+                    delays.draw(machine)
             case Tick(_, count):
                 for _ in range(count):
                     delays.tick()
@@ -103,41 +115,60 @@ class _Delays:
         self.play = play
         self.chance = chance
         self.due: dict[tuple[str, str], deque[int]] = {channel: deque() for channel in play.system.channels}
+        self.asked: dict[tuple[str, str], deque[int]] = {}
 
     def draw(self, source: str) -> None:
-        """Give every new message and marker of a machine its delay."""
+        """Give every new message, marker and request of a machine its delay."""
         for channel in self.play.system.outputs[source]:
-            due, queue = self.due[channel], self.play.system.channels[channel]
-            while len(due) < len(queue):
-                due.append(self.play.now + self.chance.randint(1, LONGEST_DELAY))
+            self._draw(self.due[channel], len(self.play.system.channels[channel]))
+        for key, numbers in self.play.system.asks.items():
+            self._draw(self.asked.setdefault(key, deque()), len(numbers))
+
+    def _draw(self, due: deque[int], count: int) -> None:
+        while len(due) < count:
+            due.append(self.play.now + self.chance.randint(1, LONGEST_DELAY))
 
     def tick(self) -> None:
-        """One tick passes: what is due, and at the head of its channel, is delivered."""
+        """One tick passes: what is due is delivered, if it is at the head of its channel or may overtake."""
         self.play.now += 1
         for channel, due in self.due.items():
+            while (index := self._ready(due)) is not None:
+                del due[index]
+                self.play.deliver(*channel, index)
+                self.draw(channel[1])
+        for key, due in self.asked.items():
             while due and due[0] <= self.play.now:
                 due.popleft()
-                self.play.deliver(*channel)
-                self.draw(channel[1])
+                self.play.ask(*key)
+                self.draw(key[1])
+
+    def _ready(self, due: deque[int]) -> int | None:
+        overtaking = len(due) if self.play.system.reorders else 1
+        ready = [index for index, when in enumerate(islice(due, overtaking)) if when <= self.play.now]
+        return min(ready, key=due.__getitem__, default=None)
 
 
-def play_schedule(topology: Topology, script: Script) -> Play:
+def play_schedule(topology: Topology, script: Script, protocol: str, *, reorders: bool = False) -> Play:
     """A schedule, to the letter; behind its last line nothing more is delivered."""
-    play = Play(TokenSystem(topology), script, unit="step")
+    play = Play(TokenSystem(topology, protocol, reorders=reorders), script, unit="step")
     for play.now, operation in enumerate(script.operations, 1):
         match operation:
             case SendTokens():
                 play.send(operation)
             case StartSnapshot():
                 play.start(operation)
-            case Deliver(line, source, target):
-                if not play.system.channels[source, target]:
-                    fail(
-                        script.path,
-                        line,
-                        f"nothing to deliver: the channel from {source} to {target} is empty",
-                    )
-                play.deliver(source, target)
+            case Deliver(line, source, target, index):
+                waiting = len(play.system.channels[source, target])
+                if not waiting:
+                    fail(script.path, line, f"nothing to deliver: the channel from {source} to {target} is empty")
+                if index >= waiting or (index and not reorders):
+                    why = f"has {waiting}" if reorders else "is FIFO (see --reorder)"
+                    fail(script.path, line, f"no item {index}: the channel from {source} to {target} {why}")
+                play.deliver(source, target, index)
+            case Ask(line, source, target):
+                if not play.system.asks.get((source, target)):
+                    fail(script.path, line, f"nothing to deliver: no request of {source} is on its way to {target}")
+                play.ask(source, target)
     return play
 
 
@@ -152,11 +183,18 @@ class Exhausted:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the oracle found no fault with any."""
+        """Whether the oracle found every one to be a state that could have been."""
         return all(result.is_consistent for result in self.results.values())
 
 
-def play_every_order(topology: Topology, script: Script, most: int = MOST_STATES) -> Exhausted:
+def play_every_order(
+    topology: Topology,
+    script: Script,
+    protocol: str = CHANDY_LAMPORT,
+    *,
+    reorders: bool = False,
+    most: int = MOST_STATES,
+) -> Exhausted:
     """The script's sends and snapshots in their order, and between them every order of deliveries; ticks mean nothing.
 
     A send waits until its machine has the tokens. Raises `SettingError` if there are more than `most` distinct states,
@@ -164,7 +202,7 @@ def play_every_order(topology: Topology, script: Script, most: int = MOST_STATES
     """
     found = Exhausted()
     operations: list[Operation] = [operation for operation in script.operations if not isinstance(operation, Tick)]
-    stack = [(0, TokenSystem(topology))]
+    stack = [(0, TokenSystem(topology, protocol, reorders=reorders))]
     seen: set[Hashable] = {(0, stack[0][1].fingerprint())}
     while stack:
         place, system = stack.pop()
@@ -190,16 +228,21 @@ def _following(place: int, system: TokenSystem, operations: list[Operation]) -> 
         operation = operations[place]
         if isinstance(operation, StartSnapshot):
             after = _copied(system)
-            after.snapshot(operation.machine)
+            after.snapshot(*operation.machines)
             yield place + 1, after
         elif isinstance(operation, SendTokens) and operation.tokens <= system.tokens[operation.source]:
             after = _copied(system)
             after.send(operation.source, operation.target, operation.tokens)
             yield place + 1, after
     for channel, queue in system.channels.items():
-        if queue:
+        for index in range(len(queue) if system.reorders else min(1, len(queue))):
             after = _copied(system)
-            after.deliver(*channel)
+            after.deliver(*channel, index)
+            yield place, after
+    for key, numbers in system.asks.items():
+        if numbers:
+            after = _copied(system)
+            after.ask(*key)
             yield place, after
 
 
@@ -216,5 +259,6 @@ def _end(found: Exhausted, script: Script, left: list[Operation], system: TokenS
         fail(script.path, operation.line, f"{operation.source} has {has} and cannot send {operation.tokens}")
     found.ends += 1
     for result in system.results():
-        key = result.number, tuple(result.machines.items()), tuple(result.messages), result.is_consistent
+        recorded = tuple(result.machines.items()), tuple(result.messages), tuple(result.duplicates)
+        key = result.number, *recorded, result.is_consistent
         found.results.setdefault(key, result)

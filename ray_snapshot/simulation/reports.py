@@ -29,6 +29,7 @@ class Part:
     sent: dict[ChannelId, int] = field(default_factory=dict)
     accepted: dict[ChannelId, int] = field(default_factory=dict)
     duplicates: dict[ChannelId, int] = field(default_factory=dict)
+    blocked: dict[str, int] = field(default_factory=dict)
 
 
 def part_of(host: str, recording: Recording) -> Part:
@@ -46,6 +47,8 @@ def part_of(host: str, recording: Recording) -> Part:
     for copy in recording.copies:
         if copy.is_born:
             part.states[copy.machine] = copy.extra
+        if copy.alignment_s is not None:
+            part.blocked[copy.machine] = copy.blocked_count
         for mailbox, count, messages in copy.inputs:
             key = mailbox.source, copy.machine, mailbox.kind
             part.accepted[key] = count
@@ -95,6 +98,7 @@ def assembled(number: int, parts: Iterable[Part], is_fifo: bool = True) -> Recor
         recorded.sent.update(part.sent)
         recorded.accepted.update(part.accepted)
         recorded.duplicates.update(part.duplicates)
+        recorded.blocked.update(part.blocked)
         for key, messages in part.channels.items():
             if messages:
                 recorded.channels.setdefault(key, []).extend(messages)

@@ -36,10 +36,10 @@ class SendTokens:
 
 @dataclass(frozen=True, slots=True)
 class StartSnapshot:
-    """A snapshot with this one initiator."""
+    """A snapshot with these initiators (sources, observers)."""
 
     line: int
-    machine: str
+    machines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,17 @@ class Deliver:
     line: int
     source: str
     target: str
+    index: int = 0
+    """Which item, on channels that reorder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request of the observer reaches a machine."""
+
+    line: int
+    observer: str
+    machine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class Tick:
     count: int
 
 
-Operation = SendTokens | StartSnapshot | Deliver | Tick
+Operation = SendTokens | StartSnapshot | Deliver | Ask | Tick
 
 
 @dataclass(slots=True)
@@ -128,17 +139,20 @@ def _add_channel(topology: Topology, path: str, line: int, text: str) -> None:
     topology.channels[source, target] = None
 
 
-def read_events(path: str, topology: Topology) -> Script:
-    """An events file: `send SOURCE TARGET K`, `snapshot NAME`, `tick [N]`; raises `ScriptError`."""
-    return Script(path, [_event(topology, path, line, text) for line, text in _lines(path)])
+def read_events(path: str, topology: Topology, *, by_channels: bool = True) -> Script:
+    """An events file: `send SOURCE TARGET K`, `snapshot NAME...`, `tick [N]`; raises `ScriptError`.
+
+    `by_channels`: a snapshot spreads over channels, so that every machine must be reachable from its initiators.
+    """
+    return Script(path, [_event(topology, path, line, text, by_channels) for line, text in _lines(path)])
 
 
-def _event(topology: Topology, path: str, line: int, text: str) -> Operation:
+def _event(topology: Topology, path: str, line: int, text: str, by_channels: bool) -> Operation:
     match text.split():
         case ["send", source, target, amount]:
             return _send(topology, path, line, source, target, _whole(amount))
-        case ["snapshot", machine]:
-            return _snapshot(topology, path, line, machine)
+        case ["snapshot", machine, *more]:
+            return _snapshot(topology, path, line, [machine, *more], by_channels)
         case ["tick"]:
             return Tick(line, 1)
         case ["tick", amount] if _whole(amount):
@@ -146,12 +160,12 @@ def _event(topology: Topology, path: str, line: int, text: str) -> Operation:
     fail(path, line, f"expected 'send SOURCE TARGET K', 'snapshot NAME' or 'tick [N]', found {text!r}")
 
 
-def read_schedule(path: str, topology: Topology) -> Script:
-    """A schedule: one JSON object a line, with "op": "send", "snapshot" or "deliver"; raises `ScriptError`."""
-    return Script(path, [_scheduled(topology, path, line, text) for line, text in _lines(path)])
+def read_schedule(path: str, topology: Topology, *, by_channels: bool = True) -> Script:
+    """A schedule: one JSON object a line, with "op": "send", "snapshot", "deliver" or "ask"; raises `ScriptError`."""
+    return Script(path, [_scheduled(topology, path, line, text, by_channels) for line, text in _lines(path)])
 
 
-def _scheduled(topology: Topology, path: str, line: int, text: str) -> Operation:
+def _scheduled(topology: Topology, path: str, line: int, text: str, by_channels: bool) -> Operation:
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -160,10 +174,17 @@ def _scheduled(topology: Topology, path: str, line: int, text: str) -> Operation
         case {"op": "send", "source": source, "target": target, "tokens": tokens, **rest} if not rest:
             return _send(topology, path, line, source, target, tokens)
         case {"op": "snapshot", "machine": machine, **rest} if not rest:
-            return _snapshot(topology, path, line, machine)
+            return _snapshot(topology, path, line, machine if isinstance(machine, list) else [machine], by_channels)
         case {"op": "deliver", "source": source, "target": target, **rest} if not rest:
             _check_channel(topology, path, line, source, target)
             return Deliver(line, source, target)
+        case {"op": "deliver", "source": source, "target": target, "index": int(index), **rest} if not rest:
+            _check_channel(topology, path, line, source, target)
+            return Deliver(line, source, target, max(0, index))
+        case {"op": "ask", "observer": observer, "machine": machine, **rest} if not rest:
+            for name in (observer, machine):
+                _check_machine(topology, path, line, name)
+            return Ask(line, observer, machine)
     fail(
         path,
         line,
@@ -179,18 +200,22 @@ def _send(topology: Topology, path: str, line: int, source: Any, target: Any, to
     return SendTokens(line, source, target, tokens)
 
 
-def _snapshot(topology: Topology, path: str, line: int, machine: Any) -> StartSnapshot:
-    _check_machine(topology, path, line, machine)
-    found = reachable(topology.channels, [machine])
+def _snapshot(topology: Topology, path: str, line: int, machines: list[Any], by_channels: bool) -> StartSnapshot:
+    for machine in machines:
+        _check_machine(topology, path, line, machine)
+    if len(set(machines)) < len(machines):
+        fail(path, line, f"a machine starts a snapshot once: {', '.join(machines)}")
+    found = reachable(topology.channels, machines)
     missing = [name for name in topology.machines if name not in found]
-    if missing:
+    if missing and by_channels:
+        start = ", ".join(machines)
         fail(
             path,
             line,
-            f"a snapshot from {machine} cannot reach {', '.join(missing[:5])}: no channels lead there from {machine};"
+            f"a snapshot from {start} cannot reach {', '.join(missing[:5])}: no channels lead there from {start};"
             " start it elsewhere, or add a channel",
         )
-    return StartSnapshot(line, machine)
+    return StartSnapshot(line, tuple(machines))
 
 
 def _check_machine(topology: Topology, path: str, line: int, name: Any) -> None:

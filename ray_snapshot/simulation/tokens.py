@@ -1,24 +1,42 @@
 """Token-passing machines on FIFO channels: what `ray-snapshot simulate` runs.
 
-One `HostCore` per machine, `Independent` colours: each snapshot has one initiator and spreads by its own markers alone,
-exactly as in the 1985 paper, so overlapping ones do not touch each other. A channel is a queue of messages and markers;
-whatever is delivered is handled at once. Complete means here: each machine has recorded, and each of its inputs has
-delivered the snapshot's marker. Imports the standard library only; `scripts` reads the files, `playing` chooses orders.
+One core per machine, `Independent` colours: each snapshot has its own initiators and spreads by itself, so overlapping ones
+do not touch each other. A channel is a queue of messages and markers (or barriers); whatever is delivered is handled at once.
+
+- `chandy-lamport`: exactly as in the 1985 paper. Complete: each machine has recorded, and each of its inputs has delivered
+  the marker. What is red is known by markers alone, so on a channel that reorders the cut may be wrong.
+- `observer`: the one named records, and asks all others over control messages of its own (`asks`). Complete by counts.
+- The barriers: those named are the sources, and a channel that closes a cycle on the way from them (`closing`) is a back
+  edge. Unaligned barriers overtake the messages of their channel, so these are complete by counts too.
+
+Imports the standard library only; `scripts` reads the files, `playing` chooses orders.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.protocol.chandy_lamport import ChandyLamport
+from ray_snapshot.protocol.barrier_host import BARRIER, BarrierCore, StreamInbox
+from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, BARRIERS, CHANDY_LAMPORT, OBSERVER, UNALIGNED, core_for
+from ray_snapshot.protocol.collector import HostReport, LateReport, PendingSnapshot
 from ray_snapshot.protocol.colours import Independent
-from ray_snapshot.protocol.host import HostCore, Machine
-from ray_snapshot.protocol.links import Batch
+from ray_snapshot.protocol.host import HostCore, Machine, Recording
+from ray_snapshot.protocol.links import Batch, InLink
+from ray_snapshot.protocol.mailbox import Inbox
+from ray_snapshot.protocol.observer import LooseInbox, LooseInLink
 from ray_snapshot.simulation.machines import Input, Output, Send
-from ray_snapshot.simulation.oracle import Log, OracleError, Recorded, check, replayed
+from ray_snapshot.simulation.oracle import (
+    Log,
+    OracleError,
+    Recorded,
+    check,
+    check_at_least_once,
+    check_colours,
+    replayed,
+)
 from ray_snapshot.simulation.reports import Part, assembled, late_part, part_of
 from ray_snapshot.simulation.scripts import Topology
 
@@ -45,7 +63,7 @@ class Result:
     """What one snapshot recorded; of one that is not complete, what it has recorded so far."""
 
     number: int
-    initiator: str
+    initiators: tuple[str, ...]
     is_complete: bool
     machines: dict[str, int] = field(default_factory=dict)
     messages: list[tuple[str, str, int]] = field(default_factory=list)
@@ -53,35 +71,75 @@ class Result:
     is_consistent: bool | None = None
     """What the oracle says; None if the snapshot is not complete."""
     problem: str = ""
+    duplicates: list[tuple[str, str, int]] = field(default_factory=list)
+    """(source, target, messages) that a restore would repeat: where alignment is skipped."""
+    control_message_count: int = 0
+    """Markers, barriers, or the observer's requests and what is reported to it."""
+    blocked: dict[str, int] = field(default_factory=dict)
+    """Machines that aligned, with the messages that waited for it."""
 
 
 class TokenSystem:
     """The machines, channels and snapshots of one topology."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, protocol: str = CHANDY_LAMPORT, *, reorders: bool = False) -> None:
         self.topology = topology
+        self.protocol = protocol
+        self.reorders = reorders
         self.tokens = dict(topology.machines)
         self.channels: dict[tuple[str, str], deque[Batch]] = {channel: deque() for channel in topology.channels}
         self.outputs: dict[str, list[tuple[str, str]]] = {name: [] for name in topology.machines}
         for channel in topology.channels:
             self.outputs[channel[0]].append(channel)
-        self.initiators: list[str] = []
+        self.initiators: list[tuple[str, ...]] = []
+        self.asks: dict[tuple[str, str], deque[int]] = {}
+        """The observer's requests on their way: (observer, machine)."""
+        self.back: dict[int, set[tuple[str, str]]] = {}
+        """Per snapshot: the channels that close a cycle on the way from its sources."""
         self.pending: dict[int, set[str]] = {}
         """Per snapshot that is not complete: machines that have not finished their part."""
+        self.counts: dict[int, PendingSnapshot] = {}
+        """The same by counts, where no marker closes a channel."""
+        self.late: dict[int, list[Part]] = {}
+        self.control_counts: Counter[int] = Counter()
         self.recorded: dict[int, Recorded] = {}
-        self.log = Log()
+        self.log = Log(is_fifo=not reorders)
         self.cores: dict[str, HostCore] = {}
         for name, tokens in topology.machines.items():
             targets = tuple(target for _, target in self.outputs[name])
             self.log.start[name] = (Holder(targets), tokens)
             self.log.lengths[name] = 0
-            self.cores[name] = _core(name)
+            self.cores[name] = self._core(name)
         self._connect()
+
+    def _core(self, name: str) -> HostCore:
+        is_loose = self.reorders or self.protocol == UNALIGNED
+        options: dict[str, Any] = {"in_link": LooseInLink if is_loose else InLink}
+        if self.protocol not in BARRIERS:
+            options["inbox"] = LooseInbox if self.reorders else Inbox
+        barriers = {"is_awaited": self._is_awaited}
+        core = core_for(
+            self.protocol,
+            name,
+            colours=Independent(),
+            barriers=barriers,
+            copy_body=_tokens_of,
+            bound=UNBOUNDED,
+            **options,
+        )
+        core.born(name, None)
+        core.boundary()
+        return core
+
+    def _is_awaited(self, target: str, source: str, number: int) -> bool:
+        return (source, target) not in self.back.get(number, ())
 
     def _connect(self) -> None:
         for source, target in self.channels:
-            core = self.cores[source]
-            self.cores[target].input(source)
+            core, receiver = self.cores[source], self.cores[target]
+            if isinstance(receiver, BarrierCore):
+                receiver.await_input(target, source)
+            receiver.input(source)
             core.resolve(target, target)
             core.channel(core.machines[source], target, "mail")
         for name, core in self.cores.items():
@@ -104,26 +162,56 @@ class TokenSystem:
         channel = core.send(machine, target, "mail", "tokens", tokens, 0.0)
         action.after = self.tokens[source]
         action.sent.append((source, target, "mail", channel.sent))
+        core.end_action(machine)
         self._carry(source)
 
-    def snapshot(self, machine: str) -> int:
-        """Start a snapshot at `machine`; returns its number."""
+    def snapshot(self, *machines: str) -> int:
+        """Start a snapshot at `machines`: its initiators, sources or observers; returns its number."""
         number = len(self.initiators)
-        self.initiators.append(machine)
+        self.initiators.append(machines)
         self.pending[number] = set(self.cores)
-        self.cores[machine].request(number)
-        self._record(machine)
-        self._collect(machine)
+        self.counts[number] = PendingSnapshot(number, self.cores)
+        self.late[number] = []
+        self.back[number] = closing(self.outputs, machines) if self.protocol in BARRIERS else set()
+        for machine in machines:
+            self.cores[machine].request(number)
+            self._record(machine)
+            self._collect(machine)
+        if self.protocol == OBSERVER:
+            self._ask(number, machines[0], [name for name in self.cores if name not in machines])
         return number
 
-    def deliver(self, source: str, target: str) -> str:
-        """Deliver the head of the channel; returns what it was. Raises `IndexError` if the channel is empty."""
-        batch = self.channels[source, target].popleft()
-        told = told_of(batch, self.cores[target])
-        self.cores[target].arrive(batch)
+    def _ask(self, number: int, observer: str, names: Iterable[str]) -> None:
+        for name in names:
+            self.asks.setdefault((observer, name), deque()).append(number)
+            self.control_counts[number] += 1
+
+    def ask(self, observer: str, machine: str) -> str:
+        """The oldest request of the observer reaches the machine. Raises `LookupError` if none is on its way."""
+        number = self.asks[observer, machine].popleft()
+        if number not in self.recorded:
+            self.cores[machine].request(number)
+        recorded = self._record(machine)
+        self._collect(machine)
+        return f"request {number}{recorded}"
+
+    def deliver(self, source: str, target: str, index: int = 0) -> str:
+        """Deliver the head of the channel (item `index` of one that reorders); returns what it was.
+
+        Raises `IndexError` if the channel is empty.
+        """
+        queue = self.channels[source, target]
+        batch = queue[index]
+        del queue[index]
+        core = self.cores[target]
+        told = told_of(batch, core)
+        if self.reorders and self.protocol == CHANDY_LAMPORT:
+            batch = _as_markers_say(batch, core)
+        core.arrive(batch)
         recorded = self._record(target)
-        while (found := self.cores[target].next_action()) is not None:
+        while (found := core.next_action()) is not None:
             self._accept(target, found[1])
+            recorded += self._record(target)
         self._collect(target)
         return told + recorded
 
@@ -136,31 +224,62 @@ class TokenSystem:
     def _record(self, name: str) -> str:
         """A boundary: record what is due, copy at once, send the markers on."""
         core = self.cores[name]
-        numbers = core.boundary()
-        for number in numbers:
-            self.log.record(number, [name])
+        before = core.machines[name].copied
+        core.boundary()
         while core.copy_next():
             pass
+        numbers = core.protocol.colours.newly_red(before, core.machines[name].copied)
+        for number in numbers:
+            self.log.record(number, [name])
+            self.control_counts[number] += 0 if self.protocol == OBSERVER else len(self.outputs[name])
         self._carry(name)
         return "".join(f"; {name} records snapshot {number}" for number in numbers)
 
     def _carry(self, source: str) -> None:
         for target, batch in self.cores[source].take_batches(UNBOUNDED):
-            self.channels[source, target].append(batch)
+            queue = self.channels[source, target]
+            if self.protocol == UNALIGNED and _is_barrier(batch):  # behind the barriers that have overtaken before it
+                queue.insert(sum(map(_is_barrier, queue)), batch)
+            else:
+                queue.append(batch)
 
     def _collect(self, name: str) -> None:
-        """A machine whose inputs have all delivered their markers has finished its part."""
+        """What the machine has recorded since the last time reaches the central point at once."""
+        by_counts = self.protocol in (OBSERVER, UNALIGNED)
         for number, recording in self.cores[name].open.items():
-            if recording.has_markers:
+            if by_counts:
+                self._count(name, number, recording)
+            elif recording.has_markers:
                 self.pending[number].discard(name)
         for number in [number for number, missing in self.pending.items() if not missing]:
-            del self.pending[number]
-            self.recorded[number] = assembled(number, self._parts(number))
-            for core in self.cores.values():
-                core.close(number)
+            self._complete(number)
+
+    def _count(self, name: str, number: int, recording: Recording) -> None:
+        counts = self.counts[number]
+        news: list[HostReport | LateReport] = []
+        if recording.is_copied and name not in counts.reported:
+            news.append(part_of(name, recording).counts)
+        if recording.is_copied and recording.late:
+            self.late[number].append(late_part(name, len(self.late[number]) + 1, recording))
+            news.append(self.late[number][-1].counts)
+        for report in news:
+            if isinstance(report, HostReport):
+                counts.report(report)
+            else:
+                counts.late(report)
+        observers = self.initiators[number] if self.protocol == OBSERVER else ()
+        self.control_counts[number] += len(news) if observers and name not in observers else 0
+        if counts.is_complete:
+            self.pending[number].clear()
+
+    def _complete(self, number: int) -> None:
+        del self.pending[number]
+        self.recorded[number] = assembled(number, self._parts(number), not self.reorders)
+        for core in self.cores.values():
+            core.close(number)
 
     def _parts(self, number: int) -> list[Part]:
-        parts = []
+        parts = list(self.late[number])
         for name, core in self.cores.items():
             if number in core.open:
                 parts += [part_of(name, core.open[number]), late_part(name, 1, core.open[number])]
@@ -170,14 +289,18 @@ class TokenSystem:
         """Every snapshot in the order in which they were started; at the end of a run, for it takes the recordings."""
         last = replayed(self.log)
         found = []
-        for number, initiator in enumerate(self.initiators):
+        for number, initiators in enumerate(self.initiators):
             is_complete = number in self.recorded
             recorded = self.recorded[number] if is_complete else assembled(number, self._parts(number))
-            result = Result(number, initiator, is_complete)
+            result = Result(number, initiators, is_complete)
+            result.control_message_count = self.control_counts[number]
+            result.blocked = recorded.blocked
             result.machines = {name: recorded.states[name] for name in self.tokens if name in recorded.states}
             for source, target in self.channels:
                 messages = recorded.channels.get((source, target, "mail"), ())
                 result.messages += [(source, target, args) for _, _, args in messages]
+                if repeated := recorded.duplicates.get((source, target, "mail")):
+                    result.duplicates.append((source, target, repeated))
             if is_complete:
                 self._judge(result, recorded, last)
             found.append(result)
@@ -185,21 +308,28 @@ class TokenSystem:
 
     def _judge(self, result: Result, recorded: Recorded, last: Any) -> None:
         try:
-            check(self.log, recorded, last)
+            if self.protocol == AT_LEAST_ONCE:
+                check_at_least_once(self.log, recorded)
+            else:
+                check_colours(self.log, recorded.number)
+                check(self.log, recorded, last)
         except OracleError as error:
             result.problem = str(error)
-        result.is_consistent = not result.problem
+        result.is_consistent = not (result.problem or result.duplicates)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether every channel is empty."""
-        return not any(self.channels.values())
+        """Whether every channel is empty, and no request is on its way."""
+        return not any(self.channels.values()) and not any(self.asks.values())
 
     def fingerprint(self) -> Hashable:
         """Equal for systems that have the same future, and whose snapshots have recorded the same so far."""
         return (
             tuple(self.tokens.values()),
             tuple(tuple(map(_item, queue)) for queue in self.channels.values()),
+            tuple((key, tuple(numbers)) for key, numbers in sorted(self.asks.items()) if numbers),
+            tuple(core.fingerprint() for core in self.cores.values()),
+            tuple(_waiting(core) for core in self.cores.values()),
             tuple(core.protocol.fingerprint() for core in self.cores.values()),
             tuple(
                 (number, name, _recorded(recording))
@@ -213,6 +343,11 @@ class TokenSystem:
 def told_of(batch: Batch, core: HostCore) -> str:
     """What a batch carries, for a person."""
     (colour, messages) = batch[3][-1]
+    if messages and messages[0][2] == BARRIER:
+        inbox = core.machines[core.host].inbox
+        assert isinstance(inbox, StreamInbox)
+        heard = inbox.heard[batch[0], "mail"]
+        return f"barrier {', '.join(map(str, core.protocol.colours.newly_red(heard, messages[0][5])))}".rstrip()
     if messages:
         return amount(messages[0][3])
     new = core.protocol.colours.newly_red(core.inputs[batch[0]].colour, colour)
@@ -224,10 +359,51 @@ def amount(tokens: int) -> str:
     return "1 token" if tokens == 1 else f"{tokens} tokens"
 
 
-def _core(name: str) -> HostCore:
-    core = HostCore(name, protocol=ChandyLamport(Independent()), copy_body=_tokens_of, bound=UNBOUNDED)
-    core.born(name, None)
-    return core
+def closing(outputs: dict[str, list[tuple[str, str]]], sources: Sequence[str]) -> set[tuple[str, str]]:
+    """The channels that close a cycle: back edges of the depth-first search from the sources; O(V + E)."""
+    found: set[tuple[str, str]] = {channel for name in sources for channel in _into(outputs, name)}
+    done: set[str] = set()
+    for start in sources:
+        path: list[str] = []
+        stack: list[tuple[str, Iterator[tuple[str, str]]]] = []
+
+        def enter(name: str, path: list[str] = path, stack: list[Any] = stack) -> None:
+            path.append(name)
+            stack.append((name, iter(outputs[name])))
+
+        if start not in done:
+            enter(start)
+        while stack:
+            name, channels = stack[-1]
+            channel = next(channels, None)
+            if channel is None:
+                done.add(name)
+                path.pop()
+                stack.pop()
+            elif channel[1] in path:
+                found.add(channel)
+            elif channel[1] not in done:
+                enter(channel[1])
+    return found
+
+
+def _into(outputs: dict[str, list[tuple[str, str]]], name: str) -> Iterator[tuple[str, str]]:
+    return (channel for channels in outputs.values() for channel in channels if channel[1] == name)
+
+
+def _is_barrier(batch: Batch) -> bool:
+    messages = batch[3][-1][1]
+    return bool(messages) and messages[0][2] == BARRIER
+
+
+def _as_markers_say(batch: Batch, core: HostCore) -> Batch:
+    """A message as a receiver sees it that knows of colours by markers alone (the 1985 paper attaches none)."""
+    source, sequence, declared, segments, acknowledgements = batch
+    if not segments[-1][1]:
+        return batch  # a marker
+    colour = core.inputs[source].colour
+    plain = [(colour, [(*message[:5], colour) for message in messages]) for _, messages in segments]
+    return source, sequence, declared, plain, acknowledgements
 
 
 def _tokens_of(machine: Machine) -> int:
@@ -237,7 +413,13 @@ def _tokens_of(machine: Machine) -> int:
 
 def _item(batch: Batch) -> Hashable:
     colour, messages = batch[3][-1]
-    return tuple(sorted(colour)), tuple(message[3] for message in messages)
+    return tuple(sorted(colour)), tuple((message[2], message[3], tuple(sorted(message[5]))) for message in messages)
+
+
+def _waiting(core: HostCore) -> Hashable:
+    """What waits in the mailboxes of a machine that aligns."""
+    boxes = core.machines[core.host].inbox.mailboxes
+    return tuple((key, tuple(message[1:4] for message in box.queue)) for key, box in sorted(boxes.items()))
 
 
 def _recorded(recording: Any) -> Hashable:
