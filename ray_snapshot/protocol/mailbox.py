@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.joins import cover, run_of
 
 Message = tuple[int, int, str, Any, float, Any]
 """(channel index on its link, number on its channel, method, arguments, time sent, colour)."""
@@ -108,7 +109,7 @@ class Inbox:
         while ready:
             mailbox = ready.popleft()
             if self.ports and mailbox.queue[0][2] in self.ports:
-                self.parked[mailbox.queue[0][2]].append(mailbox)
+                self._park(mailbox)
                 if (joined := self._join()) is not None:
                     return joined
                 continue
@@ -119,34 +120,56 @@ class Inbox:
             return [(mailbox, message)]
         return None
 
+    def _park(self, mailbox: Mailbox) -> None:
+        """The head waits for the rest of its join.
+
+        Where there are several joins, every head that has come does so now: the choice is among all joins that are
+        enabled, else one of many ports would starve behind those of few.
+        """
+        self.parked[mailbox.queue[0][2]].append(mailbox)
+        if len(self.joins) > 1:
+            others = list(self.ready)
+            self.ready.clear()
+            for other in others:
+                self.parked.get(other.queue[0][2], self.ready).append(other)
+
     def _join(self) -> list[tuple[Mailbox, Message]] | None:
         for position, ports in enumerate(self.joins):
             chosen = self._chosen(ports)
             if chosen is not None:
                 self.joins.append(self.joins.pop(position))  # the next choice begins behind this one
-                return self._accept(ports, chosen)
+                joined = self._accept(ports, chosen)
+                self._look_again()
+                return joined
         return None
+
+    def _look_again(self) -> None:
+        """If another join is enabled too, one of its mailboxes takes part in the choice, behind the others."""
+        chosen = next(filter(None, map(self._chosen, self.joins)), None) if len(self.joins) > 1 else None
+        if chosen is not None:
+            mailbox = chosen[0][1]
+            self.parked[mailbox.queue[0][2]].remove(mailbox)
+            self.ready.append(mailbox)
 
     def _chosen(self, ports: tuple[str, ...]) -> list[tuple[str, Mailbox]] | None:
         """A mailbox for each port, in the order of taking; None if one is missing.
 
-        Heads of different mailboxes first; a port that none of them has may stand right behind one that is taken.
+        Heads of different mailboxes first; else what stands right behind a head may be taken with it (see `joins`).
         """
-        chosen = [(port, self.parked[port][0]) for port in ports if self.parked[port]]
-        missing = [port for port in ports if not self.parked[port]]
-        for mailbox in [mailbox for _, mailbox in chosen] if missing else ():
-            depth = 1
-            while len(mailbox.queue) > depth and mailbox.queue[depth][2] in missing:
-                missing.remove(mailbox.queue[depth][2])
-                chosen.append((mailbox.queue[depth][2], mailbox))
-                depth += 1
-        return None if missing else chosen
+        if all(self.parked[port] for port in ports):
+            return [(port, self.parked[port][0]) for port in ports]
+        runs: dict[tuple[str, ...], Mailbox] = {}
+        for mailbox in [mailbox for port in ports for mailbox in self.parked[port]]:
+            run = run_of((message[2] for message in mailbox.queue), ports)
+            for size in range(1, len(run) + 1):
+                runs.setdefault(run[:size], mailbox)
+        return cover(ports, runs)
 
     def _accept(self, ports: tuple[str, ...], chosen: list[tuple[str, Mailbox]]) -> list[tuple[Mailbox, Message]]:
         found = {}
         for port, mailbox in chosen:
-            if self.parked[port] and self.parked[port][0] is mailbox:
-                self.parked[port].popleft()
+            if mailbox in self.parked[port]:
+                self.parked[port].remove(mailbox)
             found[port] = mailbox, mailbox.queue.popleft()
             mailbox.accepted += 1
         self.ready.extend(mailbox for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen) if mailbox.queue)
