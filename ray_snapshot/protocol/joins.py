@@ -31,6 +31,8 @@ class Inputs:
 
     joins: tuple[Pattern, ...]
     sources: Mapping[str, tuple[str, ...]]
+    methods: tuple[str, ...] = ()
+    """What a person calls each of the joins; may be left out."""
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:

@@ -180,8 +180,8 @@ class Service:
         self._broadcast(("stopped", names, colour))
         await self._notify()
 
-    async def connect(self, source: str, target: str) -> None:
-        """Declare the channel from `source` to `target` beforehand."""
+    async def connect(self, source: str, target: str, port: str | None = None) -> None:
+        """Declare the channel from `source` to `target` beforehand, and that it serves that port."""
         for name in (source, target):
             if name not in self.places:
                 raise UnknownMachineError(
@@ -189,6 +189,8 @@ class Service:
                 )
         if self.places[source] != DRIVER:
             await self.actors[self.places[source]].control.remote([("connect", source, target)])
+        if port is not None and self.places[target] != DRIVER:
+            await self.actors[self.places[target]].control.remote([("port", target, port, source)])
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 

@@ -128,6 +128,8 @@ class World:
         self.aborted: list[AbortedSnapshot] = []
         self.answers: Counter[Answer] = Counter()
         self.log = Log()
+        self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
+        """By machine and port: who is declared to send to it."""
         for name, (host, behaviour, state) in machines.items():
             self._add_machine(name, host, behaviour, state)
         if knows_places:
@@ -158,6 +160,11 @@ class World:
                 if source is not target:
                     source.core.output(target.core.host)
                     target.core.input(source.core.host)
+
+    def connect(self, source: str, target: str, port: str) -> None:
+        """Declare that `source` sends to that port; what is declared is all that the target is ever sent."""
+        ports = self.sources.setdefault(target, {})
+        ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), source)))
 
     def states(self) -> dict[str, Any]:
         """The state of every machine that has been born."""

@@ -159,7 +159,7 @@ def test_a_message_behind_one_that_its_pattern_does_not_take_is_not_there() -> N
 
 
 def test_a_message_of_another_port_does_not_count_and_one_of_a_plain_method_lets_it_act() -> None:
-    inputs = Inputs((("left", "right"), ("up", "down")), {port: ("a",) for port in ("left", "right", "up", "down")})
+    inputs = Inputs((("left", "right"), ("up", "down")), dict.fromkeys(("left", "right", "up", "down"), ("a",)))
     assert wait(inputs, ["left"], ["up"]) == [(1, ("a",))]
     assert wait(BOTH, ["left"], ["poke"]) is None
     assert wait(BOTH, ["left", "poke"]) == [(1, ("b", "c"))], "poke is behind a message that cannot be taken"
