@@ -92,8 +92,12 @@ def _wakers(waits: WaitGraph, mine: Booleans, names: Any, senders: Sequence[str]
     moves = _moves(waits, member)
     sending = np.zeros_like(member)
     sending[: len(mine)] = members(names, senders) & ~mine
-    unborn = absent(names, senders) if moves.any() or waits.unseen else []
-    return [*_names(waits, moves & sending), *unborn]
+    is_woken = bool((moves & member).any())  # by its declared inputs, or by itself
+    found = _names(waits, (waits.seeds | waits.outside) & ~member) if is_woken else []
+    if (member & waits.passive).any():  # there are members of which only `senders` are known
+        found += _names(waits, moves & sending)
+        found += absent(names, senders) if moves.any() or waits.unseen else []
+    return found or ["somebody"] * is_woken
 
 
 def _names(waits: WaitGraph, nodes: Booleans) -> list[str]:
