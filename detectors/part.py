@@ -1,9 +1,9 @@
 """Is a part of the system done: can no machine of a group ever act again?
 
 That its members are passive and nothing is in flight to them is not enough: somebody outside may send to them at any
-moment. So the claim that is decided is the stable one, on the same graph as `deadlock`: who can ever move? A member at
-rest is woken by its declared sources only (`system.connect(..., port=...)`, or the setting `senders`); any other passive
-member by anybody who can move at all, who may have its handle. Read `termination` first.
+moment. So the claim that is decided is the stable one, on the same graph as `deadlock`: nobody who can ever move may send
+to a member. To a member at rest only its declared sources send (`system.connect(..., port=...)`), or only `senders`; to any
+other passive member anybody who can move at all, who may have its handle. Read `termination` first.
 """
 
 from __future__ import annotations
@@ -82,22 +82,33 @@ def _busy(evidence: dict[str, Any]) -> str:
 
 
 def _wakers(waits: WaitGraph, mine: Booleans, names: Any, senders: Sequence[str] | None) -> list[str]:
-    """Who may act again and then send to a member, or lead to somebody who does; what was not observed, too."""
+    """Who may act again and then send to a member, or lead to somebody who does; what was not observed, too.
+
+    A member whose inputs are declared is reached by any source that can move, also if that is not enough for it to act: a
+    part of a join in its mailbox, and it is no longer at rest.
+    """
     member = np.zeros(waits.graph.node_count, np.bool_)
     member[: len(mine)] = mine
-    if senders is None:
-        moves = _moves(waits, np.zeros_like(member))
-        first = (waits.seeds | waits.outside) & ~member
-        return (_names(waits, first) or list(map(str, waits.unseen)) or ["somebody"]) if (moves & member).any() else []
-    moves = _moves(waits, member)
-    sending = np.zeros_like(member)
-    sending[: len(mine)] = members(names, senders) & ~mine
-    is_woken = bool((moves & member).any())  # by its declared inputs, or by itself
-    found = _names(waits, (waits.seeds | waits.outside) & ~member) if is_woken else []
-    if (member & waits.passive).any():  # there are members of which only `senders` are known
-        found += _names(waits, moves & sending)
-        found += absent(names, senders) if moves.any() or waits.unseen else []
-    return found or ["somebody"] * is_woken
+    loose = member & waits.passive  # their inputs are not declared
+    moves = _moves(waits, loose if senders is not None else np.zeros_like(member))
+    woken = _moving_sources(waits, member & waits.resting, moves)
+    more: list[str] = []
+    if loose.any() and senders is not None:
+        woken[: len(mine)] |= moves[: len(mine)] & members(names, senders)
+        more = absent(names, senders) if moves.any() or waits.unseen else []
+    elif (moves & loose).any():
+        woken |= waits.seeds | waits.outside
+        more = list(map(str, waits.unseen))
+    found = [*_names(waits, woken & ~member), *more]
+    return found or ["somebody"] * bool((moves & member).any())
+
+
+def _moving_sources(waits: WaitGraph, at_rest: Booleans, moves: Booleans) -> Booleans:
+    """Those who can move and for whom the machines at rest wait."""
+    owner, target = waits.graph.owner[waits.graph.alternative], waits.graph.target
+    found = np.zeros_like(moves)
+    found[target[at_rest[owner] & moves[target]]] = True
+    return found
 
 
 def _names(waits: WaitGraph, nodes: Booleans) -> list[str]:

@@ -52,6 +52,7 @@ class Termination:
     Cost: O(machines + channels + messages); of a group, O(V + E) as `Deadlock`.
     """
 
+    stable: bool = True
     alarm_when: bool | None = None
 
     def __init__(self, *, machines: Any = None, senders: Any = None, name: str | None = None) -> None:

@@ -69,6 +69,12 @@ def test_declared_inputs_say_who_may_wake_it() -> None:
     assert judged([*QUIET, {"machine": "boss"}, BUSY], waits=at_rest).holds is True, "only the workers wake the boss"
 
 
+def test_a_source_that_can_move_may_leave_half_a_join_there_even_if_that_is_not_enough_to_act() -> None:
+    both = [{"machine": "w-1", "on_machine": name, "k": 2, "satisfied": False} for name in ("other", "gone")]
+    verdict = judged([{"machine": "w-1"}, BUSY, {"machine": "gone", "status": "stopped"}], waits=both)
+    assert (verdict.holds, verdict.evidence["could_be_woken_by"]) == (None, ["other"])
+
+
 def test_so_do_the_senders_that_are_named() -> None:
     boss = {"machine": "boss", "status": "stopped"}
     assert judged([*QUIET, BUSY], senders=[]).holds is True

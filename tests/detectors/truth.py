@@ -241,12 +241,15 @@ class Truth:
         return {name for name in self.states if name not in movers and self.is_blocked(name)}
 
     def is_group_done(self, senders: tuple[str, ...] | None) -> bool:
-        """Whether no machine of `GROUP` can ever act again; with `senders`, if nobody else ever sends to it."""
+        """Whether no machine of `GROUP` will ever act again, or be sent anything; `senders`: if nobody else sends to it."""
         members = [self.states[name] for name in GROUP]
         if any(one.active or one.is_stuck_inside for one in members) or any(map(self.coming, GROUP)):
             return False
         movers = self.movers() if senders is None else self.movers(GROUP, senders)
-        return not movers.intersection(GROUP)
+        declared = {
+            source for name in GROUP for sources in self.world.sources.get(name, {}).values() for source in sources
+        }
+        return not movers.intersection(GROUP) and not movers.intersection(declared)
 
     @property
     def all_there(self) -> bool:
