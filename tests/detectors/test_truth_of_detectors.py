@@ -251,3 +251,8 @@ def test_a_truth_that_is_not_stable_is_caught_too(monkeypatch: Patch) -> None:
     """Quiet for a moment is not for good: the truth itself is held against what happens."""
     monkeypatch.setattr(truth.Truth, "is_terminated", property(lambda self: not self.strings))
     assert "termination is not stable" in failures("termination", "not stable")[-1]
+
+
+@pytest.mark.parametrize("seed", [2_000_027, 2_800_021])
+def test_half_a_join_that_may_still_come_keeps_a_group_from_being_done(seed: int) -> None:
+    Run(seed).play()
