@@ -138,5 +138,9 @@ class ClusterError(RaySnapshotError, RuntimeError):
     """Ray cannot be started or reached as asked."""
 
 
+class NodeNotReadyError(ClusterError):
+    """The workers of a node cannot import this package, or have another version of it; `.node`, `.address`."""
+
+
 class UnsupportedRayError(RaySnapshotError, RuntimeError):
     """This version of Ray does not have the inner shape that following its calls relies on."""

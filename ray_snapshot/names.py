@@ -9,6 +9,12 @@ from ray_snapshot.errors import NameNotAllowedError
 DRIVER = "driver"
 """The machine that the driver program is."""
 
+NAMESPACE = "ray-snapshot"
+"""The Ray namespace of all services."""
+
+PREFIX = "system:"
+"""Stands before a system's name in the name of its service."""
+
 _MACHINE = re.compile(r"[A-Za-z0-9_.-]+")
 _SYSTEM = re.compile(r"[a-z_.-][a-z0-9_.-]*")
 

@@ -65,6 +65,8 @@ MACHINES = _schema(
     ("sent_count", pa.int64()),
     ("recorded_at", _TIME),
     ("record_delay_ms", pa.float64()),
+    ("alignment_ms", pa.float64()),
+    ("blocked_count", pa.int64()),
 )
 
 CHANNELS = _schema(

@@ -82,6 +82,10 @@ class Machine:
     sent_count: int
     recorded_at: datetime | None
     record_delay_ms: float | None
+    alignment_ms: float | None = None
+    """From the first barrier's arrival to the record; None if the machine aligned no inputs."""
+    blocked_count: int | None = None
+    """Messages that waited then because their input had delivered its barrier."""
 
 
 @dataclass(frozen=True)
@@ -404,6 +408,8 @@ def _channel_problems(key: tuple[str, str, str], channel: dict[str, int], number
         text = "records the same message number twice"
     elif key[2] == "mail" and not settled and not duplicate and sorted(numbers) != list(range(accepted + 1, sent + 1)):
         text = f"records numbers {min(numbers)} to {max(numbers)} in flight, not {accepted + 1} to {sent}"
+    elif duplicate:
+        text = f"accepted {duplicate} messages that were sent outside the cut"
     else:
         return []
     return [f"{_named(key)} {text}"]

@@ -9,10 +9,14 @@ function.
 from __future__ import annotations
 
 import inspect
+import os
+import sysconfig
 import time
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -160,10 +164,28 @@ def load_detector(reference: str) -> Detector:
     except DetectorError:
         raise
     except Exception as error:  # whatever the user's module does when it is imported
-        reason = f"{type(error).__name__}: {error}"
-        raise DetectorError(f"detector {reference!r} cannot be loaded: {reason}", detector=reference) from error
+        raise DetectorError(f"detector {reference!r} cannot be loaded: {_told(error)}", detector=reference) from error
     found.spec = {"type": "callable", "name": reference}  # type: ignore[attr-defined]
     return found
+
+
+def _told(error: BaseException) -> str:
+    """An error with the place in the user's code at which it was raised, if it was there."""
+    place = place_of(error)
+    return f"{type(error).__name__}: {error}" + (f" (at {place})" if place else "")
+
+
+def place_of(error: BaseException) -> str | None:
+    """ "file:line" of the innermost frame of an error that is neither Python's, nor a library's, nor ours."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_OTHERS)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
+_LIBRARIES = (str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+_OTHERS = ("<frozen ", *(f"{folder}{os.sep}" for folder in _LIBRARIES))
 
 
 def evaluate(
@@ -180,7 +202,7 @@ def evaluate(
         else:
             verdict = as_verdict(item.name, item.evaluate(snapshot))
     except Exception as error:  # reported as the detector's fault, so that it does not stop the others
-        text = f"{type(error).__name__}: {error}"
+        text = _told(error)
         verdict = Verdict(evidence={"error": text}, sentence=f"Detector {item.name} failed: {text}.")
     if verdict.holds and not (snapshot.status == "complete" and snapshot.consistent):
         reason = "the snapshot was aborted" if snapshot.status != "complete" else "the cut is not consistent"

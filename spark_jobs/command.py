@@ -82,9 +82,9 @@ def execute(job: str, request: Request) -> int:
         is_local(request.master)
     history = _open(request.history)
     options = _options(job, module, request)
-    selection = Selection(
-        request.system, request.run, parse_time(request.since, "--from"), parse_time(request.until, "--to")
-    )
+    run_id = _whole_run_id(history, request.run)
+    since, until = parse_time(request.since, "--from"), parse_time(request.until, "--to")
+    selection = Selection(request.system, run_id, since, until)
     check_selection(history, selection)
     out = prepare_out(request.out or default_out(request.history, job))
     with _Interrupts() as interrupts:
@@ -131,6 +131,19 @@ def check_selection(history: History, selection: Selection) -> None:
         left = left.filter(pc.less(left["started_at"], pa.scalar(until, left["started_at"].type)))
     if not left.num_rows and selection != type(selection)():
         raise SettingError(f"no completed snapshot is selected; {_times(rows)}")
+
+
+def _whole_run_id(history: History, given: str | None) -> str | None:
+    """The run id that begins like this, if only one does: nobody types sixteen digits. Raises `SettingError`."""
+    if given is None:
+        return None
+    known = set(history.table("snapshots")["run_id"].to_pylist())
+    found = sorted(one for one in known if one.startswith(given))
+    if given in known or not found:
+        return given
+    if len(found) > 1:
+        raise SettingError(f"--run: {given!r} may be any of {', '.join(found[:MOST_NAMED])}: write more of it")
+    return str(found[0])
 
 
 def _chosen(rows: pa.Table, option: str, column: str, value: str) -> pa.Table:
@@ -289,7 +302,7 @@ def _parser(job: str) -> argparse.ArgumentParser:
     parser.add_argument("history", help="the folder of the history")
     parser.add_argument("--master", help="the Spark master; default: this machine, or as submitted")
     parser.add_argument("--system", help="snapshots of this system only")
-    parser.add_argument("--run", help="snapshots of this run only")
+    parser.add_argument("--run", help="snapshots of this run only; as much of its id as is unique")
     parser.add_argument("--from", dest="since", metavar="TIME", help="snapshots started at or after (ISO, UTC)")
     parser.add_argument("--to", dest="until", metavar="TIME", help="snapshots started before (ISO, UTC)")
     parser.add_argument("--out", help="where the Parquet results go; default: HISTORY/results/JOB")

@@ -12,7 +12,6 @@ import inspect
 import json
 import os
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -25,7 +24,7 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import Deadlock, Termination, from_spec
 from ray_snapshot.encoding import to_json
-from ray_snapshot.errors import DetectorError, RaySnapshotError
+from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
@@ -122,27 +121,8 @@ def options(detectors: Sequence[str] = ()) -> dict[str, Any]:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     for reference in detectors:
-        _check_loads(reference)
-    return {"detectors": list(detectors)}
-
-
-def _check_loads(reference: str) -> None:
-    try:
         load_detector(reference)
-    except DetectorError as error:
-        place = _place(error.__cause__)
-        if place is None:
-            raise
-        raise DetectorError(f"{error} (at {place})", detector=reference) from error
-
-
-def _place(error: BaseException | None) -> str | None:
-    """ "file:line" at which a module of the user's raised while it was imported."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__ if error is not None else None)
-    own = [frame for frame in frames if "importlib" not in frame.filename]
-    return f"{own[-1].filename}:{own[-1].lineno}" if len(own) > 1 else None
+    return {"detectors": list(detectors)}
 
 
 def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = False) -> DataFrame:

@@ -24,7 +24,7 @@ def analyze(
     job: Annotated[str, typer.Argument(help=f"One of: {', '.join(JOBS)}.")],
     master: Annotated[str | None, typer.Option(help="The Spark master; default: this machine.")] = None,
     system: Annotated[str | None, typer.Option(help="Only snapshots of this system.")] = None,
-    run: Annotated[str | None, typer.Option(help="Only snapshots of this run.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only snapshots of this run; as much of its id as is unique.")] = None,
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Only snapshots started at or after (ISO, UTC).")
     ] = None,

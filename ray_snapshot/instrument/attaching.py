@@ -1,6 +1,6 @@
 """How a process comes to be watched: its functions of Ray replaced, its ledger made, its name told to the watcher.
 
-In the driver `install` does it before the program runs; in workers Ray's setup hook calls `install_in_worker` before any
+In the driver `install` does it before the program runs; in workers Ray's setup hook (`arriving`) does it before any
 module of the app is imported, and the first constructor (or the first call with a header) makes the machine.
 """
 
@@ -16,13 +16,8 @@ import ray
 from ray_snapshot.errors import SystemNotRunningError
 from ray_snapshot.instrument import calls, shape, tracking
 from ray_snapshot.instrument.process import DRIVER, Process, here, settle_in
+from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.protocol.calls import CallLedger
-
-SYSTEM_VARIABLE = "RAY_SNAPSHOT_SYSTEM"
-"""Tells workers which system their actors belong to."""
-
-HOOK_VARIABLE = "RAY_SNAPSHOT_USER_HOOK"
-"""The setup hook of the app's own, as `module.function`; it is called after ours."""
 
 REGISTER_S = 10.0
 
@@ -30,23 +25,12 @@ REGISTER_S = 10.0
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
-    shape.replace_calls(calls.call, calls.create, calls.make, calls.arrive, calls.task)
+    shape.replace_calls(calls.calling, calls.create, calls.make, calls.arrive, calls.task)
     shape.replace_waits(tracking.get, tracking.wait, tracking.put)
-
-
-def install_in_worker() -> None:
-    """Ray's setup hook: runs in every worker process before anything of the app."""
-    replace_ray()
-    own = os.environ.get(HOOK_VARIABLE)
-    if own:
-        module, _, name = own.rpartition(".")
-        getattr(__import__(module, fromlist=[name]), name)()
 
 
 def watcher_of(system: str) -> Any:
     """The watcher of a system (`name:run_id`, as headers have it); None if there is none."""
-    from ray_snapshot.runtime.service import NAMESPACE, PREFIX
-
     try:
         return ray.get_actor(PREFIX + system.partition(":")[0], namespace=NAMESPACE)
     except ValueError:

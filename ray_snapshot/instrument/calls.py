@@ -15,7 +15,9 @@ from typing import Any
 from ray import ObjectRef
 
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.process import CURRENT, Process, here, hold, internal_name, machine_of
+from ray_snapshot.instrument.tracking import tracked
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
 
 HEADER = "_ray_snapshot_header"
@@ -30,39 +32,38 @@ _READY = "__ray_ready__"
 # ---- the calling side ------------------------------------------------------------------------------------------------
 
 
-def call(
-    original: Callable[..., Any], handle: Any, method_name: str, args: Any = None, kwargs: Any = None, **options: Any
-) -> Any:
-    """In place of `ActorHandle._actor_method_call`."""
-    process = here()
-    takes_header = shape.takes_keyword(handle, method_name, HEADER)
-    if process is None or not (takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))):
-        return original(handle, method_name, args, kwargs, **options)
-    target = machine_of(handle)
-    is_retried = shape.is_retried(handle, options.get("max_task_retries"))
-    header = process.guarded(lambda: process.submit(target, method_name, args, is_retried, _needs(args, kwargs)))
-    if header is None:
-        return original(handle, method_name, args, kwargs, **options)
-    wire = _packed(process.system, options.get("num_returns"), header)
-    try:
-        given = {**(kwargs or {}), HEADER: wire} if takes_header else kwargs
-        refs = original(handle, method_name, args, given, **options)
-    except BaseException:
-        process.guarded(lambda: process.retract(header, target))
-        raise
-    return _tracked(refs, call_id_of(process.machine, process.ledger.incarnation, target, header.number))
+def calling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What takes the place of `ActorHandle._actor_method_call`."""
+
+    def call(handle: Any, method_name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        process = here()
+        takes_header = shape.takes_keyword(handle, method_name, HEADER)
+        if process is None or not (takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))):
+            return original(handle, method_name, args, kwargs, **options)
+        try:
+            target = machine_of(handle)
+            is_retried = shape.is_retried(handle, options.get("max_task_retries"))
+            header = process.submit(target, method_name, args, is_retried, _needs(args, kwargs))
+        except Exception as error:
+            process.give_up(error)
+            return original(handle, method_name, args, kwargs, **options)
+        if takes_header:
+            wire = _packed(process.system, options.get("num_returns"), header)
+            kwargs = {**kwargs, HEADER: wire} if kwargs else {HEADER: wire}
+        try:
+            refs = original(handle, method_name, args, kwargs, **options)
+        except BaseException:
+            process.guarded(lambda: process.retract(header, target))
+            raise
+        return tracked(refs, call_id_of(header.source, header.incarnation, target, header.number))
+
+    return call
 
 
 def _needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
     """The calls behind the refs that Ray resolves before the call begins."""
-    given = (*(args or ()), *(kwargs or {}).values())
-    return tuple(getattr(item, "call_id", None) for item in given if isinstance(item, ObjectRef))
-
-
-def _tracked(refs: Any, call_id: str) -> Any:
-    from ray_snapshot.instrument.tracking import tracked_ref
-
-    return [tracked_ref(ref, call_id) for ref in refs] if isinstance(refs, list) else tracked_ref(refs, call_id)
+    given = (*(args or ()), *kwargs.values()) if kwargs else args or ()
+    return tuple([getattr(item, "call_id", None) for item in given if isinstance(item, ObjectRef)])
 
 
 def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
@@ -192,7 +193,7 @@ def _dressed(wrapper: Any, member: Any) -> Any:
 
 def _function(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = _Run.of(name, _ray_snapshot_header, args)
+        run = _begun(name, _ray_snapshot_header, args)
         if run is None:
             return member(*args, **kwargs)
         with run:
@@ -204,7 +205,7 @@ def _function(name: str, member: Any) -> Any:
 
 def _coroutine(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = _Run.of(name, _ray_snapshot_header, args)
+        run = _begun(name, _ray_snapshot_header, args)
         if run is None:
             return await member(*args, **kwargs)
         with run:
@@ -216,7 +217,7 @@ def _coroutine(name: str, member: Any) -> Any:
 
 def _generator(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Generator[Any, Any, Any]:
-        run = _Run.of(name, _ray_snapshot_header, args)
+        run = _begun(name, _ray_snapshot_header, args)
         if run is None:
             yield from member(*args, **kwargs)
             return
@@ -246,7 +247,7 @@ def _delegated(run: _Run, inner: Any) -> Generator[Any, Any, Any]:
 
 def _async_generator(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
-        run = _Run.of(name, _ray_snapshot_header, args)
+        run = _begun(name, _ray_snapshot_header, args)
         if run is None:
             async for item in member(*args, **kwargs):
                 yield item
@@ -271,7 +272,7 @@ def _constructor(member: Any) -> Any:
     def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
         if _ray_snapshot_header is not None and here() is None:
             _born(self, _ray_snapshot_header)
-        run = _Run.of("__init__", _ray_snapshot_header, (self,))
+        run = _begun("__init__", _ray_snapshot_header, (self,))
         if run is None:
             member(self, *args, **kwargs)
             return
@@ -305,26 +306,6 @@ class _Run:
         self.result: Any = None
         self.call_id = process.enter(header, name)
 
-    @classmethod
-    def of(cls, name: str, wire: Any, args: tuple[Any, ...]) -> _Run | None:
-        """The call that begins here; None for a method that the actor's own code calls."""
-        process = here()
-        if wire is None:
-            if process is None or CURRENT.get() is not None or not _is_rays_thread():
-                return None
-            unasked = process
-            return unasked.guarded(lambda: cls(unasked, None, name, None))
-        system, results, header = _unpacked(wire)
-        if process is None:
-            process = _late(system, header, args)
-            if process is None:
-                return None
-        if process.body is None and args:
-            process.body = args[0]
-        followed = process
-        known = header if system == process.system else None  # two apps that call one actor: it is the first one's
-        return followed.guarded(lambda: cls(followed, known, name, results))
-
     def __enter__(self) -> _Run:
         self.token = CURRENT.set(self.call_id)
         return self
@@ -334,14 +315,22 @@ class _Run:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
-        colour = self.process.guarded(lambda: self.process.leave(self.call_id)) or 0
+        try:
+            colour = self.process.leave(self.call_id)
+        except Exception as fault:
+            self.process.give_up(fault)
+            return
         if self.header is not None and colour > self.header.colour:
-            if error is not None:
-                _colour_error(error, colour)
-            elif self.results in (None, 1) and not isinstance(self.result, Iterator):
-                self.result = Enveloped(self.result, colour)
-            elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
-                self.result = [Enveloped(item, colour) for item in self.result]
+            self._colour(error, colour)
+
+    def _colour(self, error: BaseException | None, colour: int) -> None:
+        """Send the colour of the end along, for it is redder than what its reader has heard of."""
+        if error is not None:
+            colour_error(error, colour)
+        elif self.results in (None, 1) and not isinstance(self.result, Iterator):
+            self.result = Enveloped(self.result, colour)
+        elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
+            self.result = [Enveloped(item, colour) for item in self.result]
 
     def followed(self, coroutine: Any) -> Any:
         """The coroutine, which will be looked into when the machine is recorded."""
@@ -356,19 +345,48 @@ class _Run:
         return Enveloped(value, colour)
 
 
+def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | None:
+    """The call that begins here; None for a method that the actor's own code calls."""
+    process = here()
+    header = results = None
+    if wire is not None:
+        system, results, header = _unpacked(wire)
+        process = process or _late(system, header, args)
+        if process is None:
+            return None
+        if process.body is None and args:
+            process.body = args[0]
+        if system != process.system:  # two apps that call one actor: it is the first one's
+            header = None
+    elif process is None or CURRENT.get() is not None or not _is_rays_thread():
+        return None
+    try:
+        return _Run(process, header, name, results)
+    except Exception as error:
+        process.give_up(error)
+        return None
+
+
 def _packed(system: str, results: Any, header: Header) -> bytes:
     """The header of a call as bytes, which Ray sends as they are; anything else it pickles."""
     source, incarnation, number, colour, floor, is_retried = header
-    return f"{system} {results} {source} {incarnation} {number} {colour} {floor} {is_retried:d}".encode()
+    return f"{system} {results} {source} {incarnation} {is_retried:d} {number} {colour} {floor}".encode()
 
 
 def _unpacked(wire: Any) -> tuple[str, Any, Header]:
     """(system, number of results, header) of a call, or of a constructor."""
     if isinstance(wire, tuple):
         return wire[0], None, Header(*wire[2:])
-    system, results, source, incarnation, number, colour, floor, is_retried = wire.decode().split(" ")
-    header = Header(source, int(incarnation), int(number), int(colour), int(floor), is_retried == "1")
-    return system, int(results) if results.isdigit() else None, header
+    sender, number, colour, floor = wire.rsplit(b" ", 3)
+    system, results, source, incarnation, is_retried = _sender(sender)
+    return system, results, Header(source, incarnation, int(number), int(colour), int(floor), is_retried)
+
+
+@functools.lru_cache(256)
+def _sender(packed: bytes) -> tuple[str, int | None, str, int, bool]:
+    """What the headers of one sender have in common: (system, number of results, source, incarnation, is retried)."""
+    system, results, source, incarnation, is_retried = packed.decode().split(" ")
+    return system, int(results) if results.isdigit() else None, source, int(incarnation), is_retried == "1"
 
 
 def _late(system: str, header: Header, args: tuple[Any, ...]) -> Process | None:
@@ -388,40 +406,3 @@ def _is_rays_thread() -> bool:
     if thread is threading.main_thread() or isinstance(thread, threading._DummyThread):
         return True
     return thread.name.startswith("AsyncIO Thread") and CURRENT.get() is None
-
-
-class Enveloped:
-    """A result on its way: unpickled, it is the bare result, and the reading process has heard its colour."""
-
-    __slots__ = ("colour", "value")
-
-    def __init__(self, value: Any, colour: int) -> None:
-        self.value = value
-        self.colour = colour
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return opened, (self.value, self.colour)
-
-
-def opened(value: Any, colour: int) -> Any:
-    """What a result is where it is read."""
-    process = here()
-    if process is not None:
-        process.guarded(lambda: process.heard(colour))
-    return value
-
-
-_COLOUR = "_ray_snapshot_colour"
-
-
-def _colour_error(error: BaseException, colour: int) -> None:
-    try:
-        setattr(error, _COLOUR, colour)
-    except AttributeError:  # an exception with slots: its reader hears of the colour with the next message
-        return
-
-
-def colour_of_error(error: BaseException) -> int:
-    """The colour that an exception brought along."""
-    cause = getattr(error, "cause", None)
-    return int(max(getattr(error, _COLOUR, 0), getattr(cause, _COLOUR, 0)))

@@ -1,18 +1,17 @@
-"""This process's machine: one ledger, one lock, and the thread that talks with the watcher.
+"""This process's machine: one ledger, one lock, and what its threads do with them.
 
 Every step of the protocol is taken under the lock; nothing else happens under it but copying the state. The app's threads
-make calls, accept them and wait; the control thread carries reports and acknowledgements to the watcher, and its requests
-back. Where the state is copied: at the boundary between two calls, in a tracked wait, or on the loop of an async actor.
+make calls, accept them and wait; the control thread (`control`) talks with the watcher. Where the state is copied: at the
+boundary between two calls, in a tracked wait, or on the loop of an async actor.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -20,13 +19,11 @@ from typing import Any, TypeVar
 
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.coroutines import current_task, is_quiet, parked_at, resolved, site_of
-from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
+from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
-
-FLUSH_S = 1.0
-"""How long acknowledgements are gathered: they only free memory."""
 
 CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
 """The call that this thread, or this task of an event loop, is executing."""
@@ -71,7 +68,10 @@ class Process:
         self.watcher = watcher
         self.ledger = ledger
         self.machine = ledger.machine
-        self.about = about
+        self.call_prefix = f"{ledger.machine}/{ledger.incarnation}/"
+        """What the ids of this machine's own calls begin with."""
+        self.group_of: dict[str, str] = about.get("group_of", {})
+        """The concurrency group of each method that has one."""
         self.lock = threading.RLock()
         self.hearing = Hearing()
         self.body: Any = None
@@ -88,7 +88,6 @@ class Process:
         """By call: the asyncio task that runs it, and the method's own coroutine."""
         self.threads: dict[str, int] = {}
         """Which thread runs a call."""
-        self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.is_flushing = False
         self.is_closed = False
         self.creating = 0
@@ -101,10 +100,8 @@ class Process:
         """By wait: the asyncio task that is in it."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
-        self.ready: list[Recorded] = []
-        """Reports that go with the next poll; of the control thread."""
-        self.thread = threading.Thread(target=self._control, name="ray-snapshot", daemon=True)
-        self.thread.start()
+        self.control = Control(self, watcher)
+        self.control.start()
 
     def guarded(self, step: Callable[[], _T]) -> _T | None:
         """Take one step; if that fails, this process is watched no more, and the app goes on as if it never had been."""
@@ -117,7 +114,7 @@ class Process:
     def give_up(self, error: Exception) -> None:
         """This process is watched no more; nobody shall wait for its reports. Raises nothing."""
         self.is_closed = True
-        self.outbox.put(("gone",))
+        self.control.end()
         if is_gone(error) or not shape.is_connected():  # there is nobody to tell, and nothing to watch
             return
         text = f"{self.machine} is not watched any more, by a fault of ours: {type(error).__name__}: {error}"
@@ -131,7 +128,8 @@ class Process:
         """Number, colour and log a call that is about to be made."""
         about, now = tuple(args or ()), time.time()
         with self.lock:
-            self._take_in()
+            if self.heard_of:
+                self._take_in()
             return self.ledger.submit(target, method, about, now, is_retried=is_retried, needs=needs)
 
     def begin_creation(self) -> tuple[str, int, int]:
@@ -159,21 +157,23 @@ class Process:
 
     def enter(self, header: Header | None, method: str) -> str:
         """A call begins: who is white records first."""
-        group = self.about.get("group_of", {}).get(method)
+        ledger, group = self.ledger, self.group_of.get(method)
         with self.lock:
             if self.is_async:
                 self._meet(running_loop())
-            self._take_in()
+            if self.heard_of:
+                self._take_in()
             if header is not None:
-                self.ledger.hear(header.colour)
-            if self.ledger.must_record:
-                self._record(is_forced=header is not None and header.colour > self.ledger.colour)
+                ledger.hear(header.colour)
+            if ledger.must_record:
+                self._record(is_forced=header is not None and header.colour > ledger.colour)
             if header is None:
-                call_id = self.ledger.accept_unknown(method, time.time(), group=group)
+                call_id = ledger.accept_unknown(method, time.time(), group=group)
             else:
-                call_id = self.ledger.accept(header, method, time.time(), group=group)
+                call_id = ledger.accept(header, method, time.time(), group=group)
             self.threads[call_id] = threading.get_ident()
-            self._flush_soon()
+            if not self.is_flushing and ledger.has_acks:
+                self._flush_soon()
         return call_id
 
     def _meet(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -183,14 +183,18 @@ class Process:
 
     def leave(self, call_id: str) -> int:
         """A call has ended; returns the colour of its reply."""
+        ledger = self.ledger
         with self.lock:
-            colour = self.ledger.finish(call_id)
+            colour = ledger.finish(call_id)
             self.threads.pop(call_id, None)
-            self.coroutines.pop(call_id, None)
-            self._take_in()
-            if self.ledger.must_record:
+            if self.coroutines:
+                self.coroutines.pop(call_id, None)
+            if self.heard_of:
+                self._take_in()
+            if ledger.must_record:
                 self._record()
-            self._flush_soon()
+            if not self.is_flushing and ledger.has_acks:
+                self._flush_soon()
         return colour
 
     def heard(self, colour: int) -> None:
@@ -222,8 +226,8 @@ class Process:
         on = [getattr(ref, "call_id", None) for ref in refs]
         now = time.time()
         may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k)
+        call_id, hearing = CURRENT.get(), self.hearing
         with self.lock:
-            call_id = CURRENT.get()
             if not call_site and call_id in self.coroutines:  # awaited by a task of its own, as in `gather`
                 call_site = site_of(self.coroutines[call_id][1]) or ""
             wait_id = self.ledger.wait(
@@ -242,7 +246,7 @@ class Process:
             elif not is_blocking:
                 self.wait_tasks[wait_id] = current_task()
             if is_blocking:
-                self.hearing.is_waiting, self.hearing.colour = True, 0
+                hearing.is_waiting, hearing.colour = True, 0
                 if self.loop is not None and running_loop() is self.loop:
                     self.is_loop_blocked, self.blocking_call = True, call_id
             if self.ledger.must_record:
@@ -250,17 +254,20 @@ class Process:
         return wait_id, on
 
     def end_wait(
-        self, wait_id: int, answered: list[str | None], colour: int = 0, *, settled: list[str | None] | None = None
+        self, wait_id: int, answered: Sequence[str | None], colour: int = 0, *, settled: Sequence[str | None] = ()
     ) -> None:
         """The wait is over: what the replies were red for is recorded before anything of them is used."""
+        hearing = self.hearing
         with self.lock:
-            self._take_in()
-            self.wait_tasks.pop(wait_id, None)
-            if self.hearing.is_waiting:
-                colour = max(colour, self.hearing.colour)
+            if self.heard_of:
+                self._take_in()
+            if self.wait_tasks:
+                self.wait_tasks.pop(wait_id, None)
+            if hearing.is_waiting:
+                colour = max(colour, hearing.colour)
                 if self.loop is not None and running_loop() is self.loop:
                     self.is_loop_blocked = False
-                self.hearing.is_waiting = False
+                hearing.is_waiting = False
             self.ledger.hear(colour)
             if self.ledger.must_record:
                 self._record(is_forced=colour > self.ledger.colour)
@@ -268,14 +275,18 @@ class Process:
             if wait_id == self.resting:
                 self.resting = None
             for call_id in answered:
-                if call_id is not None:
-                    source, _, target, number = call_id.split("/")
-                    if source == self.machine:
-                        self.ledger.answered(target, int(number))
-            for call_id in settled or ():
-                if call_id is not None and call_id.startswith(f"{self.machine}/"):
-                    _, _, target, number = call_id.split("/")
-                    self.ledger.settle(target, int(number))
+                if (mine := self._sent_here(call_id)) is not None:
+                    self.ledger.answered(*mine)
+            for call_id in settled:
+                if (mine := self._sent_here(call_id)) is not None:
+                    self.ledger.settle(*mine)
+
+    def _sent_here(self, call_id: str | None) -> tuple[str, int] | None:
+        """(target, number) of a call that this machine has made; None of anybody else's."""
+        if call_id is None or not call_id.startswith(self.call_prefix):
+            return None
+        target, _, number = call_id[len(self.call_prefix) :].rpartition("/")
+        return target, int(number)
 
     def may_read(self, machine: str) -> None:
         """A ref to a reply of `machine` has come to this process."""
@@ -312,7 +323,7 @@ class Process:
                 if self.is_async:
                     report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
                 blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
-                self._report(Recorded(report, now, sites, self.tasks, threads, blocking, self.puts, background))
+                self.control.report(Recorded(report, now, sites, self.tasks, threads, blocking, self.puts, background))
         for wait_id in parked:
             self.ledger.wake(wait_id)
 
@@ -384,76 +395,27 @@ class Process:
             if self.ledger.must_record:
                 self._record()
 
-    # ---- the control thread ---------------------------------------------------------------------------------------
-
-    def _report(self, recorded: Recorded) -> None:
-        """Send a report; what is recorded while commands are obeyed goes with the next poll, for that is a call less."""
-        if threading.current_thread() is self.thread:
-            self.ready.append(recorded)
-        else:
-            self.outbox.put(("report", recorded))
+    # ---- of the control thread ------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        if self.ledger.has_acks and not self.is_flushing:
-            self.is_flushing = True
-            self.outbox.put(("flush soon",))
+        self.is_flushing = True
+        self.control.flush_soon()
 
-    def _control(self) -> None:
-        self.outbox.put(("answer", 0, []))
-        flush_at: float | None = None
-        while not self.is_closed:
-            try:
-                item = self.outbox.get(timeout=None if flush_at is None else max(0.0, flush_at - time.monotonic()))
-            except queue.Empty:
-                item, flush_at = ("flush",), None
-            if item == ("flush soon",):
-                flush_at = time.monotonic() + FLUSH_S
-                continue
-            try:
-                self._carry(item)
-            except Exception as error:  # the watcher is gone, or Ray is: the app goes on without us
-                self.give_up(error)
+    def take_acks(self) -> list[Acks]:
+        """The acknowledgements to send; the next one asks for another flush."""
+        with self.lock:
+            self.is_flushing = False
+            return self.ledger.take_acks()
 
-    def _carry(self, item: tuple[Any, ...]) -> None:
-        match item:
-            case ("flush",):
-                with self.lock:
-                    self.is_flushing = False
-                    acks = self.ledger.take_acks()
-                if acks:
-                    self.watcher.acknowledge.remote(acks)
-            case ("report", recorded):
-                self.watcher.report.remote(recorded)
-            case ("answer", seen, commands):
-                try:
-                    for command in commands:
-                        self._obey(command)
-                finally:
-                    self._poll(seen)
-            case ("gone",):
-                self.is_closed = True
-
-    def _poll(self, seen: int) -> None:
-        ready, self.ready = self.ready, []
-        future = self.watcher.commands.remote(self.machine, seen, ready).future()
-        future.add_done_callback(self._answered)
-
-    def _answered(self, future: Any) -> None:
-        try:
-            seen, commands = future.result()
-        except BaseException:
-            self.outbox.put(("gone",))
-            return
-        self.outbox.put(("answer", seen, commands))
-
-    def _obey(self, command: tuple[Any, ...]) -> None:
+    def obey(self, command: tuple[Any, ...]) -> None:
+        """Do what the watcher asks for."""
         ledger = self.ledger
         with self.lock:
             match command:
                 case ("request", number):
                     ledger.request(number)
                     if number in ledger.open:
-                        self._report(Recorded(ledger.report(number), time.time()))
+                        self.control.report(Recorded(ledger.report(number), time.time()))
                 case ("overdue", number):
                     if ledger.request(number):
                         self._record(is_forced=True)
@@ -476,7 +438,7 @@ class Process:
         with self.lock:
             report = self.ledger.leave()
         self.is_closed = True
-        self.outbox.put(("gone",))
+        self.control.end()
         self.watcher.left.remote(report)
 
 

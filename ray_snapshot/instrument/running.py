@@ -11,12 +11,14 @@ import runpy
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from ray_snapshot.errors import SettingError
+from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import watching
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.verdicts import Verdict, check_detector
@@ -49,7 +51,8 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     """Run it to its end; returns its exit code, or 3. Raises `SettingError` if there is no such program."""
     script, module, arguments = program
     code = _compiled(script) if script is not None else None
-    found = [check_detector(item) for item in options.detectors]
+    with _modules_of(script):
+        found = [check_detector(item) for item in options.detectors]
     reporter = Reporter(options)
     watching.install(
         options.name or _system_name(script or module or "app"),
@@ -64,7 +67,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
             _run_script(script, code, arguments)
         else:
             _run_module(str(module), arguments)
-    except _NoSuchModule:
+    except (_NoSuchModule, NodeNotReadyError):
         raise
     except SystemExit as error:
         return _exit_code(error)
@@ -79,6 +82,18 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         watching.close_quietly()
         reporter.finish()
     return 0
+
+
+@contextmanager
+def _modules_of(script: str | None) -> Iterator[None]:
+    """Modules are found beside the program, and in the current folder; the program's own path stays as it is."""
+    before = list(sys.path)
+    sys.path[:0] = [str(Path(script).resolve().parent)] if script is not None else []
+    sys.path.append(os.getcwd())
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 class _NoSuchModule(SettingError):
@@ -153,7 +168,10 @@ class Reporter:
         watch.subscribe(self.hear)
 
     def hear(self, verdict: Verdict) -> None:
-        """A verdict: say it once for each deadlock, or each alarm."""
+        """A verdict: say it once for each deadlock, each alarm, and each detector that fails."""
+        if "error" in verdict.evidence and (key := (verdict.detector, "error")) not in self.told:
+            self.told.add(key)
+            _say(f"ray-snapshot: {' '.join(verdict.sentence.split())}")
         if verdict.holds and (verdict.alarm or verdict.detector == self.options.exit_on):
             key = _key(verdict)
             if key not in self.told:

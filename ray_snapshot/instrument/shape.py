@@ -12,13 +12,19 @@ from typing import Any
 
 import ray
 import ray.actor
-from ray._private import services
-from ray._private import worker as ray_worker
-from ray._private.auto_init_hook import auto_init_ray
 from ray.exceptions import RayActorError, RaySystemError
-from ray.remote_function import RemoteFunction
 
 from ray_snapshot.errors import UnsupportedRayError
+
+try:
+    from ray._private import services
+    from ray._private import worker as ray_worker
+    from ray._private.auto_init_hook import auto_init_ray
+    from ray.remote_function import RemoteFunction
+except ImportError as error:
+    raise UnsupportedRayError(
+        f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray 2.60"
+    ) from None
 
 _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
@@ -32,6 +38,8 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray.actor._make_actor", lambda: ray.actor._make_actor, ("cls", "actor_options")),
     ("ray._private.worker.get", lambda: ray_worker.get, ("object_refs", "timeout")),
     ("ray._private.worker.wait", lambda: ray_worker.wait, ("ray_waitables", "num_returns", "timeout")),
+    ("ray.actor.has_async_methods", lambda: ray.actor.has_async_methods, ("cls",)),
+    ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id")),
 )
 
 
@@ -59,16 +67,19 @@ def check() -> None:
 
 
 def replace_calls(
-    call: Callable[..., Any],
+    calling: Callable[[Callable[..., Any]], Callable[..., Any]],
     create: Callable[..., Any],
     make: Callable[..., Any],
     arrive: Callable[..., Any],
     task: Callable[..., Any],
 ) -> None:
-    """Put these in place of the funnels; each gets the original as its first argument."""
+    """Put these in place of the funnels; each gets the original as its first argument.
+
+    `calling` is given the original and returns what takes its place: every call of the app goes through that one.
+    """
     _replace("arrive", ray.actor.ActorHandle, "__init__", arrive)
     _replace("task", RemoteFunction, "_remote", task)
-    _replace("call", ray.actor.ActorHandle, "_actor_method_call", call)
+    _put("call", ray.actor.ActorHandle, "_actor_method_call", calling)
     _replace("create", ray.actor.ActorClass, "_remote", create)
     _replace("make", ray.actor, "_make_actor", make)
 
@@ -107,14 +118,21 @@ def original(name: str) -> Callable[..., Any]:
 
 
 def _replace(name: str, owner: Any, attribute: str, ours: Callable[..., Any]) -> None:
+    def replacing(own: Callable[..., Any]) -> Callable[..., Any]:
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            return ours(own, *args, **kwargs)
+
+        return replacement
+
+    _put(name, owner, attribute, replacing)
+
+
+def _put(name: str, owner: Any, attribute: str, replacing: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     if name in _replaced:
         return
     own = getattr(owner, attribute)
     _replaced[name] = owner, attribute, own
-
-    def replacement(*args: Any, **kwargs: Any) -> Any:
-        return ours(own, *args, **kwargs)
-
+    replacement = replacing(own)
     replacement.__name__ = attribute
     replacement.__qualname__ = getattr(own, "__qualname__", attribute)
     replacement.__doc__ = own.__doc__
@@ -138,8 +156,8 @@ def class_name_of(handle: Any) -> str:
 
 def takes_keyword(handle: Any, method: str, keyword: str) -> bool:
     """Whether a method of a handle's actor has this parameter."""
-    found = handle._ray_method_signatures.get(method)
-    return found is not None and any(item.name == keyword for item in found)
+    found = handle._ray_method_signatures.get(method, ())
+    return any(item.name == keyword for item in reversed(found))  # ours is the last, or stands before **kwargs
 
 
 def is_watched(handle: Any, keyword: str) -> bool:
@@ -216,16 +234,13 @@ def actor_state(key: str) -> tuple[str | None, int]:
 
 
 def actors_of_job() -> dict[str, str]:
-    """The living actors of this job that are not ours: class names by id."""
+    """The living actors of this job, ours among them: class names by id."""
     job = ray.get_runtime_context().get_job_id()
     found = ray._private.state.actors(job_id=ray.JobID.from_hex(job))
     rows = [row for row in found.values() if row["State"] not in ("DEAD", "PENDING_CREATION", "DEPENDENCIES_UNREADY")]
-    return {row["ActorID"]: row["ActorClassName"] for row in rows if row["ActorClassName"] not in OURS}
+    return {row["ActorID"]: row["ActorClassName"] for row in rows}
 
 
 def running_clusters() -> list[str]:
     """The addresses of the Ray clusters that run on this machine."""
     return sorted(services.find_gcs_addresses())
-
-
-OURS = ("Watcher", "Analyst", "Service", "Host")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCancelledError
 
-from ray_snapshot.instrument.calls import colour_of_error
+from ray_snapshot.instrument.envelopes import colour_of_error
 from ray_snapshot.instrument.process import Process, here
+from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.runtime.here import call_site_here
 
 
@@ -56,14 +57,16 @@ def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, 
     if not refs:
         return work()
     site = call_site_here() or ""
-    begun = process.guarded(lambda: process.begin_wait(refs, k, timeout, site, is_blocking=True))
-    if begun is None:
+    try:
+        wait_id, on = process.begin_wait(refs, k, timeout, site, is_blocking=True)
+    except Exception as error:
+        process.give_up(error)
         return work()
-    wait_id, on = begun
     end = _End()
     try:
         found = work()
-        end.answered = on if k == len(refs) else []
+        if k == len(refs):
+            end.answered = on
     except BaseException as error:
         end.by(error, on)
         raise
@@ -75,10 +78,9 @@ def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, 
 class _End:
     """How a wait has ended: which calls were answered, which will never be, and the colour that came with it."""
 
-    def __init__(self) -> None:
-        self.answered: list[str | None] = []
-        self.settled: list[str | None] = []
-        self.colour = 0
+    answered: Sequence[str | None] = ()
+    settled: Sequence[str | None] = ()
+    colour = 0
 
     def by(self, error: BaseException, on: list[str | None]) -> None:
         """The wait raised."""
@@ -93,7 +95,7 @@ class _End:
 class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
     """A ref that knows which call answers it, wherever it is taken; its `await` is a tracked wait."""
 
-    call_id: str
+    __slots__ = ("call_id",)
 
     def plain(self) -> Any:
         """The ref as Ray knows it."""
@@ -129,10 +131,15 @@ class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
     __hash__ = ray.ObjectRef.__hash__
 
 
+def tracked(refs: Any, call_id: str) -> Any:
+    """The same refs, one or a list, with their call; anything but a plain ref as it is."""
+    if type(refs) is not ray.ObjectRef:
+        return [tracked(ref, call_id) for ref in refs] if isinstance(refs, list) else refs
+    return tracked_ref(refs, call_id)
+
+
 def tracked_ref(ref: Any, call_id: str) -> Any:
-    """The same ref, with its call; anything but a plain ref as it is."""
-    if type(ref) is not ray.ObjectRef:
-        return ref
+    """The same plain ref, with its call."""
     found = TrackedRef(ref.binary(), ref.owner_address())
     found.call_id = call_id
     return found
@@ -143,5 +150,5 @@ def _arrived(ref: Any, call_id: str) -> Any:
     process = here()
     if process is None:
         return ref
-    process.guarded(lambda: process.may_read(call_id.split("/")[2]))
+    process.guarded(lambda: process.may_read(parsed(call_id).target))
     return tracked_ref(ref, call_id)

@@ -10,6 +10,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError, SystemNotRunningError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.joined import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.names import is_machine_name
@@ -67,7 +69,16 @@ class Mailbox:
 class Watcher:
     """See the module."""
 
-    def __init__(self, system: str, run_id: str, analyst: Any, *, most_open: int, snapshot_timeout: float) -> None:
+    def __init__(
+        self,
+        system: str,
+        run_id: str,
+        analyst: Any,
+        *,
+        most_open: int,
+        snapshot_timeout: float,
+        ready: Iterable[str] = (),
+    ) -> None:
         self.system = system
         self.run_id = run_id
         self.analyst = analyst
@@ -89,6 +100,7 @@ class Watcher:
         self.uncovered: list[str] = ["actors that were made before the watching began"]
         """Begins with everything that no process can tell; the cluster's own list of actors removes it."""
         self.covered_at = -1
+        self.nodes = Nodes(ready)
         self.looker = asyncio.get_event_loop().create_task(self._look())
 
     # ---- processes ------------------------------------------------------------------------------------------------
@@ -305,10 +317,14 @@ class Watcher:
         self._look_at_all()
 
     async def _find_uncovered(self) -> None:
-        """Compare the cluster's own list of this job's actors with those that have registered."""
-        ours = await asyncio.get_running_loop().run_in_executor(None, shape.actors_of_job)
-        known = {facts.get("key") for facts in self.facts.values()}
-        self.uncovered = [f"actor {kind} ({key[:8]})" for key, kind in ours.items() if key not in known]
+        """Compare the cluster's own lists with what is known: this job's actors with the registered, nodes with the ready."""
+        loop = asyncio.get_running_loop()
+        theirs = await loop.run_in_executor(None, shape.actors_of_job)
+        nodes = await loop.run_in_executor(None, living_nodes)
+        ours = {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
+        known = ours | {facts.get("key") for facts in self.facts.values()}
+        unknown = [f"actor {kind} ({key[:8]})" for key, kind in theirs.items() if key not in known]
+        self.uncovered = unknown + self.nodes.uncovered(nodes)
 
     async def _find_dead(self, number: int) -> None:
         pending = self.collector.pending.get(number)

@@ -19,20 +19,17 @@ import ray
 from ray import cloudpickle
 
 from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
-from ray_snapshot.instrument import attaching, shape
+from ray_snapshot.instrument import attaching, delivery, shape
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.watcher import WatcherActor
-from ray_snapshot.names import check_system_name
+from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime import system as systems
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
-from ray_snapshot.runtime.service import NAMESPACE, PREFIX
 from ray_snapshot.runtime.system import System
 
 MOST_NAMESAKES = 100
-
-HOOK = "ray_snapshot.instrument.attaching.install_in_worker"
 
 
 class Watch(System):
@@ -59,7 +56,9 @@ class Watch(System):
         self.start()
 
     def _open_services(self) -> None:
-        options = {"num_cpus": 0, "max_concurrency": 10_000}
+        """Start the watcher and the analyst, which writes the history, on the driver's own node."""
+        ready = delivery.check_nodes()
+        options = {"num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": delivery.here_if_possible()}
         analyst = AnalystActor.options(**options).remote(self.name, self.history, import_path())
         try:
             self._service = WatcherActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
@@ -68,6 +67,7 @@ class Watch(System):
                 analyst,
                 most_open=self.settings.most_open,
                 snapshot_timeout=self.settings.snapshot_timeout,
+                ready=ready,
             )
         except ValueError:
             ray.kill(analyst)
@@ -176,7 +176,7 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """In place of `ray.init`: workers get our hook, and the watching begins."""
     if ray.is_initialized() or not _plans:
         return original(*args, **kwargs)
-    kwargs["runtime_env"] = _runtime_env(kwargs.get("runtime_env"), _plans[0]["name"])
+    kwargs["runtime_env"] = _runtime_env(kwargs.get("runtime_env"))
     found = original(*args, **kwargs)
     if shape.is_driver() and not _watches:
         plan = dict(_plans[0])
@@ -203,28 +203,9 @@ def _shutdown(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
-def _runtime_env(given: Any, system: str) -> dict[str, Any]:
-    env = dict(given or {})
-    variables = {**env.get("env_vars", {}), attaching.SYSTEM_VARIABLE: system}
-    own = env.get("worker_process_setup_hook")
-    if callable(own):
-        env["worker_process_setup_hook"] = _chained(own)
-    else:
-        env["worker_process_setup_hook"] = HOOK
-        if own:
-            variables[attaching.HOOK_VARIABLE] = own
-    env["env_vars"] = variables
-    return env
-
-
-def _chained(own: Callable[[], Any]) -> Callable[[], Any]:
-    def hook() -> None:
-        from ray_snapshot.instrument.attaching import install_in_worker
-
-        install_in_worker()
-        own()
-
-    return hook
+def _runtime_env(given: Any) -> dict[str, Any]:
+    """The app's own, with our hook, which calls the app's."""
+    return {**(given or {}), "worker_process_setup_hook": delivery.hook((given or {}).get("worker_process_setup_hook"))}
 
 
 def close_quietly() -> None:

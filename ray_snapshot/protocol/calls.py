@@ -80,10 +80,17 @@ class _Output:
 
 @dataclass(slots=True)
 class _Running:
-    call: RunningCall
+    method: str
+    started_at: float
     header: Header | None
+    group: str | None
+    holds_slot: bool
     waits: int = 0
     """How many waits it is in."""
+
+    def call(self, call_id: str) -> RunningCall:
+        caller = None if self.header is None else self.header.source
+        return RunningCall(call_id, self.method, self.started_at, caller, self.group, self.holds_slot)
 
 
 class CallLedger:
@@ -147,10 +154,10 @@ class CallLedger:
         of something we know nothing of).
         """
         output = self.outputs.get(target) or self._open_output(target)
-        output.last += 1
+        number = output.last = output.last + 1
         output.sent_count += 1
-        output.log[output.last] = Sent(method, frozen(about), now, is_retried, tuple(needs))
-        return Header(self.machine, self.incarnation, output.last, self.colour, output.floor, is_retried)
+        output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs))
+        return Header(self.machine, self.incarnation, number, self.colour, output.floor, is_retried)
 
     def create(self, target: str, method: str, about: Any, now: float, *, is_retried: bool = False) -> Header:
         """Log the constructor call of a new machine. `is_retried`: it has `max_restarts`."""
@@ -255,8 +262,10 @@ class CallLedger:
         channel.accept(number, floor)
         if not is_retried:
             self._acknowledge_later(header)
-        call_id = self._run_id(f"{source}/{incarnation}/{self.machine}/{number}")
-        self.running[call_id] = _Running(RunningCall(call_id, method, now, source, group, holds_slot), header)
+        call_id = f"{source}/{incarnation}/{self.machine}/{number}"
+        if call_id in self.running:
+            call_id = self._next_run(call_id)
+        self.running[call_id] = _Running(method, now, header, group, holds_slot)
         self.is_starting = False
         return call_id
 
@@ -264,16 +273,15 @@ class CallLedger:
         """A call without a header begins: its sender is a process without us. Returns its id."""
         self._last_unknown += 1
         call_id = f"?/{self.incarnation}/{self.machine}/{self._last_unknown}"
-        self.running[call_id] = _Running(RunningCall(call_id, method, now, None, group, holds_slot), None)
+        self.running[call_id] = _Running(method, now, None, group, holds_slot)
         self.is_starting = False
         return call_id
 
-    def _run_id(self, call_id: str) -> str:
-        found, run = call_id, 1
-        while found in self.running:
+    def _next_run(self, call_id: str) -> str:
+        run = 2
+        while f"{call_id}#{run}" in self.running:
             run += 1
-            found = f"{call_id}#{run}"
-        return found
+        return f"{call_id}#{run}"
 
     def finish(self, call_id: str) -> int:
         """The call has ended; returns the colour that its reply must carry."""
@@ -411,7 +419,7 @@ class CallLedger:
             status=self._status(),
             outputs=tuple(_out_report(target, output) for target, output in self.outputs.items()),
             inputs=tuple(_in_report(*key, channel) for key, channel in self.inputs.items()),
-            calls=tuple(running.call for running in self.running.values()),
+            calls=tuple(running.call(call_id) for call_id, running in self.running.items()),
             waits=tuple(self.waits.values()),
             holds=tuple(sorted(self.holds)),
             reads=tuple(sorted(self.reads)),

@@ -30,6 +30,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.colours import Colour, Colours, Numbered
@@ -114,6 +115,14 @@ class SendMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class AttachNumber:
+    """Attach `colour` to everything that goes to `target` from now on; nothing is sent for it (the observer variant)."""
+
+    target: str
+    colour: Colour
+
+
+@dataclass(frozen=True, slots=True)
 class InputsComplete:
     """Every input that the host had when it recorded `number` has delivered its marker."""
 
@@ -130,11 +139,35 @@ Event = (
     | SnapshotClosed
     | SnapshotAborted
 )
-Effect = AskForBoundary | Record | SendMarker | InputsComplete
+Effect = AskForBoundary | Record | SendMarker | AttachNumber | InputsComplete
+
+
+class HostProtocol(Protocol):
+    """What `HostCore` asks of a protocol by which hosts turn red as a whole."""
+
+    colours: Colours
+    colour: Colour
+    has_markers: bool
+
+    @property
+    def must_record(self) -> bool: ...
+
+    @property
+    def link_colour(self) -> Colour: ...
+
+    def is_white(self, colour: Colour, number: int, /) -> bool: ...
+
+    def heard_over(self, source: str, colour: Colour, /) -> MarkerArrived | NumberSeen: ...
+
+    def step(self, event: Event, /) -> tuple[Effect, ...]: ...
+
+    def fingerprint(self) -> Hashable: ...
 
 
 class ChandyLamport:
     """One host's side of the marker algorithm; `born` is the colour of whoever created the host."""
+
+    has_markers = True
 
     def __init__(self, colours: Colours | None = None, born: Colour | None = None) -> None:
         self.colours: Colours = Numbered() if colours is None else colours
@@ -150,6 +183,15 @@ class ChandyLamport:
     def must_record(self) -> bool:
         """Whether the next boundary must record before anything is accepted."""
         return bool(self.due != self.colour)
+
+    @property
+    def link_colour(self) -> Colour:
+        """What a link that is opened now carries first."""
+        return self.colour
+
+    def heard_over(self, source: str, colour: Colour) -> MarkerArrived:
+        """What it means that a link changes its colour: that is the marker."""
+        return MarkerArrived(source, colour)
 
     def is_white(self, colour: Colour, number: int) -> bool:
         """Whether something of this colour was sent before its sender recorded `number`."""

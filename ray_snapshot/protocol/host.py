@@ -20,14 +20,16 @@ colour of that moment.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
 from ray_snapshot.protocol.chandy_lamport import (
+    AttachNumber,
     BoundaryReached,
     ChandyLamport,
     Effect,
+    HostProtocol,
     InputOpened,
     InputsComplete,
     MarkerArrived,
@@ -42,138 +44,10 @@ from ray_snapshot.protocol.chandy_lamport import (
 from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.protocol.links import CREATION, Batch, InLink, OutLink
 from ray_snapshot.protocol.mailbox import MAIL, TIMER, Inbox, Mailbox, Message
+from ray_snapshot.protocol.parts import Creation, Machine, MachineCopy, OutChannel, Recording, nothing_of
 
 BOUND = 10_000
 """How many messages a channel may have sent and not seen accepted before its sender is held back."""
-
-
-class OutChannel:
-    """The sending end of a channel."""
-
-    __slots__ = ("acknowledged", "held", "index", "kind", "link", "mailbox", "owner", "sent", "target", "timers")
-
-    def __init__(self, owner: Machine, target: str, kind: str) -> None:
-        self.owner = owner
-        self.target = target
-        self.kind = kind
-        self.sent = 0
-        self.acknowledged = 0
-        self.link: OutLink | None = None
-        self.index = 0
-        self.mailbox: Mailbox | None = None
-        """The receiving end, if it is on this host."""
-        self.held: list[Message] = []
-        """Sent, but the target's host is not known yet."""
-        self.timers: dict[int, tuple[float, Message]] = {}
-        """Pending timers by message number: (when due, message)."""
-
-    @property
-    def outstanding(self) -> int:
-        """Messages sent and not known to be accepted."""
-        return self.sent - self.acknowledged
-
-    def waiting(self) -> list[Message]:
-        """What waits at the sending end: not yet on a link nor in a mailbox."""
-        return [*self.held, *(message for _, message in sorted(self.timers.values(), key=lambda timer: timer[1][1]))]
-
-
-class Machine:
-    """A participant as its host knows it."""
-
-    __slots__ = (
-        "accepted",
-        "body",
-        "copied",
-        "inbox",
-        "is_held",
-        "is_queued",
-        "is_stopped",
-        "is_suspended",
-        "name",
-        "outputs",
-        "over",
-        "sent",
-    )
-
-    def __init__(self, name: str, copied: Colour) -> None:
-        self.name = name
-        self.body: Any = None
-        """What the world hangs on the machine; None until it is constructed."""
-        self.inbox = Inbox(machine=self)
-        self.outputs: dict[tuple[str, str], OutChannel] = {}
-        self.copied = copied
-        """The colour up to which this machine has been copied."""
-        self.accepted = 0
-        self.sent = 0
-        self.is_queued = False
-        self.is_held = False
-        """Held back between actions by a full mailbox."""
-        self.is_suspended = False
-        """Inside an action, at a tracked wait."""
-        self.is_stopped = False
-        self.over: list[OutChannel] = []
-        """Channels that went over their bound in the current action."""
-
-
-class Creation:
-    """The message that makes a machine: who creates whom, and from what."""
-
-    __slots__ = ("child", "colour", "creator", "payload", "sent_at", "source")
-
-    def __init__(
-        self, creator: str, child: str, payload: Any, sent_at: float, colour: Colour, source: str | None
-    ) -> None:
-        self.creator = creator
-        self.child = child
-        self.payload = payload
-        self.sent_at = sent_at
-        self.colour = colour
-        self.source = source
-        """The host it came from; None if from this one."""
-
-
-class MachineCopy:
-    """One machine as of the instant at which its host turned red."""
-
-    __slots__ = ("accepted", "extra", "inputs", "is_born", "machine", "outputs", "sent")
-
-    def __init__(self, machine: Machine, inputs: list[Any], outputs: list[Any], extra: Any) -> None:
-        self.machine = machine.name
-        self.is_born = machine.body is not None
-        self.accepted = machine.accepted
-        self.sent = machine.sent
-        self.inputs: list[tuple[Mailbox, int, list[Message]]] = inputs
-        """(mailbox, accepted, white messages in it)."""
-        self.outputs: list[tuple[OutChannel, int, list[Message]]] = outputs
-        """(channel, sent, messages that wait at the sending end)."""
-        self.extra = extra
-        """What the world's `copy_body` returned: the state, and whatever else it wants to keep."""
-
-
-class Recording:
-    """What one host records for one snapshot."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.copies: list[MachineCopy] = []
-        self.creations: list[Creation] = []
-        """White creations that had not been carried out at the instant, or arrived later."""
-        self.created: dict[str, int] = {}
-        """Creations sent inside the cut, per target host."""
-        self.arrived: dict[str, int] = {}
-        """Creations arrived inside the cut, per source host."""
-        self.late: list[tuple[Mailbox, Machine, Message]] = []
-        """White messages that arrived after their machine was copied."""
-        self.late_creations: list[Creation] = []
-        self.is_copied = False
-        self.has_markers = False
-        """Whether every input of the host has delivered its marker."""
-
-
-def _nothing(number: int) -> Recording:
-    recording = Recording(number)
-    recording.is_copied = True
-    return recording
 
 
 class HostCore:
@@ -186,14 +60,18 @@ class HostCore:
         self,
         host: str,
         *,
-        protocol: ChandyLamport | None = None,
+        protocol: HostProtocol | None = None,
         copy_body: Callable[[Machine], Any] = lambda machine: machine.body,
         bound: int = BOUND,
         polled: Iterable[str] = (),
         open_at_birth: Iterable[int] = (),
+        inbox: type[Inbox] = Inbox,
+        in_link: type[InLink] = InLink,
     ) -> None:
         self.host = host
-        self.protocol = protocol or ChandyLamport()
+        self.protocol: HostProtocol = protocol or ChandyLamport()
+        self.inbox_class = inbox
+        self.in_link_class = in_link
         self.copy_body = copy_body
         self.bound = bound
         self.acknowledge_every = max(1, bound // 4)
@@ -210,12 +88,14 @@ class HostCore:
         self.birth: Creation | None = None
         """The creation that is being carried out: taken by `next_birth`, and not yet `born`."""
         self.runnable: deque[Machine] = deque()
-        self.open: dict[int, Recording] = {number: _nothing(number) for number in open_at_birth}
+        self.open: dict[int, Recording] = {number: nothing_of(number) for number in open_at_birth}
         """Recorded and not closed; a host born red has nothing to record, but may meet white messages from its birth on."""
         self.closed: deque[int] = deque(maxlen=1_000)
         self.uncopied: deque[Machine] = deque()
         self._due: tuple[Any, list[Recording]] = (None, [])
         """The answer of `_due_for`, and what it was asked of: mostly the same for one machine after the other."""
+        self.acting: Machine | None = None
+        """The machine that is inside an action, as far as the core must know."""
         self.must_record = self.protocol.must_record
         """Whether `boundary` has something to do before anything may be accepted."""
         self.must_flush = False
@@ -234,12 +114,20 @@ class HostCore:
         """The machine `name` of this host; made, without a body, if messages come before its creation."""
         found = self.machines.get(name)
         if found is None:
-            found = self.machines[name] = Machine(name, self.colour)
+            found = self.machines[name] = self._new_machine(name)
         return found
+
+    def _new_machine(self, name: str) -> Machine:
+        return Machine(name, self.colour, self.inbox_class)
+
+    def colour_of(self, machine: Machine) -> Colour:  # noqa: ARG002 - where hosts turn red as a whole
+        """The colour of what the machine sends now."""
+        return self.protocol.colour
 
     def create(self, creator: str, child: str, host: str, payload: Any, now: float) -> None:
         """Send the creation of `child` to `host` (this one or another)."""
-        creation = Creation(creator, child, payload, now, self.colour, None)
+        colour = self.colour_of(self.machines[creator])
+        creation = Creation(creator, child, payload, now, colour, None)
         if host == self.host:
             self.machine(child)
             self.resolve(child, host)
@@ -248,7 +136,7 @@ class HostCore:
         self.resolve(child, host)
         link = self.output(host)
         link.created += 1
-        link.messages.append((CREATION, link.created, child, (creator, payload), now, self.colour))
+        link.messages.append((CREATION, link.created, child, (creator, payload), now, colour))
 
     def next_birth(self) -> Creation | None:
         """The next creation to carry out; the world constructs the body and calls `born`. Only behind `boundary()`."""
@@ -302,9 +190,9 @@ class HostCore:
                 f"{channel.owner.name} sent {method} to {channel.target}, which has stopped", machine=channel.target
             )
         machine = channel.owner
-        colour = self.protocol.colour
-        if machine.copied != colour:
+        if machine.copied != self.protocol.colour:
             self._copy_if_due(machine)
+        colour = machine.copied
         channel.sent = number = channel.sent + 1
         machine.sent += 1
         link = channel.link
@@ -338,7 +226,7 @@ class HostCore:
         self._copy_if_due(machine)
         channel.sent += 1
         machine.sent += 1
-        channel.timers[channel.sent] = (due, (channel.index, channel.sent, method, args, now, self.colour))
+        channel.timers[channel.sent] = (due, (channel.index, channel.sent, method, args, now, self.colour_of(machine)))
         return channel
 
     def fire(self, channel: OutChannel, number: int) -> None:
@@ -372,7 +260,7 @@ class HostCore:
         """The link to `host`, opened if there is none yet."""
         found = self.outputs.get(host)
         if found is None:
-            found = self.outputs[host] = OutLink(self.host, host, self.colour)
+            found = self.outputs[host] = OutLink(self.host, host, self.protocol.link_colour)
             self.protocol.step(OutputOpened(host))
         return found
 
@@ -399,7 +287,7 @@ class HostCore:
 
     def _dispatch(self, channel: OutChannel, message: Message) -> None:
         _, number, method, args, sent_at, _ = message
-        message = (channel.index, number, method, args, sent_at, self.colour)
+        message = (channel.index, number, method, args, sent_at, self.colour_of(channel.owner))
         if channel.link is not None:
             channel.link.messages.append(message)
         elif channel.mailbox is not None:
@@ -421,7 +309,7 @@ class HostCore:
         """The link from `source`, opened if there is none yet."""
         found = self.inputs.get(source)
         if found is None:
-            found = self.inputs[source] = InLink(source, self.protocol.colours.white)
+            found = self.inputs[source] = self.in_link_class(source, self.protocol.colours.white)
             self.protocol.step(InputOpened(source))
         return found
 
@@ -434,7 +322,7 @@ class HostCore:
         for colour, messages in batch[3]:
             if colour != link.colour:
                 link.colour = colour
-                effects += self.hear(MarkerArrived(link.source, colour))
+                effects += self.hear(self.protocol.heard_over(link.source, colour))
             if messages:
                 self._deliver(link, messages)
         return effects
@@ -459,9 +347,7 @@ class HostCore:
         mailbox.owner.put(mailbox, message)
         if not machine.is_queued:
             self._queue(machine)
-        if (
-            self.open and message[5] != self.protocol.colour
-        ):  # the host's own colour is red for all that it has recorded
+        if self.open and message[5] != machine.copied:
             self._report_if_late(mailbox, machine, message)
 
     def _report_if_late(self, mailbox: Mailbox, machine: Machine, message: Message) -> None:
@@ -488,16 +374,16 @@ class HostCore:
             machine.is_queued = False
             if machine.is_held or machine.is_suspended or machine.is_stopped:
                 continue
-            colour = self.protocol.colour
-            if machine.copied != colour:
+            if machine.copied != self.protocol.colour:
                 self._copy_if_due(machine)
+            colour = machine.copied
             inbox = machine.inbox
             taken = inbox.take()
             if taken is None:
                 continue
             for mailbox, message in taken:
                 if message[5] != colour:
-                    self._check_white(machine, message)
+                    self._check_white(machine, mailbox, message)
                 machine.accepted += 1
                 if mailbox.accepted - mailbox.acknowledged >= self.acknowledge_every:
                     self._acknowledge_sender(mailbox)
@@ -513,9 +399,9 @@ class HostCore:
             raise ProtocolError(f"{machine.name} was about to act before its host recorded", machine=machine.name)
         self._copy_if_due(machine)
 
-    def _check_white(self, machine: Machine, message: Message) -> None:
+    def _check_white(self, machine: Machine, mailbox: Mailbox, message: Message) -> None:  # noqa: ARG002
         """EWD864a: no red message is accepted in a white action."""
-        if self.protocol.colours.joined(self.colour, message[5]) != self.colour:
+        if self.protocol.colours.joined(machine.copied, message[5]) != machine.copied:
             raise ProtocolError(
                 f"{machine.name} was about to accept a red message in a white action", machine=machine.name
             )
@@ -584,13 +470,17 @@ class HostCore:
         if number in self.closed or number in self.open:
             return ()
         if not self.protocol.is_white(self.colour, number):
-            self.open[number] = _nothing(number)
+            self.open[number] = nothing_of(number)
             return ()
         return self.hear(SnapshotRequested(number))
 
-    def note(self, colour: Colour) -> tuple[Effect, ...]:
-        """Something of this colour came over no link, and is about to be accepted."""
+    def note(self, colour: Colour, machine: Machine | None = None) -> tuple[Effect, ...]:  # noqa: ARG002
+        """Something of this colour came over no link, and is about to be accepted (by `machine`, or by any)."""
         return self.hear(NumberSeen(colour))
+
+    def is_recorded(self, number: int) -> bool:
+        """Whether every machine of this host is red for `number`."""
+        return not self.protocol.is_white(self.colour, number)
 
     def hear(self, event: SnapshotRequested | MarkerArrived | NumberSeen) -> tuple[Effect, ...]:
         """Give the protocol an event that may ask for a boundary; carries out what is not."""
@@ -614,6 +504,8 @@ class HostCore:
                     self._begin_recordings(numbers)
                 case SendMarker(target, colour):
                     self.outputs[target].mark(colour)
+                case AttachNumber(target, colour):
+                    self.outputs[target].attach(colour)
                 case InputsComplete(number):
                     if number in self.open:
                         self.open[number].has_markers = True
@@ -630,6 +522,7 @@ class HostCore:
 
     def _begin(self, number: int) -> Recording:
         recording = Recording(number)
+        recording.marker_count = len(self.outputs) if self.protocol.has_markers else 0
         recording.created = {target: link.created for target, link in self.outputs.items() if link.created}
         arrived = {source: link.created for source, link in self.inputs.items() if link.created}
         births = [*self.births, self.birth] if self.birth is not None else self.births
@@ -704,6 +597,10 @@ class HostCore:
         self.open.pop(number, None)
         self.protocol.step(SnapshotAborted(number))
         self.closed.append(number)
+
+    def fingerprint(self) -> Hashable:
+        """What the future depends on beside the attributes that all cores have."""
+        return ()
 
     def has_work(self) -> bool:
         """Whether `boundary`, `next_action`, `next_birth` or `copy_next` would do something."""

@@ -77,6 +77,12 @@ class OutLink:
         self.colour = colour
         self.dirty = True
 
+    def attach(self, colour: Colour) -> None:
+        """What follows has `colour`; unlike a marker, that is worth no batch of its own."""
+        dirty = self.dirty or bool(self.messages)
+        self.mark(colour)
+        self.dirty = dirty
+
     def take(self) -> Batch | None:
         """The next batch, or None if there is nothing to say."""
         if not (self.messages or self.dirty or self.acknowledgements):

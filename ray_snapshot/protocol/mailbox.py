@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError
@@ -90,11 +91,15 @@ class Inbox:
             raise ProtocolError(
                 f"message {message[1]} from {mailbox.source} arrived where {number} was due", source=mailbox.source
             )
-        if not mailbox.queue:
-            self.ready.append(mailbox)
+        mailbox.queue.append(message)
+        if len(mailbox.queue) == 1:
+            self.offer(mailbox)
         elif self.ports:
             self._unpark(mailbox, message[2])
-        mailbox.queue.append(message)
+
+    def offer(self, mailbox: Mailbox) -> None:
+        """The mailbox has a new head: it takes part in the choice."""
+        self.ready.append(mailbox)
 
     def _unpark(self, mailbox: Mailbox, method: str) -> None:
         """What waits for the rest of its join looks again when a port arrives right behind it."""
@@ -109,29 +114,31 @@ class Inbox:
         while ready:
             mailbox = ready.popleft()
             if self.ports and mailbox.queue[0][2] in self.ports:
-                self._park(mailbox)
+                self.park(mailbox)
+                if len(self.joins) > 1:
+                    self._park_others()
                 if (joined := self._join()) is not None:
                     return joined
                 continue
             message = mailbox.queue.popleft()
             mailbox.accepted += 1
             if mailbox.queue:
-                ready.append(mailbox)
+                self.offer(mailbox)
             return [(mailbox, message)]
         return None
 
-    def _park(self, mailbox: Mailbox) -> None:
-        """The head waits for the rest of its join.
-
-        Where there are several joins, every head that has come does so now: the choice is among all joins that are
-        enabled, else one of many ports would starve behind those of few.
-        """
+    def park(self, mailbox: Mailbox) -> None:
+        """The head of the mailbox waits for the rest of its join."""
         self.parked[mailbox.queue[0][2]].append(mailbox)
-        if len(self.joins) > 1:
-            others = list(self.ready)
-            self.ready.clear()
-            for other in others:
-                self.parked.get(other.queue[0][2], self.ready).append(other)
+
+    def _park_others(self) -> None:
+        """Every head that has come and is a port waits for its join at once.
+
+        So the choice is among all joins that are enabled: else one of many ports would starve behind those of few.
+        """
+        for mailbox in [mailbox for mailbox in self.ready if mailbox.queue[0][2] in self.ports]:
+            self.ready.remove(mailbox)
+            self.park(mailbox)
 
     def _join(self) -> list[tuple[Mailbox, Message]] | None:
         for position, ports in enumerate(self.joins):
@@ -160,10 +167,17 @@ class Inbox:
             return [(port, self.parked[port][0]) for port in ports]
         runs: dict[tuple[str, ...], Mailbox] = {}
         for mailbox in [mailbox for port in ports for mailbox in self.parked[port]]:
-            run = run_of((message[2] for message in mailbox.queue), ports)
+            head, *behind = islice(mailbox.queue, len(ports))
+            run = run_of(
+                (head[2], *(one[2] for one in takewhile(lambda one: self._may_take(one, ports), behind))), ports
+            )
             for size in range(1, len(run) + 1):
                 runs.setdefault(run[:size], mailbox)
         return cover(ports, runs)
+
+    def _may_take(self, message: Message, ports: Sequence[str]) -> bool:
+        """Whether a message that is not the head of its mailbox may serve one of these ports."""
+        return message[2] in ports
 
     def _accept(self, ports: tuple[str, ...], chosen: list[tuple[str, Mailbox]]) -> list[tuple[Mailbox, Message]]:
         found = {}
@@ -172,7 +186,9 @@ class Inbox:
                 self.parked[port].remove(mailbox)
             found[port] = mailbox, mailbox.queue.popleft()
             mailbox.accepted += 1
-        self.ready.extend(mailbox for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen) if mailbox.queue)
+        for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen):
+            if mailbox.queue:
+                self.offer(mailbox)
         return [found[port] for port in ports]
 
     def waiting(self) -> Iterator[Message]:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.choosing import RECORDED_BY
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
 from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
@@ -67,7 +68,7 @@ def assemble(collected: Collected) -> Snapshot:
     messages = _concat([part.messages for part in parts], MESSAGES)
     if len(full) < len(parts):  # late reports come in any order
         messages = messages.sort_by([(name, "ascending") for name in ("source", "target", "kind", "number")])
-    channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]))
+    channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]), RECORDED_BY[header.protocol])
     inputs = {name: found for part in full for name, found in part.inputs.items()}
     waiting = waits_by_inputs(inputs, messages) if inputs else {}
     half = {name: found for name, found in waiting.items() if found.lacking}
@@ -170,9 +171,9 @@ def _meta(
     return pa.Table.from_pylist([row], schema=SNAPSHOTS)
 
 
-def _channels(ends: pa.Table) -> pa.Table:
+def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:
     """Channels, each joined from what its sender counted and what its receiver did."""
-    counts = ("sent", "accepted", "in_flight", "held")
+    counts = ("sent", "accepted", "in_flight", "held", "duplicates")
     joined = ends.group_by(["source", "target", "kind"], use_threads=False).aggregate(
         [(name, "sum") for name in counts]
     )
@@ -182,7 +183,8 @@ def _channels(ends: pa.Table) -> pa.Table:
         "sent_count": joined["sent_sum"],
         "accepted_count": joined["accepted_sum"],
         "in_flight_count": pc.add(joined["in_flight_sum"], held),
-        "recorded_by": pc.if_else(pc.greater(held, 0), "sender", "marker"),
+        "duplicate_count": joined["duplicates_sum"],
+        "recorded_by": pc.if_else(pc.greater(held, 0), "sender", recorded_by),
     }
     none = pa.repeat(pa.scalar(0, pa.int64()), joined.num_rows)
     schema = inner(CHANNELS)

@@ -9,10 +9,9 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from ray_snapshot.errors import ClusterError, HostDiedError, SnapshotTimeoutError, SystemNotRunningError
-from ray_snapshot.names import check_system_name
+from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import as_error, first_line
-from ray_snapshot.runtime.service import NAMESPACE, PREFIX
 
 _LONGEST_SOCKET_PATH = 107
 

@@ -23,7 +23,9 @@ from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import HostDiedError, MailboxFullError, RaySnapshotError, SystemNotRunningError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.host import HostCore, Machine
+from ray_snapshot.protocol.choosing import core_for
+from ray_snapshot.protocol.host import Machine
+from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import POSTS
@@ -61,12 +63,16 @@ class DriverPost(Post):
     """See the module."""
 
     def __init__(
-        self, run_id: str, service: Any, *, mailbox_bound: int, send_timeout: float, spawn_timeout: float
+        self, run_id: str, service: Any, *, protocol: str, mailbox_bound: int, send_timeout: float, spawn_timeout: float
     ) -> None:
         super().__init__(run_id, DRIVER, service, spawn_timeout=spawn_timeout)
         self.send_timeout = send_timeout
-        self.core = HostCore(DRIVER, copy_body=self.copy_body, bound=mailbox_bound)
+        self.core = core_for(
+            protocol, DRIVER, barriers={"clock": time.monotonic}, copy_body=self.copy_body, bound=mailbox_bound
+        )
         self.me = self.core.born(DRIVER, self)
+        self.core.acting = None  # each of its sends is an action
+        self.reported: set[int] = set()
         self.senders = {threading.get_ident()}
         """Threads that act for the driver: the one that opened the system, and whoever has sent something."""
         self.resting: dict[int, waits.TrackedWait | Held | None] = {}
@@ -128,8 +134,14 @@ class DriverPost(Post):
                 self.core.request(number)
             case ("close", number):
                 self.core.close(number)
+                self.reported.discard(number)
             case ("abort", number):
                 self.core.abort(number)
+                self.reported.discard(number)
+            case ("connect", target, host):
+                self.core.resolve(target, host)
+                self.core.channel(self.me, target, MAIL)
+                self.flush()
             case ("stopped", names, colour):
                 self.core.note(colour)
                 self._record()
@@ -141,20 +153,20 @@ class DriverPost(Post):
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
         with self.lock:
-            self.core.note(colour)
+            self.core.note(colour, self.me)
             self._record()
 
     def _record(self) -> None:
-        if self.core.must_record:
-            numbers = self.core.boundary()
-            now = time.time()
+        if self.core.must_record or self.core.uncopied:
+            self.core.boundary()
             while self.core.copy_next():
                 pass
             self.flush()
-            for number in numbers:
-                if number in self.core.open:
-                    facts = Facts(now, len(self.core.outputs))
-                    self.service.report.remote(host_payload(DRIVER, self.core.open[number], facts))
+        for number, recording in self.core.open.items():
+            if number not in self.reported and recording.copies:
+                self.reported.add(number)
+                facts = Facts(time.time(), recording.marker_count)
+                self.service.report.remote(host_payload(DRIVER, recording, facts))
         for recording in self.core.open.values():
             if recording.late:
                 late, recording.late = recording.late, []

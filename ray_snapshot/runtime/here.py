@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import lru_cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +36,15 @@ _INNER = (
 )
 
 
+@lru_cache(1024)
+def _is_inner(module: str) -> bool:
+    return f"{module}.".startswith(_INNER)
+
+
 def call_site(frame: FrameType | None) -> str | None:
     """ "file:line" of the innermost frame that is neither ours nor Ray's nor a library's that only waits."""
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if not f"{module}.".startswith(_INNER):
+        if not _is_inner(frame.f_globals.get("__name__", "")):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None

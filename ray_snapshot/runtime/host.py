@@ -34,8 +34,9 @@ from ray_snapshot.errors import (
     UnpicklableMessageError,
 )
 from ray_snapshot.names import check_machine_name
-from ray_snapshot.protocol.chandy_lamport import ChandyLamport
-from ray_snapshot.protocol.host import Creation, HostCore, Machine, Recording
+from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.choosing import core_for
+from ray_snapshot.protocol.host import Creation, Machine, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime import waits
@@ -86,6 +87,8 @@ class HostConfig:
     host: str
     colour: int
     open_at_birth: tuple[int, ...]
+    protocol: str
+    alignment_timeout: float | None
     mailbox_bound: int
     send_timeout: float
     spawn_timeout: float
@@ -120,9 +123,11 @@ class HostPost(Post):
         super().__init__(config.run_id, config.host, service, spawn_timeout=config.spawn_timeout)
         self.config = config
         self.loop = loop
-        self.core = HostCore(
+        self.core = core_for(
+            config.protocol,
             config.host,
-            protocol=ChandyLamport(born=config.colour),
+            born=config.colour,
+            barriers={"clock": time.monotonic},
             copy_body=self.copy_body,
             bound=config.mailbox_bound,
             polled=("driver",),
@@ -150,7 +155,8 @@ class HostPost(Post):
         self.reported: set[int] = set()
         self.overdue: set[int] = set()
         """Snapshots that this host must record now, in the middle of an action if need be."""
-        self.markers: dict[int, int] = {}
+        self.timed: set[int] = set()
+        """Snapshots for which patience with unaligned inputs has a bound already."""
         self.copier = ThreadPoolExecutor(1, thread_name_prefix="report")
         self.is_guarding = False
         self.construct_count = 0
@@ -186,6 +192,7 @@ class HostPost(Post):
     def _next(self, last: Machine | None) -> Creation | tuple[Machine, list[tuple[Mailbox, Message]]] | None:
         """The boundary: what happens between two actions, and what comes next; None when the host closes."""
         core, floor = self.core, self.floor
+        core.acting = None
         if last is not None and last.over:
             core.end_action(last)
             if last.is_held:
@@ -392,7 +399,7 @@ class HostPost(Post):
         """A called method is over: its callers are told, with the colour that this host has now."""
         outcome = self._outcome(machine, method, result, error)
         with self.lock:
-            outcome.colour = self.core.colour
+            outcome.colour = self.core.colour_of(machine)
             self.answering.pop(machine.name, None)
             for call_id in calls:
                 _settle(self._reply(call_id, machine.name), outcome)
@@ -430,7 +437,8 @@ class HostPost(Post):
         for call_id, (machine, reply) in self.replies.items():
             if machine == name and call_id not in accepted:
                 error = MachineStoppedError(f"{name} has stopped; it did not accept the call", machine=name)
-                _settle(reply, RaisedError(self.run_id, self.core.colour, error))
+                colour = self.core.colour_of(self.core.machines[name])
+                _settle(reply, RaisedError(self.run_id, colour, error))
 
     def stop_with(self, error: RaySnapshotError) -> None:
         with self.lock:
@@ -444,7 +452,7 @@ class HostPost(Post):
             HERE.heard = colour if HERE.heard is None else max(HERE.heard, colour)
             return
         with self.lock:
-            self.core.note(colour)
+            self.core.note(colour, HERE.machine)
             if self.core.must_record:
                 self._record_without_boundary()
 
@@ -475,10 +483,11 @@ class HostPost(Post):
             HERE.is_waiting = False
             self.floor.take_back()
             if HERE.heard is not None:
-                self.core.note(HERE.heard)
+                self.core.note(HERE.heard, machine)
             if self.core.must_record:
                 self._record()
             self.core.resume(machine)
+            self.core.acting = machine
             self.suspended.pop(machine.name, None)
             self.action, self.action_began = performance.action, performance.began
 
@@ -534,7 +543,7 @@ class HostPost(Post):
         with self.lock:
             self.core.stop(machine)
             self._refuse_calls(machine.name)
-            self.service.stopped.remote([machine.name], self.core.colour)
+            self.service.stopped.remote([machine.name], self.core.colour_of(machine))
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
@@ -545,7 +554,6 @@ class HostPost(Post):
         for number in numbers:
             if number in self.core.open:
                 self.recorded_at[number] = now
-                self.markers[number] = len(self.core.outputs)
         self.flush()
         self._guard_soon()
         if not self.core.uncopied:
@@ -558,7 +566,9 @@ class HostPost(Post):
         self._record()
         if self.forced is not None:
             self.core._copy_if_due(self.forced)
-        self.forced = None
+        self.core.acting, self.forced = self.forced, None
+        if not self.core.uncopied:
+            self._report_what_is_copied()
 
     def _copy_slice(self) -> None:
         until = time.perf_counter() + COPY_SLICE_S
@@ -616,7 +626,7 @@ class HostPost(Post):
 
     async def _send(self, build: Any, recording: Recording, late: list[Any], creations: list[Creation]) -> None:
         number = recording.number
-        facts = Facts(self.recorded_at.get(number, time.time()), self.markers.get(number, 0))
+        facts = Facts(self.recorded_at.get(number, time.time()), recording.marker_count)
         payload = await self.loop.run_in_executor(self.copier, build, self.host, recording, facts, late, creations)
         await self.service.report.remote(payload)
 
@@ -634,9 +644,10 @@ class HostPost(Post):
         if machine is self.forced and action is not None:
             site = call_site_of(self._action_thread())
             calls = self._call_rows(action, site)
-            return BodyCopy(class_name, "active", None, calls=calls, obstacle=f"inside {action.method} at {site}")
+            obstacle = f"inside {action.method} at {site}"
+            return BodyCopy(class_name, "active", None, calls=calls, obstacle=obstacle, recorded_at=self._instant())
         performance = self.suspended.get(machine.name)
-        found = BodyCopy(class_name, "passive", None)
+        found = BodyCopy(class_name, "passive", None, recorded_at=self._instant())
         if performance is not None and performance.wait is not None:
             self._describe_wait(found, performance, performance.wait)
         elif machine.is_stopped:
@@ -649,6 +660,10 @@ class HostPost(Post):
         if found.status == "passive":
             found.inputs = self._inputs(machine)
         return found
+
+    def _instant(self) -> float | None:
+        """When this machine turns red, if it does so by itself: now."""
+        return time.time() if isinstance(self.core, BarrierCore) else None
 
     def _wrong_hook(self, machine: Machine, text: str) -> None:
         """A hook answered with what it may not: a mistake in the program, which would otherwise look like activity."""
@@ -700,7 +715,22 @@ class HostPost(Post):
     def hurry(self, number: int) -> None:
         """Half of a snapshot's time is over: record it now."""
         self.overdue.add(number)
+        if isinstance(self.core, BarrierCore) and number in self.core.open:
+            self.core.force(number)
         self._guard_soon()
+
+    def watch_alignment(self) -> None:
+        """Bound the patience with inputs whose barriers do not come. Under the lock, on the event loop."""
+        timeout = self.config.alignment_timeout
+        for number in () if timeout is None else self.core.open.keys() - self.timed:
+            self.timed.add(number)
+            self.loop.call_later(cast(float, timeout), self._turn_unaligned, number)
+
+    def _turn_unaligned(self, number: int) -> None:
+        with self.lock:
+            if isinstance(self.core, BarrierCore) and number in self.core.open:
+                self.core.force(number)
+                self.floor.wake()
 
     def _guard_soon(self) -> None:
         if not self.is_guarding:
@@ -721,12 +751,12 @@ class HostPost(Post):
                     self._copy_slice()
 
     def _is_overdue(self) -> bool:
-        return any(self.core.protocol.is_white(self.core.colour, number) for number in self.overdue)
+        return any(not self.core.is_recorded(number) for number in self.overdue)
 
     def forget(self, number: int) -> None:
         """A snapshot is over."""
         self.recorded_at.pop(number, None)
-        self.markers.pop(number, None)
+        self.timed.discard(number)
         self.reported.discard(number)
         self.overdue.discard(number)
 

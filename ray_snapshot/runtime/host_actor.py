@@ -10,7 +10,7 @@ import asyncio
 import logging
 import pickle
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import ray
 
@@ -18,6 +18,9 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host import HostConfig, HostPost
+
+if TYPE_CHECKING:
+    from ray_snapshot.protocol.barrier_host import BarrierCore
 
 MOST_REPLIES = 10_000
 """Results that may be waited for in one host at the same time; the others wait in front of it."""
@@ -59,6 +62,7 @@ class Host:
                 post.report_late()
             if core.must_record:
                 post._guard_soon()
+            post.watch_alignment()
             post.floor.wake()
             polled = core.polled_acknowledgements.get(batch[0])
             if not polled:
@@ -102,6 +106,7 @@ class Host:
         with post.lock:
             for command in commands:
                 _obey(post, command)
+            post.watch_alignment()
             post.flush()
             post.floor.wake()
 
@@ -150,6 +155,8 @@ def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
         case ("stop", name, colour):
             post.core.note(colour)
             post.to_stop.append(name)
+        case ("await", target, source):
+            cast("BarrierCore", post.core).await_input(target, source)
         case ("connect", source, target):
             post.core.channel(post.core.machine(source), target, "mail")
             post._look_up()

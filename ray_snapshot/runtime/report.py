@@ -39,15 +39,20 @@ class BodyCopy:
     obstacle: str | None = None
     inputs: Inputs | None = None
     """By which it is decided what it waits for, where all messages in flight are known."""
+    recorded_at: float | None = None
+    """When the machine turned red by itself; None if its host did so as a whole."""
 
 
 ENDS = pa.schema(
     [
         *(pa.field(name, pa.string()) for name in ("source", "target", "kind")),
-        *(pa.field(name, pa.int64()) for name in ("sent", "accepted", "in_flight", "held")),
+        *(pa.field(name, pa.int64()) for name in ("sent", "accepted", "in_flight", "held", "duplicates")),
     ]
 )
-"""Channels as one of their ends sees them: `held` messages wait at their sender, the others in flight at the receiver."""
+"""Channels as one of their ends sees them: `held` messages wait at their sender, the others in flight at the receiver.
+
+`duplicates` are among the accepted ones, and were sent outside the cut.
+"""
 
 
 @dataclass(slots=True)
@@ -177,22 +182,21 @@ def host_payload(
         MACHINES,
         *("machine", "class_name", "status", "state", "state_truncated", "state_bytes"),
         *("wait_mode", "wait_k", "waits_for", "accepted_count", "sent_count"),
+        *("recorded_at", "alignment_ms", "blocked_count"),
     )
     ends = _Ends(host)
     rows = MessageRows()
     part = HostPart(_empty(inner(MESSAGES)), _empty(ENDS), markers=facts.markers)
     for copy in recording.copies:
         if copy.is_born:
-            _machine_row(machines, copy, part)
+            _machine_row(machines, copy, part, facts.recorded_at)
         _inputs(copy, ends, rows)
         _outputs(copy, ends, rows)
     for creation in recording.creations:
         rows.add_creation(creation)
     arrived = dict(recording.arrived)
     _late(late, late_creations, ends, arrived, rows)
-    part.machines = machines.batch(
-        host=host, incarnation=1, max_concurrency=1, recorded_at=int(facts.recorded_at * 1e6)
-    )
+    part.machines = machines.batch(host=host, incarnation=1, max_concurrency=1)
     part.messages, part.ends = rows.batch(), ends.columns.batch()
     counts = HostReport(host, ends.sent, ends.accepted, ends.in_flight, recording.created, arrived)
     return HostPayload(recording.number, counts, pickle.dumps(part, protocol=5), facts.markers)
@@ -225,18 +229,18 @@ class _Ends:
         self.accepted: dict[ChannelKey, int] = {}
         self.in_flight: dict[ChannelKey, int] = {}
 
-    def receiver(self, mailbox: Mailbox, target: str, accepted: int, in_flight: int) -> None:
+    def receiver(self, mailbox: Mailbox, target: str, accepted: int, in_flight: int, duplicates: int = 0) -> None:
         """A channel as its receiver counts it."""
-        self.columns.rows.append((mailbox.source, target, mailbox.kind, 0, accepted, in_flight, 0))
+        self.columns.rows.append((mailbox.source, target, mailbox.kind, 0, accepted, in_flight, 0, duplicates))
         if mailbox.link is not None:
             link = mailbox.link, self.host, "link"
-            self.accepted[link] = self.accepted.get(link, 0) + accepted
+            self.accepted[link] = self.accepted.get(link, 0) + accepted - duplicates
             if in_flight:
                 self.in_flight[link] = self.in_flight.get(link, 0) + in_flight
 
     def sender(self, channel: OutChannel, source: str, sent: int, held: int) -> None:
         """A channel as its sender counts it."""
-        self.columns.rows.append((source, channel.target, channel.kind, sent, 0, 0, held))
+        self.columns.rows.append((source, channel.target, channel.kind, sent, 0, 0, held, 0))
         if channel.link is not None:
             link = self.host, channel.link.target, "link"
             self.sent[link] = self.sent.get(link, 0) + sent - held
@@ -258,11 +262,15 @@ def _late(
         rows.add_creation(creation)
 
 
-def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPart) -> None:
+def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPart, recorded_at: float) -> None:
     body: BodyCopy = copy.extra
     state = (None, False, None) if body.state is None else tuple(body.state)
     counts = (copy.accepted, copy.sent)
-    machines.rows.append((copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts))
+    when = int((body.recorded_at or recorded_at) * 1e6)
+    aligned = (None, None) if copy.alignment_s is None else (copy.alignment_s * 1e3, copy.blocked_count)
+    machines.rows.append(
+        (copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts, when, *aligned)
+    )
     if body.state is None:
         found.without_state.append(copy.machine)
     if body.waits:
@@ -277,7 +285,8 @@ def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPart) -> None
 
 def _inputs(copy: MachineCopy, ends: _Ends, rows: MessageRows) -> None:
     for mailbox, accepted, messages in copy.inputs:
-        ends.receiver(mailbox, copy.machine, accepted, len(messages))
+        duplicates = copy.duplicates.get((mailbox.source, mailbox.kind), 0) if copy.duplicates else 0
+        ends.receiver(mailbox, copy.machine, accepted, len(messages), duplicates)
         for message in messages:
             rows.add(mailbox.source, copy.machine, mailbox.kind, message)
 

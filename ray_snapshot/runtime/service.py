@@ -25,6 +25,7 @@ from ray_snapshot.errors import (
     UnreachableMachineError,
 )
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
 from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
@@ -36,11 +37,6 @@ POLL_S = 10.0
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
-
-NAMESPACE = "ray-snapshot"
-"""The Ray namespace of all services."""
-
-PREFIX = "system:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +58,8 @@ class Collection:
     timeout: float
     done: asyncio.Future[Any]
     is_driver_asked: bool
+    unasked: list[str] = field(default_factory=list)
+    """Hosts that the observers ask once they have recorded themselves."""
     is_hurried: bool = False
     """Whether half of the time is over, and hosts have been told to record in the middle of an action."""
     payloads: list[HostPayload] = field(default_factory=list)
@@ -83,6 +81,10 @@ class Service:
         self.actors: dict[str, Any] = {}
         self.places: dict[str, str] = {DRIVER: DRIVER}
         self.counters: dict[str, int] = {}
+        self.sources: set[str] = set()
+        """Machines whose role says that barriers are injected there, whatever is connected to them."""
+        self.forward: set[tuple[str, str]] = set()
+        """Declared channels that close no cycle among themselves: barriers align on them."""
         self.collections: dict[int, Collection] = {}
         self.driver_log: list[tuple[Any, ...]] = []
         """What the driver has not obeyed yet."""
@@ -142,7 +144,9 @@ class Service:
     def _machines_on(self, host: str) -> list[str]:
         return [name for name, place in self.places.items() if place == host]
 
-    async def claim(self, class_name: str, count: int, names: list[str] | None, hosts: list[str]) -> list[str]:
+    async def claim(
+        self, class_name: str, count: int, names: list[str] | None, hosts: list[str], role: str | None = None
+    ) -> list[str]:
         """Take `count` names (made from the class's name if none are given), one per host named; all or none."""
         if names is None:
             names = []
@@ -158,6 +162,7 @@ class Service:
                 f"a machine {taken!r} already exists in {self.config.system}; names are unique", machine=taken
             )
         self.places.update(zip(names, hosts, strict=True))
+        self.sources.update(names if role == "source" else ())
         await self._notify()
         return names
 
@@ -187,10 +192,22 @@ class Service:
                 raise UnknownMachineError(
                     f"connect({source!r}, {target!r}): no machine {name!r} was spawned", machine=name
                 )
-        if self.places[source] != DRIVER:
+        if self.config.protocol in BARRIERS and self._is_forward(source, target) and target != DRIVER:
+            await self.actors[self.places[target]].control.remote([("await", target, source)])
+        if source != DRIVER:
             await self.actors[self.places[source]].control.remote([("connect", source, target)])
-        if port is not None and self.places[target] != DRIVER:
+        elif target != DRIVER:
+            self._tell(DRIVER, ("connect", target, self.places[target]))
+            await self._notify()
+        if port is not None and target != DRIVER:
             await self.actors[self.places[target]].control.remote([("port", target, port, source)])
+
+    def _is_forward(self, source: str, target: str) -> bool:
+        """Whether barriers align on this declared channel: it closes no cycle, and leads to no source."""
+        if target in self.sources or source in reachable(self.forward, [target]):
+            return False
+        self.forward.add((source, target))
+        return True
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
@@ -203,7 +220,12 @@ class Service:
         number = await self._slot(timeout) if wait else self._start(timeout)
         if number is None:
             return None
+        if self.config.protocol in BARRIERS and DRIVER not in first:
+            first = [*first, DRIVER]  # it is a source: nothing is sent to it
         collection = self._begin(number, initiators, timeout, DRIVER in first)
+        if self.config.protocol == OBSERVER:
+            collection.unasked = [host for host in self.coordinator.hosts if host not in first]
+            collection.is_driver_asked = True
         await self._request(number, first)
         if not wait:
             collection.done.add_done_callback(lambda done: done.exception())
@@ -262,7 +284,7 @@ class Service:
             if name not in self.places:
                 raise UnknownMachineError(f"initiator {name!r} is no machine of {self.config.system}", machine=name)
         first = list(dict.fromkeys(self.places[name] for name in initiators))
-        if DRIVER in first:  # it has a link to every host
+        if DRIVER in first or self.config.protocol == OBSERVER:  # it has a link to every host; observers ask all
             return first
         edges = [
             edge
@@ -289,6 +311,9 @@ class Service:
             return
         collection.payloads.append(payload)
         collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
+        if collection.unasked:
+            unasked, collection.unasked = collection.unasked, []
+            await self._request(number, unasked)
         if self.coordinator.completed(number) is None:
             pending = self.coordinator.pending[number]
             if pending.awaited == {DRIVER} and not collection.is_driver_asked:

@@ -35,7 +35,7 @@ from ray_snapshot.errors import (
     SystemRunningError,
     UnknownMachineError,
 )
-from ray_snapshot.names import DRIVER, check_machine_name, check_system_name, check_target_name
+from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.assembly import Collected, warm_up
@@ -47,13 +47,11 @@ from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_o
 from ray_snapshot.runtime.host import HostConfig
 from ray_snapshot.runtime.host_actor import HostActor
 from ray_snapshot.runtime.payload import isolate
-from ray_snapshot.runtime.service import NAMESPACE, PREFIX, ServiceActor, ServiceConfig
+from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
 from ray_snapshot.waits import machine_name
-
-PROTOCOLS = ("chandy-lamport",)
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -66,7 +64,13 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    protocol: Literal["chandy-lamport"] = "chandy-lamport"
+    protocol: Literal["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier"] = (
+        "chandy-lamport"
+    )
+    """How snapshots are taken; see docs/protocols.md for what each assumes and costs."""
+    alignment_timeout: float | None = Field(None, gt=0)
+    """After which machines turn unaligned for a snapshot under `aligned-barrier` (default: half of `snapshot_timeout`);
+    with `unaligned-barrier`, begin aligned and turn unaligned after it (default: unaligned at once)."""
     every: float | None = Field(None, gt=0)
     """Seconds between snapshots, from `start()` on; None: only those that are asked for."""
     mailbox_bound: int = Field(10_000, ge=1)
@@ -128,6 +132,7 @@ class System:
         self._post = DriverPost(
             self.run_id,
             self._service,
+            protocol=self.settings.protocol,
             mailbox_bound=self.settings.mailbox_bound,
             send_timeout=self.settings.send_timeout,
             spawn_timeout=self.settings.spawn_timeout,
@@ -232,7 +237,7 @@ class System:
             first = self._host_count
             self._host_count += -(-len(many) // per_host)
         places = [f"host-{first + position // per_host}" for position in range(len(many))]
-        names = self._ask(self._service.claim.remote(class_name, len(many), names, places), "names")
+        names = self._ask(self._service.claim.remote(class_name, len(many), names, places, role), "names")
         for host in dict.fromkeys(places):
             self._new_host(host, options)
         post, now = self._post, time.time()
@@ -249,13 +254,18 @@ class System:
         settings, post = self.settings, self._post
         with post.lock:
             config = HostConfig(
-                self.run_id, host, post.core.colour, tuple(post.core.open),
+                self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
             post.handles[host] = actor
             self._hosts[host] = actor
             self._ask(self._service.register.remote(host, [actor]), "the directory")
+
+    def _alignment(self) -> tuple[str, float | None]:
+        """How hosts turn red: the protocol, and how long they align."""
+        found, timeout = self.settings.protocol, self.settings.alignment_timeout
+        return ("aligned-barrier" if found == "unaligned-barrier" and timeout is not None else found), timeout
 
     def machine(self, name: str) -> MachineHandle:
         """A machine by name; valid before it is spawned."""

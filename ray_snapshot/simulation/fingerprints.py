@@ -60,6 +60,7 @@ def _core(core: HostCore) -> Hashable:
         tuple(sorted(core.closed)),
         tuple((birth.creator, birth.child, birth.colour) for birth in core.births),
         tuple(sorted(core.unresolved)),
+        core.fingerprint(),
     )
 
 
@@ -96,7 +97,8 @@ def _input(link: InLink) -> Hashable:
 def _recording(recording: Recording) -> Hashable:
     copies = tuple((copy.machine, repr(copy.extra), _counts(copy)) for copy in recording.copies)
     late = tuple((box.source, machine.name, message) for box, machine, message in recording.late)
-    return recording.number, copies, late, recording.is_copied, recording.has_markers, len(recording.creations)
+    seen = recording.is_copied, recording.has_markers, tuple(sorted(recording.created.items()))
+    return recording.number, copies, late, *seen, len(recording.creations)
 
 
 def _counts(copy: Any) -> Hashable:

@@ -28,13 +28,15 @@ class Part:
     creations: set[tuple[str, str]] = field(default_factory=set)
     sent: dict[ChannelId, int] = field(default_factory=dict)
     accepted: dict[ChannelId, int] = field(default_factory=dict)
+    duplicates: dict[ChannelId, int] = field(default_factory=dict)
 
 
 def part_of(host: str, recording: Recording) -> Part:
     """The part of a host whose machines have all been copied.
 
     What waits at its sender (a timer, or a message to a name whose host is not known) has not been put on a link, so on
-    the link it counts as not sent.
+    the link it counts as not sent. Under a barrier protocol the machines of a host record one after the other: between two
+    of them messages and creations may come late that cross no link, and that no count would miss.
     """
     sent: dict[ChannelId, int] = {}
     accepted: dict[ChannelId, int] = {}
@@ -47,9 +49,11 @@ def part_of(host: str, recording: Recording) -> Part:
         for mailbox, count, messages in copy.inputs:
             key = mailbox.source, copy.machine, mailbox.kind
             part.accepted[key] = count
+            if key[::2] in copy.duplicates:
+                part.duplicates[key] = copy.duplicates[key[::2]]
             part.channels[key] += map(_plain, messages)
             if mailbox.link is not None:
-                accepted[key] = count
+                accepted[key] = count - copy.duplicates.get(key[::2], 0)
                 in_flight[key] = len(messages)
         for channel, count, waiting in copy.outputs:
             key = copy.machine, channel.target, channel.kind
@@ -57,14 +61,22 @@ def part_of(host: str, recording: Recording) -> Part:
             part.channels[key] += map(_plain, waiting)
             if channel.link is not None:
                 sent[key] = count - len(waiting)
+    for mailbox, machine, message in recording.late:
+        if mailbox.link is None:
+            part.channels[mailbox.source, machine.name, mailbox.kind].append(_plain(message))
+    recording.late = [late for late in recording.late if late[0].link is not None]
     _add_creations(part, recording.creations)
+    _add_creations(part, [birth for birth in recording.late_creations if birth.source is None])
+    recording.late_creations = [birth for birth in recording.late_creations if birth.source is not None]
     return part
 
 
 def late_part(host: str, sequence: int, recording: Recording) -> Part:
     """White messages and creations that arrived after the copy; taken out of the recording."""
-    late, recording.late = recording.late, []
-    creations, recording.late_creations = recording.late_creations, []
+    late = [found for found in recording.late if found[0].link is not None]
+    recording.late = [found for found in recording.late if found[0].link is None]
+    creations = [birth for birth in recording.late_creations if birth.source is not None]
+    recording.late_creations = [birth for birth in recording.late_creations if birth.source is None]
     counts = Counter((mailbox.source, machine.name, mailbox.kind) for mailbox, machine, _ in late)
     arrived = Counter(creation.source for creation in creations if creation.source is not None)
     part = Part(host, sequence, LateReport(host, counts, arrived, sequence))
@@ -74,19 +86,20 @@ def late_part(host: str, sequence: int, recording: Recording) -> Part:
     return part
 
 
-def assembled(number: int, parts: Iterable[Part]) -> Recorded:
-    """The snapshot of which these are all the parts."""
+def assembled(number: int, parts: Iterable[Part], is_fifo: bool = True) -> Recorded:
+    """The snapshot of which these are all the parts; where channels have no order, messages come by their numbers."""
     recorded = Recorded(number)
     for part in sorted(parts, key=lambda one: one.sequence):
         recorded.states.update(part.states)
         recorded.creations |= part.creations
         recorded.sent.update(part.sent)
         recorded.accepted.update(part.accepted)
+        recorded.duplicates.update(part.duplicates)
         for key, messages in part.channels.items():
             if messages:
                 recorded.channels.setdefault(key, []).extend(messages)
     for key, messages in recorded.channels.items():
-        if key[2] == "timer":  # timers have no order among themselves but that of their numbers
+        if key[2] == "timer" or not is_fifo:  # timers have no order among themselves but that of their numbers
             messages.sort(key=lambda message: message[0])
     return recorded
 

@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
+from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, CHANDY_LAMPORT, OBSERVER, UNALIGNED
 from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.simulation.machines import Purse, Wanderer
 from ray_snapshot.simulation.oracle import OracleError, check_run
@@ -42,6 +43,10 @@ class Profile:
     aborts: bool = False
     is_independent: bool = False
     """Each snapshot spreads by its own markers alone."""
+    protocol: str = CHANDY_LAMPORT
+    is_fifo: bool = True
+    patience: float = 1.0
+    """How often, of 1, a machine that aligns goes on doing so when it is looked at."""
 
 
 PROFILES = {
@@ -54,6 +59,33 @@ PROFILES = {
     "names": Profile(names_come_late=True, habits=frozenset({"timer"})),
     "calls": Profile(habits=frozenset({"call"}), aborts=True),
     "bounded": Profile(bound=2, habits=frozenset({"join"})),
+    "observer": Profile(protocol=OBSERVER, is_fifo=False, habits=frozenset({"timer", "call"}), aborts=True),
+    "aligned": Profile(protocol=ALIGNED, aborts=True),
+    "impatient": Profile(protocol=ALIGNED, aborts=True, habits=frozenset({"call", "timer"}), patience=0.5),
+    "aligned-births": Profile(protocol=ALIGNED, machines=4, birthplaces=3, names_come_late=True, steps=450),
+    "aligned-bounded": Profile(protocol=ALIGNED, bound=2, habits=frozenset({"join"}), patience=0.9),
+    "at-least-once": Profile(protocol=AT_LEAST_ONCE, aborts=True),
+    "unaligned": Profile(protocol=UNALIGNED, aborts=True, habits=frozenset({"call", "timer"})),
+    "unaligned-everything": Profile(
+        protocol=UNALIGNED,
+        machines=5,
+        steps=450,
+        birthplaces=3,
+        names_come_late=True,
+        habits=frozenset({"timer", "call", "join"}),
+        bound=4,
+        aborts=True,
+    ),
+    "observer-everything": Profile(
+        protocol=OBSERVER,
+        is_fifo=False,
+        machines=5,
+        steps=450,
+        birthplaces=3,
+        names_come_late=True,
+        habits=frozenset({"timer", "call", "join"}),
+        aborts=True,
+    ),
     "everything": Profile(
         machines=5,
         steps=450,
@@ -74,6 +106,8 @@ def build(profile: Profile, trace: list[str] | None = None) -> World:
     wanderer = Wanderer(peers, hosts[: profile.birthplaces], profile.habits)
     world = World(
         {name: (hosts[index % len(hosts)], wanderer, Purse(10)) for index, name in enumerate(names)},
+        protocol=profile.protocol,
+        is_fifo=profile.is_fifo,
         colours=Independent if profile.is_independent else Numbered,
         bound=profile.bound,
         knows_places=not profile.names_come_late,
@@ -81,6 +115,10 @@ def build(profile: Profile, trace: list[str] | None = None) -> World:
     )
     if profile.initiators:
         world.connect_all()
+    if profile.protocol in BARRIERS and not profile.names_come_late:
+        for index, target in enumerate(names):  # all edges that go forward; the other half are back edges
+            for source in names[:index]:
+                world.connect(source, target)
     return world
 
 
@@ -88,7 +126,7 @@ def run_seeded(name: str, seed: int, trace: list[str] | None = None) -> World:
     """One run of the profile `name`, checked; raises `OracleError` with the command that replays it."""
     try:
         world = _run(PROFILES[name], random.Random(seed), trace)
-        check_run(world.log, world.completed, world.states())
+        check_all(world)
         check_quiet(world)
     except Exception as error:
         raise OracleError(
@@ -106,6 +144,11 @@ def _run(profile: Profile, chance: random.Random, trace: list[str] | None) -> Wo
         if step is not None and chance.random() < RARE.get(step[0], 1.0):
             world.perform(_faulty(step, chance), chance.randrange(1, 1 << 30))
     calm(world)
+    if profile.patience < 1:  # who waits for ever inside an action never comes to its barriers
+        for number in sorted(world.coordinator.pending):
+            for host in [*world.hosts]:
+                world.perform(("force", host, number))
+        calm(world)
     return world
 
 
@@ -127,6 +170,8 @@ def _disturb(world: World, profile: Profile, chance: random.Random) -> None:
         world.perform(("snapshot", *hosts))
     elif dice < 0.018 and profile.aborts and world.coordinator.pending:
         world.perform(("abort", chance.choice(sorted(world.coordinator.pending))))
+    elif dice < 0.02 and profile.patience < 1 and world.coordinator.pending and chance.random() > profile.patience:
+        world.perform(("force", chance.choice([*world.hosts]), chance.choice(sorted(world.coordinator.pending))))
     elif dice < 0.12:
         machine = chance.choice(sorted(world.log.start))
         if world.can_act(machine):
@@ -177,6 +222,11 @@ def calm(world: World, most: int = 20_000) -> None:
             return
         world.perform(steps[turn % len(steps)])
     raise OracleError(f"{most} steps of quiet, and still {len(world.enabled())} are enabled")
+
+
+def check_all(world: World) -> None:
+    """The oracle's opinion of every completed snapshot; raises `OracleError`."""
+    check_run(world.log, world.completed, world.states(), is_consistent=world.protocol != AT_LEAST_ONCE)
 
 
 def check_quiet(world: World) -> None:
@@ -261,6 +311,6 @@ def _settle(world: World, eager: tuple[str, ...]) -> None:
 
 
 def _check_end(world: World, snapshots: set[Hashable]) -> None:
-    check_run(world.log, world.completed, world.states())
+    check_all(world)
     check_quiet(world)
     snapshots.update(repr(recorded) for recorded in world.completed)

@@ -17,12 +17,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.protocol.chandy_lamport import ChandyLamport
+from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, core_for
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer
 from ray_snapshot.protocol.colours import Colours, Numbered
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.host import BOUND, HostCore, Machine, OutChannel
-from ray_snapshot.protocol.links import Batch
+from ray_snapshot.protocol.links import Batch, InLink
+from ray_snapshot.protocol.mailbox import MAIL, Inbox
+from ray_snapshot.protocol.observer import LooseInbox, LooseInLink
 from ray_snapshot.simulation.machines import Behaviour, Call, Create, Input, Later, Output, Reply, Send
 from ray_snapshot.simulation.oracle import Action, Log, MessageId, Recorded
 from ray_snapshot.simulation.reports import Part, assembled, late_part, part_of
@@ -90,12 +93,15 @@ class World:
 
     `machines` maps names to (host, behaviour, state). With `knows_places`, every host knows from the start where each
     machine lives, else it asks. With `is_atomic`, an action is one step. With `trace`, each step appends a line to it.
+    Unless `is_fifo`, channels and links reorder.
     """
 
     def __init__(
         self,
         machines: Mapping[str, tuple[str, Behaviour, Any]],
         *,
+        protocol: str = CHANDY_LAMPORT,
+        is_fifo: bool = True,
         colours: Callable[[], Colours] = Numbered,
         bound: int = BOUND,
         window: int = 2,
@@ -104,6 +110,8 @@ class World:
         is_atomic: bool = False,
         trace: list[str] | None = None,
     ) -> None:
+        self.protocol = protocol
+        self.is_fifo = is_fifo
         self.colours = colours
         self.bound = bound
         self.window = window
@@ -127,7 +135,7 @@ class World:
         """Completed snapshots that have more in their cut than was sent: none, if all is right."""
         self.aborted: list[AbortedSnapshot] = []
         self.answers: Counter[Answer] = Counter()
-        self.log = Log()
+        self.log = Log(is_fifo=is_fifo)
         self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
         """By machine and port: who is declared to send to it."""
         for name, (host, behaviour, state) in machines.items():
@@ -137,16 +145,35 @@ class World:
 
     def _add_machine(self, name: str, host: str, behaviour: Behaviour, state: Any) -> None:
         if host not in self.hosts:
-            self._add_host(host, ChandyLamport(self.colours()), ())
+            self._add_host(host, None, ())
             self.coordinator.register(host)
         self.hosts[host].core.born(name, Body(behaviour, state), behaviour.joins)
         self.places[name] = host
         self.log.start[name] = (behaviour, state)
         self.log.lengths[name] = 0
 
-    def _add_host(self, host: str, protocol: ChandyLamport, open_at_birth: Iterable[int]) -> None:
-        core = HostCore(host, protocol=protocol, copy_body=state_of, bound=self.bound, open_at_birth=open_at_birth)
+    def _add_host(self, host: str, born: Any, open_at_birth: Iterable[int]) -> None:
+        core = core_for(
+            self.protocol,
+            host,
+            colours=self.colours(),
+            born=born,
+            barriers={"on_record": self._recorded, "clock": self._clock},
+            copy_body=state_of,
+            bound=self.bound,
+            open_at_birth=open_at_birth,
+            in_link=InLink if self.is_fifo else LooseInLink,
+            **({} if self.protocol in BARRIERS else {"inbox": Inbox if self.is_fifo else LooseInbox}),
+        )
         self.hosts[host] = SimHost(core)
+
+    def _recorded(self, machine: Machine, numbers: tuple[int, ...]) -> None:
+        """Under a barrier protocol each machine records by itself."""
+        for number in numbers:
+            self.log.record(number, [machine.name])
+
+    def _clock(self) -> float:
+        return float(self.taken)
 
     def _tell_places(self) -> None:
         for host in self.hosts.values():
@@ -161,10 +188,17 @@ class World:
                     source.core.output(target.core.host)
                     target.core.input(source.core.host)
 
-    def connect(self, source: str, target: str, port: str) -> None:
-        """Declare that `source` sends to that port; what is declared is all that the target is ever sent."""
+    def declare(self, source: str, target: str, port: str) -> None:
+        """`source` sends to that port; what is declared is all that the target is ever sent."""
         ports = self.sources.setdefault(target, {})
         ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), source)))
+
+    def connect(self, source: str, target: str) -> None:
+        """Declare a channel that closes no cycle: barriers align on it."""
+        sender, receiver = self.hosts[self.places[source]].core, self.hosts[self.places[target]].core
+        if isinstance(receiver, BarrierCore):
+            receiver.await_input(target, source)
+        sender.channel(sender.machines[source], target, MAIL)
 
     def states(self) -> dict[str, Any]:
         """The state of every machine that has been born."""
@@ -218,7 +252,8 @@ class World:
         for number, recording in core.open.items():
             if recording.is_copied and number not in host.reported:
                 steps.append(("report", name, number))
-            if recording.late or recording.late_creations:
+            links = [birth.source for birth in recording.late_creations] + [late[0].link for late in recording.late]
+            if any(link is not None for link in links):
                 steps.append(("late", name, number))
 
     def can_act(self, machine: str) -> bool:
@@ -265,7 +300,7 @@ class World:
         host = self.hosts[self.places[name]]
         machine = host.core.machines[name]
         reply = self.replies.pop(name)
-        host.core.note(reply.colour)
+        host.core.note(reply.colour, machine)
         recorded = self._boundary(host)
         host.core.resume(machine)
         inputs = (Input(reply.message[0], "reply", "reply", reply.args),)
@@ -281,6 +316,7 @@ class World:
         choice: int,
     ) -> str:
         body: Body = machine.body
+        host.core.acting = machine
         action = self.log.begin(machine.name, accepted, choice)
         body.state, outputs = body.behaviour.react(machine.name, body.state, inputs, choice)
         action.after = body.state
@@ -324,7 +360,7 @@ class World:
             case Reply(target, args):
                 self.reply_counts[source, target] += 1
                 message = source, target, "reply", self.reply_counts[source, target]
-                self.replies[target] = Answered(message, args, host.core.colour)
+                self.replies[target] = Answered(message, args, host.core.colour_of(machine))
                 return message
 
     def _send(self, host: SimHost, machine: Machine, target: str, kind: str, method: str, args: Any) -> int:
@@ -340,8 +376,7 @@ class World:
 
     def _create(self, host: SimHost, creator: str, child: str, place: str, payload: Any) -> None:
         if place not in self.hosts:  # born with its creator's colour, and with what is open there
-            protocol = ChandyLamport(self.colours(), born=host.core.colour)
-            self._add_host(place, protocol, tuple(host.core.open))
+            self._add_host(place, host.core.colour, tuple(host.core.open))
             self.control.append(("register", place))
         host.core.create(creator, child, place, payload, 0.0)
         self.places[child] = place
@@ -352,7 +387,8 @@ class World:
         creation = host.core.next_birth()
         assert creation is not None
         behaviour, state = creation.payload
-        host.core.born(creation.child, Body(behaviour, state), behaviour.joins)
+        machine = host.core.born(creation.child, Body(behaviour, state), behaviour.joins)
+        host.core.end_action(machine)
         message = creation.creator, creation.child, "creation", 1
         self.log.begin(creation.child, [message], 0).after = state
         return f"{recorded}{creation.child} is born, made by {creation.creator}"
@@ -432,6 +468,13 @@ class World:
         del self.parts[aborted.number]
         self.control += [("abort", host, aborted.number) for host in self.coordinator.hosts]
 
+    def _force(self, name: str, number: int) -> str:
+        """Patience is over: what has not aligned by now does without."""
+        core = self.hosts[name].core
+        if isinstance(core, BarrierCore) and number in core.open:
+            core.force(number)
+        return f"patience with {number} is over"
+
     def _report(self, name: str, number: int) -> str:
         host = self.hosts[name]
         host.reported.add(number)
@@ -478,7 +521,7 @@ class World:
         if completed is not None:
             if completed.surplus:
                 self.surplus[number] = dict(completed.surplus)
-            self.completed.append(assembled(number, self.parts.pop(number)))
+            self.completed.append(assembled(number, self.parts.pop(number), self.is_fifo))
             self.control += [("close", host, number) for host in self.coordinator.hosts]
 
 
@@ -498,6 +541,7 @@ _STEPS: dict[str, Callable[..., str]] = {
     "snapshot": World._snapshot,
     "tick": World._tick,
     "abort": World._abort,
+    "force": World._force,
     "report": World._report,
     "late": World._late,
     "control": World._control,

@@ -231,6 +231,13 @@ def behind():
     return ray.get(Client.remote().ask.remote(account))
 
 
+def again():
+    print(ray.get(Account.remote().deposit.remote()))
+    ray.shutdown()
+    ray.init()
+    return two()
+
+
 if __name__ == "__main__":
     ray.init()
     print("start", flush=True)

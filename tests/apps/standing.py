@@ -29,16 +29,38 @@ class Desk:
         await self.listening.wait()
         return "listening"
 
+    async def called(self):
+        self.listening.set()
+        await self.come.wait()
+        return "called"
+
+    async def open(self):
+        self.come.set()
+        return "opened"
+
     async def hello(self):
         return "hello"
 
 
+def call_from_outside():
+    desk = ray.get_actor("the_desk", namespace="standing")
+    called = desk.called.remote()
+    ray.get(desk.listens.remote())
+    print("calling", flush=True)
+    print(ray.get(called))
+
+
 def main(how, *arguments):
-    desk = Desk.remote()
+    named = {"name": "the_desk", "namespace": "standing"} if how == "named" else {}
+    desk = Desk.options(**named).remote()
     print(ray.get(desk.hello.remote()), flush=True)
     if how == "idle":
         sys.stdin.readline()
         print(ray.get(desk.hello.remote()))
+    if how == "named":
+        sys.stdin.readline()
+        print(ray.get(desk.open.remote()), flush=True)
+        sys.stdin.readline()
     if how == "outside":
         waiting = desk.wait_for.remote(*arguments)
         print(ray.get(desk.listens.remote()), flush=True)
@@ -47,4 +69,4 @@ def main(how, *arguments):
 
 if __name__ == "__main__":
     ray.init()
-    main(*sys.argv[1:])
+    call_from_outside() if sys.argv[1] == "caller" else main(*sys.argv[1:])

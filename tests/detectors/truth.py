@@ -156,7 +156,7 @@ def build(chance: random.Random) -> tuple[World, bool]:
         machines[name] = (f"h{at % chance.randint(2, 6)}", clerk, Desk(energy=chance.randint(0, 9)))
     world = World(machines, is_atomic=True)
     for connection in connections:
-        world.connect(*connection)
+        world.declare(*connection)
     return world, is_closed
 
 

@@ -33,14 +33,14 @@ def process(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
 
 
 def test_a_watcher_that_cannot_be_asked_ends_the_watching_and_its_thread(process: Process, capsys: Any) -> None:
-    process.thread.join(BOUND_S)
-    assert not process.thread.is_alive()
+    process.control.thread.join(BOUND_S)
+    assert not process.control.thread.is_alive()
     assert here() is None
     assert "A is not watched any more" in capsys.readouterr().err
 
 
 def test_a_step_of_ours_that_fails_is_said_once_and_gives_nothing(process: Process, capsys: Any) -> None:
-    process.thread.join(BOUND_S)
+    process.control.thread.join(BOUND_S)
     capsys.readouterr()
     assert process.guarded(lambda: 1 // 0) is None
     assert capsys.readouterr().err.count("ZeroDivisionError") == 1
@@ -49,7 +49,7 @@ def test_a_step_of_ours_that_fails_is_said_once_and_gives_nothing(process: Proce
 def test_nothing_is_said_of_a_cluster_that_has_ended(
     process: Process, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process.thread.join(BOUND_S)
+    process.control.thread.join(BOUND_S)
     capsys.readouterr()
     monkeypatch.setattr(processes.shape, "is_connected", lambda: False)
     assert process.guarded(lambda: 1 // 0) is None

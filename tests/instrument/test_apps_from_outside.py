@@ -10,13 +10,26 @@ import sys
 from pathlib import Path
 
 import pytest
-from app_runner import Runner
+from app_runner import APPS, Runner
 
 import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
 HEALTHY, DEADLOCKED, UNKNOWN = 0, 3, 4
+
+FAILING_DETECTOR = """
+import json
+import ray_snapshot as rs
+
+@rs.detector
+def fails(snapshot):
+    return json.loads('{}')['gone']
+
+@rs.detector(alarm_when=True)
+def seen(snapshot):
+    return snapshot.sequence > 1, {}, "Seen twice."
+"""
 
 
 def _said(process: subprocess.Popen[str]) -> str:
@@ -70,6 +83,31 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
     assert "Parent-0 in Parent.__init__" in done.errors, "the last diagnosis"
 
 
+def test_a_second_run_on_one_cluster_gets_a_name_of_its_own(runner: Runner) -> None:
+    apps = [runner.start_watched("twins", "standing.py", "idle") for _ in range(2)]
+    assert [_said(app) for app in apps] == ["hello\n"] * 2
+    systems = runner.command("systems", "--address", runner.address, "--json")
+    assert {"twins", "twins-2"} <= {json.loads(line)["system"] for line in systems.output.splitlines()}, systems
+    assert [runner.finish(app, "go on\n").exit_code for app in apps] == [0, 0]
+
+
+def test_calls_of_a_program_that_nobody_watches_are_seen_to_run_and_their_caller_is_missing(runner: Runner) -> None:
+    app = runner.start_watched("called", "--every", "60", "standing.py", "named")
+    assert _said(app) == "hello\n"
+    raw = runner.start(sys.executable, "standing.py", "caller")
+    assert _said(raw) == "calling\n"
+    found = runner.command("diagnose", "called", "--address", runner.address)
+    assert app.stdin is not None
+    app.stdin.write("open\n")
+    app.stdin.flush()
+    assert _said(app) == "opened\n"
+    assert runner.finish(raw).output == "called\n"
+    assert runner.finish(app, "go on\n").exit_code == 0
+    assert found.exit_code == HEALTHY, found.output + found.errors
+    assert "the_desk in Desk.called (standing.py:" in found.output
+    assert "who called the_desk without a header" in found.output
+
+
 def test_diagnose_of_a_system_that_nobody_runs_says_so_in_one_line(runner: Runner) -> None:
     found = runner.command("diagnose", "nobody", "--address", runner.address)
     assert (found.exit_code, found.output) == (2, "")
@@ -84,11 +122,12 @@ def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
     seen = json.loads(done.output)
     assert (seen["moved"], seen["in_flight"], seen["terminated"]) == (30, 0, True)
     assert sorted(state["balance"] for state in seen["states"].values()) == [30, 70]
+    assert [line.rpartition(" ")[0] for line in seen["uncovered"]] == ["actor Analyst"]
     assert "rs.install() comes before ray.init()" in seen["late"]
     assert "watched already" in seen["twice"]
     assert "makes its own actors" in seen["spawned"]
     kept = rs.History(history)
-    assert {row["detector"] for row in kept.verdicts()} == {"termination", "deadlock"}
+    assert {row["detector"] for row in kept.verdicts()} == {"termination", "deadlock", "unwatched"}
     assert len(kept.snapshots()) >= 2
 
 
@@ -102,16 +141,34 @@ def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
         (["wrong.py"], "wrong.py, line 2: "),
         (["--exit-on", "nonsense", "fine.py"], "nonsense"),
         (["--name", "No Name", "fine.py"], "No Name"),
+        (["--detect", "fails_to_load:it", "fine.py"], "RuntimeError: no (at {folder}/fails_to_load.py:2)"),
+        (["--detect", "no_python:it", "fine.py"], "(at {folder}/no_python.py:1)"),
+        (["--detect", "no_such_module:it", "fine.py"], "ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
 def test_what_cannot_be_run_is_told_in_one_line(program: list[str], words: str, runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text("import ray\ndef f(:\n")
     (tmp_path / "fine.py").write_text("print('ran')\n")
+    (tmp_path / "fails_to_load.py").write_text("\nraise RuntimeError('no')\n")
+    (tmp_path / "no_python.py").write_text("def f(:\n")
     done = runner.command("run", *program, folder=tmp_path)
     assert (done.exit_code, done.output) == (2, ""), done.errors
     assert done.errors.startswith("ray-snapshot: error: ")
-    assert words in done.errors
+    assert words.format(folder=tmp_path) in done.errors
     assert done.errors.count("\n") == 1, done.errors
+
+
+def test_a_detector_that_raises_is_told_once_with_the_place_in_the_users_code(runner: Runner, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FAILING_DETECTOR)
+    (tmp_path / "app.py").write_text((APPS / "standing.py").read_text())
+    options = ["--every", "0.25", "--detect", "mine:fails,mine:seen"]
+    app = runner.start_watched("mine", *options, str(tmp_path / "app.py"), "idle")
+    assert app.stderr is not None
+    assert _said(app) == "hello\n"
+    lines = list(iter(app.stderr.readline, "ray-snapshot: Seen twice.\n"))
+    failed = f"ray-snapshot: Detector fails failed: KeyError: 'gone' (at {tmp_path}/mine.py:7).\n"
+    assert [line for line in lines if line.startswith("ray-snapshot: ")] == [failed]
+    assert runner.finish(app, "go on\n").exit_code == 0
 
 
 def test_run_finds_the_modules_next_to_the_program_and_no_others_first(runner: Runner, tmp_path: Path) -> None:

@@ -24,6 +24,25 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(run
     assert True not in answers
 
 
+@pytest.mark.parametrize(
+    ("scenario", "output"),
+    [
+        ("named", "('woken', None)"),
+        pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
+        pytest.param("groups", "answered", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_wait_that_is_ended_by_name_through_the_store_or_in_another_group_is_never_a_deadlock(
+    runner: Runner, tmp_path: Path, scenario: str, output: str
+) -> None:
+    options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
+    done = runner.command("run", *options, "patience.py", scenario)
+    assert (done.output, done.exit_code) == (f"{output}\n", 0), done.errors
+    answers = [row["holds"] for row in rs.History(tmp_path / "history").verdicts()]
+    assert len(answers) >= 5, "hardly looked at"
+    assert True not in answers
+
+
 @pytest.mark.nightly
 def test_the_same_job_queue_with_fewer_files_ends_by_itself(runner: Runner) -> None:
     folder = Path(__file__).parents[2] / "examples"

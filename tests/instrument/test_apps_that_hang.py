@@ -55,6 +55,11 @@ SCENARIOS = {
         [_program("return ray.get(a.both.remote())", "Account.both")],
         "Make Account.deposit",
     ),
+    "again": _expected(
+        [OTHERS_TRANSFER, OTHERS_DEPOSIT],
+        [_program("return ray.get(a.both.remote())", "Account.both")],
+        "Make Account.deposit",
+    ),
     "ring": _expected(
         [("Member.go_round", GO_ROUND, "Member.go_round")] * 4,
         [_program("return ray.get(members[0].go_round.remote(4))", "Member.go_round")],
@@ -192,7 +197,7 @@ def test_the_members_and_those_behind_are_named_with_their_methods_and_places(ha
 def test_the_app_is_ended_with_code_3_and_the_report_is_on_stderr(hanging: Hanging, scenario: str) -> None:
     done, evidence = hanging(scenario)
     assert done.exit_code == DEADLOCKED, done.errors
-    assert done.output == "start\n"
+    assert done.output == ("start\ndone\n" if scenario == "again" else "start\n")
     assert done.errors.count("ray-snapshot: deadlock in ") == 1
     report = done.errors[done.errors.index("ray-snapshot: deadlock in ") :]
     assert all(one["machine"] in report for one in evidence["members"])

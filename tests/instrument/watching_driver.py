@@ -29,16 +29,27 @@ class Account:
         return int(ray.get(to.deposit.remote(amount)))
 
 
+class Analyst:
+    """An actor of a name that one of ours has, too; nobody wrapped it."""
+
+    def ready(self) -> bool:
+        """It lives."""
+        return True
+
+
 def main(history: str) -> dict[str, Any]:
     """Watch, move money, and look."""
-    kind = ray.remote(Account)
+    kind, stranger = ray.remote(Account), ray.remote(Analyst)
     with rs.watch("bank", history=history, detectors=[detectors.Termination(), detectors.Deadlock()]) as system:
         a, b = kind.remote(100), kind.remote(0)
         moved = ray.get(a.transfer.remote(b, 30))
         snapshot = system.snapshot(timeout=30)
         snapshot.verify()
         verdict = system.wait_for("termination", timeout=30)
+        analyst = stranger.remote()
+        ray.get(analyst.ready.remote())
         return {
+            "uncovered": system.wait_for(unwatched, timeout=30).evidence["actors"],
             "moved": moved,
             "states": {name: machine.state for name, machine in snapshot.machines.items() if name != "driver"},
             "in_flight": snapshot.in_flight_count,
@@ -47,6 +58,13 @@ def main(history: str) -> dict[str, Any]:
             "twice": refusal(lambda: rs.watch("again")),
             "spawned": refusal(lambda: system.spawn(Account, 1)),
         }
+
+
+@rs.detector
+def unwatched(snapshot: rs.Snapshot) -> Any:
+    """Whether the coverage names an actor."""
+    found = [line for line in snapshot.coverage["uncovered"] if line.startswith("actor ")]
+    return bool(found), {"actors": found}
 
 
 def refusal(work: Any) -> str:

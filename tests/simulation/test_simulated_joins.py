@@ -45,8 +45,8 @@ def table(dealt: tuple[Dealt, ...]) -> World:
         {name: (f"h{name}", Philosopher(*sides[name], dealt[at]), -1) for at, name in enumerate(sides)}, is_atomic=True
     )
     for name, (left, right) in sides.items():
-        world.connect(left, name, "left")
-        world.connect(right, name, "right")
+        world.declare(left, name, "left")
+        world.declare(right, name, "right")
     return world
 
 
@@ -112,7 +112,7 @@ def half_fed(*sent: tuple[str, str]) -> Verdict:
     world = World({name: (name, Pair(sends.get(name, (("b", "left"),))), 0) for name in "abc"}, is_atomic=True)
     for target, source in (("a", "b"), ("b", "a")):
         for port in ("left", "right", "up", "down"):
-            world.connect(source, target, port)
+            world.declare(source, target, port)
     world.perform(("act", "a"), 1)
     world.perform(("act", "b"), 1)
     calm(world)

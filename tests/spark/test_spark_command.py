@@ -52,8 +52,9 @@ def test_help_lists_every_job(capsys: pytest.CaptureFixture[str]) -> None:
         (["detections", "--out", "{history}/verdicts/system=one/mine"], "would become part of it"),
         (["detections", "--out", "file://{history}/machines"], "would become part of it"),
         (["traffic", "--system", "two"], "no snapshots of 'two'; there are: one"),
-        (["traffic", "--run", "one"], "no snapshots of 'one'; there are: one-1"),
-        (["traffic", "--from", "2026-03-03"], "the 1 there are were started from 2026-03-01T23:59:58 to 2026"),
+        (["traffic", "--run", "two"], "no snapshots of 'two'; there are: one-1, one-2"),
+        (["traffic", "--run", "one"], "--run: 'one' may be any of one-1, one-2: write more of it"),
+        (["traffic", "--from", "2026-03-03"], "the 2 there are were started from 2026-03-01T23:59:58 to 2026"),
         (["traffic", "--to", "2026-03-01"], "no completed snapshot is selected"),
         (
             ["traffic", "--from", "2026-03-02", "--to", "2026-03-01"],
@@ -69,7 +70,7 @@ def test_what_is_asked_wrongly_is_told_in_one_line_before_spark_starts(
     arguments: list[str],
     said: str,
 ) -> None:
-    write(tmp_path / "h", [snapshot("one-1", 0)])
+    write(tmp_path / "h", [snapshot("one-1", 0), snapshot("one-2", 1)])
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "fails_to_load.py").write_text("\nraise RuntimeError('no')\n", encoding="utf-8")
@@ -80,6 +81,13 @@ def test_what_is_asked_wrongly_is_told_in_one_line_before_spark_starts(
     line = complaint(capsys, str(tmp_path / "h"), *(word.format(**names) for word in arguments))
     assert said.format(**names) in line
     assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+def test_a_run_is_named_by_as_much_of_its_id_as_is_unique(tmp_path: Path) -> None:
+    write(tmp_path / "h", [snapshot("one-1", 0), snapshot("one-11", 1), snapshot("two-1", 2)])
+    history = History(tmp_path / "h")
+    given = ("t", "one-1", "one-11", "three", None)
+    assert [command._whole_run_id(history, one) for one in given] == ["two-1", "one-1", "one-11", "three", None]
 
 
 def refuse_to_start(*_: Any, **__: Any) -> None:

@@ -1,0 +1,108 @@
+"""The control thread of a watched process: it carries reports and acknowledgements to the watcher, and commands back.
+
+What a command does is the process's affair (`process`); this file knows only how things travel. Imports nothing of Ray:
+the watcher is whatever has these methods.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Any, Protocol
+
+FLUSH_S = 1.0
+"""How long acknowledgements are gathered: they only free memory."""
+
+
+class Party(Protocol):
+    """The process that the thread works for."""
+
+    machine: str
+    is_closed: bool
+
+    def take_acks(self) -> list[Any]:
+        """The acknowledgements to send; from now on it asks for the next ones to be sent."""
+
+    def obey(self, command: tuple[Any, ...]) -> None:
+        """Do what the watcher asks for."""
+
+    def give_up(self, error: Exception) -> None:
+        """Take part no more."""
+
+
+class Control:
+    """The thread, and what it has to do."""
+
+    def __init__(self, party: Party, watcher: Any) -> None:
+        self.party = party
+        self.watcher = watcher
+        self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self.ready: list[Any] = []
+        """Reports that go with the next poll; of the thread."""
+        self.thread = threading.Thread(target=self._run, name="ray-snapshot", daemon=True)
+
+    def start(self) -> None:
+        """Begin to talk; the process must be ready to obey."""
+        self.thread.start()
+
+    def report(self, recorded: Any) -> None:
+        """Send a report; what is recorded while commands are obeyed goes with the next poll, for that is a call less."""
+        if threading.current_thread() is self.thread:
+            self.ready.append(recorded)
+        else:
+            self.outbox.put(("report", recorded))
+
+    def flush_soon(self) -> None:
+        """Send acknowledgements when more of them have been gathered."""
+        self.outbox.put(("flush soon",))
+
+    def end(self) -> None:
+        """End the thread; its process is closed already, or will be."""
+        self.outbox.put(("gone",))
+
+    def _run(self) -> None:
+        self.outbox.put(("answer", 0, []))
+        flush_at: float | None = None
+        while not self.party.is_closed:
+            try:
+                item = self.outbox.get(timeout=None if flush_at is None else max(0.0, flush_at - time.monotonic()))
+            except queue.Empty:
+                item, flush_at = ("flush",), None
+            if item == ("flush soon",):
+                flush_at = time.monotonic() + FLUSH_S
+                continue
+            try:
+                self.carry(item)
+            except Exception as error:  # the watcher is gone, or Ray is: the app goes on without us
+                self.party.give_up(error)
+
+    def carry(self, item: tuple[Any, ...]) -> None:
+        """Do one thing."""
+        match item:
+            case ("flush",):
+                if acks := self.party.take_acks():
+                    self.watcher.acknowledge.remote(acks)
+            case ("report", recorded):
+                self.watcher.report.remote(recorded)
+            case ("answer", seen, commands):
+                try:
+                    for command in commands:
+                        self.party.obey(command)
+                finally:
+                    self._poll(seen)
+            case ("gone",):
+                self.party.is_closed = True
+
+    def _poll(self, seen: int) -> None:
+        ready, self.ready = self.ready, []
+        future = self.watcher.commands.remote(self.party.machine, seen, ready).future()
+        future.add_done_callback(self._answered)
+
+    def _answered(self, future: Any) -> None:
+        try:
+            seen, commands = future.result()
+        except BaseException:
+            self.end()
+            return
+        self.outbox.put(("answer", seen, commands))

@@ -1,0 +1,155 @@
+"""Our package on its way to the workers of an app, and the proof that it has arrived on every node.
+
+The setup hook of the runtime environment is sent by value and holds the sources that a worker needs: a node on which we are
+not installed, or in another version, takes them from there. Where there is no hook (`rs.watch` alone) the package must be
+installed. Either way each node but the driver's own is asked once, by a task pinned to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ray_snapshot import __version__
+from ray_snapshot.errors import NodeNotReadyError
+from ray_snapshot.instrument import arriving, shape
+from ray_snapshot.runtime.faults import first_line
+
+PROBE_S = 20.0
+"""How long the nodes may take to start a worker and answer; who is later is named in the coverage."""
+
+_SENT = ("", "detectors", "instrument", "protocol", "runtime")
+"""What workers import of us: these packages, without the command line, the history and the views."""
+
+
+def hook(own: Callable[[], Any] | str | None) -> Callable[[], None]:
+    """The setup hook that brings our package, and calls the app's own hook."""
+    cloudpickle.register_pickle_by_value(arriving)
+    return arriving.hook_with(__version__, sources(), own)
+
+
+@cache
+def sources() -> bytes:
+    """The modules that workers import: (is it a package, its source) by name, as compressed JSON."""
+    found: dict[str, tuple[bool, str]] = {}
+    for part in _SENT:
+        name = f"{arriving.PACKAGE}.{part}".rstrip(".")
+        spec = find_spec(name)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            for path in sorted(Path(folder).glob("*.py")):
+                is_package = path.stem == "__init__"
+                found[name if is_package else f"{name}.{path.stem}"] = is_package, path.read_text()
+    return zlib.compress(json.dumps(found).encode(), level=1)  # at every start: speed counts
+
+
+def own_node() -> str:
+    """The id of the node that this process runs on."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def here_if_possible() -> NodeAffinitySchedulingStrategy:
+    """Where the services of a watch belong: the history is a folder of this machine."""
+    return NodeAffinitySchedulingStrategy(node_id=own_node(), soft=True)
+
+
+def living_nodes() -> dict[str, str]:
+    """The addresses of the nodes that are alive, by id."""
+    return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+
+
+def probe(node: str) -> Any:
+    """A ref to (version, reason), answered by a worker on that node."""
+    cloudpickle.register_pickle_by_value(arriving)
+    pinned = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=pinned)(arriving.version_here)
+    return task.remote()
+
+
+def check_nodes() -> list[str]:
+    """Ask every node at once; returns the ids of those that are ready. Raises `NodeNotReadyError`.
+
+    A node that has not answered within `PROBE_S` is not ready yet, and no error.
+    """
+    ready, nodes = [own_node()], living_nodes()
+    asked = {probe(node): node for node in nodes if node not in ready}
+    if asked:
+        answered, _ = shape.original("wait")(list(asked), num_returns=len(asked), timeout=PROBE_S)
+        for ref in answered:
+            node = asked[ref]
+            try:
+                reason = fault(*shape.original("get")(ref))
+            except RayError as error:
+                reason = no_worker(error)
+            if reason is not None:
+                raise not_ready(node, nodes[node], reason)
+            ready.append(node)
+    return ready
+
+
+def fault(version: str | None, reason: str) -> str | None:
+    """What is wrong with a node, by its probe's answer; None if nothing is."""
+    if version is None:
+        return f"ray_snapshot cannot be imported there ({reason})"
+    return None if version == __version__ else f"it has ray-snapshot {version}, and this program has {__version__}"
+
+
+def no_worker(error: Exception) -> str:
+    """The same, where no worker has answered."""
+    return f"no worker starts there ({first_line(error)})"
+
+
+def not_ready(node: str, address: str, reason: str) -> NodeNotReadyError:
+    """The error that names a node and what to do."""
+    return NodeNotReadyError(
+        f"the actors on node {node} ({address}) cannot be watched: {reason}; install ray-snapshot=={__version__} there,"
+        " or put it into the image of its workers",
+        node=node,
+        address=address,
+    )
+
+
+class Nodes:
+    """The nodes of a cluster as the watcher knows them: those that join later are asked as well."""
+
+    def __init__(self, ready: Iterable[str]) -> None:
+        self.ready = set(ready)
+        self.faults: dict[str, str] = {}
+        """Why a node is not ready; a node that is being asked has none yet."""
+        self.asked: set[asyncio.Task[None]] = set()
+
+    def uncovered(self, nodes: dict[str, str]) -> list[str]:
+        """What the coverage says of these nodes; who has never been asked is asked now."""
+        found = []
+        for node, address in nodes.items():
+            if node not in self.ready:
+                if node not in self.faults:
+                    self._ask(node)
+                found.append(f"actors on node {node} ({address}): {self.faults[node]}")
+        return found
+
+    def _ask(self, node: str) -> None:
+        self.faults[node] = "it has joined since, and has not answered yet"
+        task = asyncio.get_running_loop().create_task(self._hear(node))
+        self.asked.add(task)
+        task.add_done_callback(self.asked.discard)
+
+    async def _hear(self, node: str) -> None:
+        try:
+            reason = fault(*await probe(node))
+        except RayError as error:
+            reason = no_worker(error)
+        if reason is None:
+            self.ready.add(node)
+        else:
+            self.faults[node] = reason

@@ -1,0 +1,48 @@
+"""How a reply carries the colour of its end: a result in an envelope, an exception with an attribute.
+
+`calls` puts them on, `tracking` reads them; imports neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray_snapshot.instrument.process import here
+
+
+class Enveloped:
+    """A result on its way: unpickled, it is the bare result, and the reading process has heard its colour."""
+
+    __slots__ = ("colour", "value")
+
+    def __init__(self, value: Any, colour: int) -> None:
+        self.value = value
+        self.colour = colour
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return opened, (self.value, self.colour)
+
+
+def opened(value: Any, colour: int) -> Any:
+    """What a result is where it is read."""
+    process = here()
+    if process is not None:
+        process.guarded(lambda: process.heard(colour))
+    return value
+
+
+_COLOUR = "_ray_snapshot_colour"
+
+
+def colour_error(error: BaseException, colour: int) -> None:
+    """Let an exception carry a colour to whoever reads it."""
+    try:
+        setattr(error, _COLOUR, colour)
+    except AttributeError:  # an exception with slots: its reader hears of the colour with the next message
+        return
+
+
+def colour_of_error(error: BaseException) -> int:
+    """The colour that an exception brought along."""
+    cause = getattr(error, "cause", None)
+    return int(max(getattr(error, _COLOUR, 0), getattr(cause, _COLOUR, 0)))

@@ -1,0 +1,491 @@
+"""One host under a barrier protocol: its machines turn red one by one, each by its own `Alignment`.
+
+Everything else is `HostCore`'s: channels, links, creations, counts. What differs:
+
+- A colour is a machine's, not the host's. The host only keeps what it has *heard of* (`_Heard`): at that instant it opens
+  a recording, lists the machines that must record, and injects the number into them. Who records when is `Alignment`'s.
+- Barriers are items of the channels (`BARRIER`, number 0), and links have no colour. A red message on a channel whose
+  barrier has not come (a channel that was opened by a red machine) stands for it.
+- Creations keep to the host's instant: what is white and not carried out then, or comes later, is in flight; whoever is born
+  after it is born red.
+
+A host has recorded when each of its machines has. The clock is an input; it only measures how long machines align.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from ray_snapshot.protocol.barriers import (
+    Alignment,
+    AskForBoundary,
+    BarrierArrived,
+    BoundaryReached,
+    Effect,
+    Forced,
+    Injected,
+    InputOpened,
+    Mode,
+    Record,
+    SendBarriers,
+    Unblock,
+)
+from ray_snapshot.protocol.chandy_lamport import MarkerArrived, NumberSeen, SnapshotRequested
+from ray_snapshot.protocol.colours import Colour, Colours, Numbered
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.links import InLink
+from ray_snapshot.protocol.mailbox import CALL, COLOUR, MAIL, METHOD, NUMBER, Inbox, Mailbox, Message
+from ray_snapshot.protocol.parts import Machine, MachineCopy, OutChannel
+
+BARRIER = "(barrier)"
+"""The method of a barrier among the messages of a channel; no Python method has such a name."""
+
+
+def _always(_machine: str, _source: str, _number: int) -> bool:
+    return True
+
+
+class _Heard:
+    """What the host has heard of; stands where a `HostProtocol` of hosts that turn red as a whole would."""
+
+    has_markers = False
+    must_record = False
+
+    def __init__(self, colours: Colours, born: Colour | None) -> None:
+        self.colours = colours
+        self.colour: Colour = colours.white if born is None else born
+
+    @property
+    def link_colour(self) -> Colour:
+        """Links have no colour here."""
+        return self.colours.white
+
+    def is_white(self, colour: Colour, number: int) -> bool:
+        """Whether something of this colour was sent before its sender recorded `number`."""
+        return not self.colours.is_red(colour, number)
+
+    def heard_over(self, source: str, colour: Colour) -> NumberSeen:  # noqa: ARG002 - does not happen
+        return NumberSeen(colour)
+
+    def step(self, event: Any) -> tuple[Any, ...]:  # noqa: ARG002 - `BarrierCore.hear` sees to it
+        return ()
+
+    def fingerprint(self) -> Hashable:
+        return tuple(sorted(self.colour)) if isinstance(self.colour, frozenset) else self.colour
+
+
+class StreamInbox(Inbox):
+    """Mailboxes with barriers among their messages; one that is blocked takes no part in the choice."""
+
+    __slots__ = ("alignment", "heard", "on_due", "owed", "repeated")
+
+    def __init__(self, machine: Any, alignment: Alignment, on_due: Callable[[Machine], None]) -> None:
+        super().__init__(machine=machine)
+        self.alignment = alignment
+        self.on_due = on_due
+        self.heard: dict[tuple[str, str], Colour] = {}
+        """Per channel: the colour of the reddest item that has arrived."""
+        self.owed: dict[int, set[tuple[str, str]]] = {}
+        """Per number recorded here: the inputs whose barrier had not arrived."""
+        self.repeated: Counter[tuple[tuple[str, str], int]] = Counter()
+        """Accepted behind the barrier for a number, and before that was recorded: (channel, number) to messages."""
+
+    def mailbox(self, source: str, kind: str, link: str | None = None, index: int = 0) -> Mailbox:
+        """The mailbox of the channel from `source`, made if there is none yet."""
+        key = source, kind
+        if key not in self.heard:
+            self.heard[key] = self.alignment.colours.white
+            self.alignment.step(InputOpened(key))
+        return super().mailbox(source, kind, link, index)
+
+    def put_barrier(self, mailbox: Mailbox, message: Message) -> None:
+        """A barrier has arrived: it takes its place behind what is there, or, unaligned, overtakes it."""
+        if self.alignment.mode is Mode.UNALIGNED or self._is_parked(mailbox):
+            self._meet(mailbox, message[COLOUR])
+            return
+        mailbox.queue.append(message)
+        if len(mailbox.queue) == 1:
+            self.offer(mailbox)
+
+    def park(self, mailbox: Mailbox) -> None:
+        """The head waits for the rest of its join, which may be blocked: the barriers behind it do not wait for that."""
+        super().park(mailbox)
+        barriers = [message for message in mailbox.queue if message[NUMBER] == 0]
+        for barrier in barriers:
+            mailbox.queue.remove(barrier)
+            self._meet(mailbox, barrier[COLOUR])
+
+    def _is_parked(self, mailbox: Mailbox) -> bool:
+        return bool(mailbox.queue) and mailbox in self.parked.get(str(mailbox.queue[0][METHOD]), ())
+
+    def offer(self, mailbox: Mailbox) -> None:
+        """The mailbox has a new head: barriers are met, and what is behind them waits if they block."""
+        queue, key = mailbox.queue, (mailbox.source, mailbox.kind)
+        while queue and queue[0][NUMBER] == 0 and not self.alignment.is_blocked(key):
+            self._meet(mailbox, queue.popleft()[COLOUR])
+        if queue and not self.alignment.is_blocked(key):
+            super().offer(mailbox)
+
+    def offer_again(self, mailbox: Mailbox) -> None:
+        """The mailbox is blocked no more."""
+        if not self._is_parked(mailbox) and not (self.ports and mailbox in self.ready):
+            self.offer(mailbox)
+
+    def _may_take(self, message: Message, ports: Sequence[str]) -> bool:
+        """What is behind a barrier that overtook the head of a join waits for the record like everything else."""
+        if self.alignment.mode is Mode.ALIGNED and self.alignment.is_red(message[COLOUR]):
+            return False
+        return super()._may_take(message, ports)
+
+    def _meet(self, mailbox: Mailbox, colour: Colour) -> None:
+        self.step(BarrierArrived((mailbox.source, mailbox.kind), colour))
+
+    def step(self, event: Any) -> tuple[Effect, ...]:
+        """Give the alignment an event, and see to it that the machine records when it must."""
+        effects = self.alignment.step(event)
+        if any(isinstance(effect, AskForBoundary) for effect in effects):
+            self.on_due(self.machine)
+        return effects
+
+    def blocked_count(self) -> int:
+        """Messages that wait because their input is blocked."""
+        is_blocked = self.alignment.is_blocked
+        return sum(len(box.queue) for key, box in self.mailboxes.items() if box.queue and is_blocked(key))
+
+
+class BarrierCore(HostCore):
+    """See the module. `is_awaited(machine, source, number)` may take declared inputs out for single snapshots."""
+
+    def __init__(
+        self,
+        host: str,
+        mode: Mode,
+        *,
+        colours: Colours | None = None,
+        born: Colour | None = None,
+        is_awaited: Callable[[str, str, int], bool] = _always,
+        on_record: Callable[[Machine, tuple[int, ...]], None] = lambda machine, numbers: None,  # noqa: ARG005
+        clock: Callable[[], float] = lambda: 0.0,
+        in_link: type[InLink] = InLink,
+        **options: Any,
+    ) -> None:
+        self.mode = mode
+        self.is_awaited = is_awaited
+        self.on_record = on_record
+        self.clock = clock
+        self.waiting_for: dict[int, set[str]] = {}
+        """Per open number: machines that have not recorded it."""
+        self.owed_count: Counter[int] = Counter()
+        """Per open number: inputs of machines that have recorded it whose barrier has not arrived."""
+        self.aligning_since: dict[str, float] = {}
+        super().__init__(host, protocol=_Heard(colours or Numbered(), born), in_link=in_link, **options)
+
+    # ---- machines and channels ------------------------------------------------------------------------------------
+
+    def _new_machine(self, name: str) -> Machine:
+        machine = Machine(name, self.colour)
+        colours = self.protocol.colours
+        alignment = Alignment(
+            self.mode, colours, self.colour, lambda channel, number: self.is_awaited(name, channel[0], number)
+        )
+        machine.inbox = StreamInbox(machine, alignment, self._must_record)
+        return machine
+
+    def colour_of(self, machine: Machine) -> Colour:
+        """The colour of what the machine sends now: what it has recorded."""
+        return machine.copied
+
+    def await_input(self, target: str, source: str) -> None:
+        """The mail from `source` to `target` (of this host) is an input that closes no cycle: barriers align on it."""
+        _inbox(self.machine(target)).alignment.step(InputOpened((source, MAIL), is_awaited=True))
+
+    def born(self, name: str, body: Any, joins: Iterable[tuple[str, ...]] = ()) -> Machine:
+        """The machine has been constructed: it has the colour that it was announced with, and acts."""
+        machine = self.machine(name)
+        self._copy_if_due(machine)
+        if self.birth is not None and self.birth.child == name:
+            self.birth = None
+        machine.body = body
+        machine.inbox.set_joins(tuple(joins))
+        self.acting = machine
+        self._queue(machine)
+        return machine
+
+    def create(self, creator: str, child: str, host: str, payload: Any, now: float) -> None:
+        """Send the creation of `child`; from a machine that is white for an open number it belongs to that cut."""
+        super().create(creator, child, host, payload, now)
+        colour = self.colour_of(self.machines[creator])
+        for number, recording in self.open.items():
+            if self.protocol.is_white(colour, number):
+                if host == self.host:
+                    recording.late_creations.append(self.births[-1])
+                else:
+                    recording.created[host] = recording.created.get(host, 0) + 1
+
+    def _route(self, channel: OutChannel) -> None:
+        super()._route(channel)
+        if channel.owner.copied != self.protocol.colours.white:
+            self._put_barrier(channel, channel.owner.copied)
+
+    def _put_barrier(self, channel: OutChannel, colour: Colour) -> bool:
+        barrier = (channel.index, 0, BARRIER, None, 0.0, colour)
+        if channel.link is not None:
+            channel.link.messages.append(barrier)
+        elif channel.mailbox is not None:
+            self._put(channel.mailbox, channel.mailbox.owner.machine, barrier)
+        else:
+            return False  # nobody knows where it leads; its first message will say the colour
+        return True
+
+    # ---- arrival --------------------------------------------------------------------------------------------------
+
+    def _put(self, mailbox: Mailbox, machine: Machine, message: Message) -> None:
+        inbox = _inbox(machine)
+        key = mailbox.source, mailbox.kind
+        if message[COLOUR] != inbox.heard[key] and not self._is_known(inbox.heard[key], message[COLOUR]):
+            self._redder(inbox, mailbox, message)
+        elif message[NUMBER] == 0:
+            return  # said already
+        if message[NUMBER]:
+            super()._put(mailbox, machine, message)
+
+    def _is_known(self, heard: Colour, colour: Colour) -> bool:
+        return bool(self.protocol.colours.joined(heard, colour) == heard)
+
+    def _redder(self, inbox: StreamInbox, mailbox: Mailbox, message: Message) -> None:
+        """The first item of a colour on its channel: its barrier, or a message that stands for it."""
+        key, colour = (mailbox.source, mailbox.kind), message[COLOUR]
+        inbox.heard[key] = self.protocol.colours.joined(inbox.heard[key], colour)
+        self.hear(NumberSeen(colour))
+        self._owe_no_more(inbox, key)
+        if mailbox.kind == CALL and self.mode is not Mode.AT_LEAST_ONCE and message[NUMBER]:
+            inbox.step(Forced(colour))  # its caller waits inside an action (trap 13)
+        inbox.put_barrier(mailbox, (message[0], 0, BARRIER, None, 0.0, colour))
+        self._began_to_align(inbox.machine)
+
+    def _owe_no_more(self, inbox: StreamInbox, key: tuple[str, str]) -> None:
+        for number, owed in inbox.owed.items():
+            if key in owed and self.protocol.colours.is_red(inbox.heard[key], number):
+                owed.discard(key)
+                self.owed_count[number] -= 1
+                self._look_whether_all_have_delivered(number)
+
+    def _creation_arrived(self, link: InLink, message: Message) -> None:
+        self.hear(NumberSeen(message[COLOUR]))
+        super()._creation_arrived(link, message)
+
+    # ---- turning red ----------------------------------------------------------------------------------------------
+
+    def note(self, colour: Colour, machine: Machine | None = None) -> tuple[Any, ...]:
+        """Something of this colour came over no channel: `machine` (or, if none is named, each) must not align for it."""
+        self.hear(NumberSeen(colour))
+        for found in [machine] if machine is not None else [*self.machines.values()]:
+            if self.mode is not Mode.AT_LEAST_ONCE:
+                _inbox(found).step(Forced(colour))
+        return ()
+
+    def force(self, number: int) -> None:
+        """Patience is over: whoever has not recorded `number` does so without waiting for its inputs."""
+        colour = self.protocol.colours.recorded(self.protocol.colours.white, (number,))
+        self.hear(NumberSeen(colour))
+        for machine in [*self.machines.values()]:
+            _inbox(machine).step(Forced(colour))
+
+    def hear(self, event: SnapshotRequested | MarkerArrived | NumberSeen) -> tuple[Any, ...]:
+        """The host hears of a number: from this instant on it keeps a recording, and its sources record."""
+        colours, heard = self.protocol.colours, self.protocol.colour
+        if isinstance(event, SnapshotRequested):
+            colour = colours.recorded(heard, (event.number,))
+        else:
+            colour = colours.joined(heard, event.colour)
+        fresh = colours.newly_red(heard, colour)
+        self.protocol.colour = colour
+        for number in fresh:
+            if number not in self.closed:
+                self.open[number] = recording = self._begin(number)
+                self.waiting_for[number] = set(self.machines)
+                recording.is_copied = recording.has_markers = not self.machines
+        for machine in [*self.machines.values()] if fresh else ():
+            self._inject(machine, fresh)
+        return ()
+
+    def _inject(self, machine: Machine, numbers: tuple[int, ...]) -> None:
+        is_idle = machine.body is None or machine.is_stopped
+        for number in numbers:
+            if is_idle or number in self.closed:
+                _inbox(machine).step(Forced(self.protocol.colours.recorded(machine.copied, (number,))))
+            else:
+                _inbox(machine).step(Injected(number))
+
+    def _must_record(self, machine: Machine) -> None:
+        """The machine must record: at once, or, if it is inside an action, behind it."""
+        if machine is self.acting:
+            self.must_record = True
+        self.uncopied.append(machine)
+
+    def _began_to_align(self, machine: Machine) -> None:
+        if _inbox(machine).alignment.is_aligning():
+            self.aligning_since.setdefault(machine.name, self.clock())
+
+    def boundary(self) -> tuple[int, ...]:
+        """No machine is inside an action; each records when it is its turn."""
+        self.acting, self.must_record = None, False
+        return ()
+
+    def copy_next(self) -> bool:
+        """Let one machine record that must; False if there is none (but one that is inside an action)."""
+        for _ in range(len(self.uncopied)):
+            machine = self.uncopied.popleft()
+            if machine is self.acting:
+                self.uncopied.append(machine)
+            elif _inbox(machine).alignment.must_record:
+                self._copy_if_due(machine)
+                break
+        return any(machine is not self.acting for machine in self.uncopied)
+
+    def _copy_if_due(self, machine: Machine) -> None:
+        inbox = _inbox(machine)
+        if machine is self.acting or not inbox.alignment.must_record:
+            return
+        for effect in inbox.step(BoundaryReached()):
+            match effect:
+                case Record(numbers, colour):
+                    self._record(machine, inbox, numbers, colour)
+                case SendBarriers(colour):
+                    self._send_barriers(machine, colour)
+                case Unblock(channels):
+                    for channel in channels:
+                        inbox.offer_again(inbox.mailboxes[channel])
+        self._queue(machine)
+
+    def _record(self, machine: Machine, inbox: StreamInbox, numbers: tuple[int, ...], colour: Colour) -> None:
+        due = [number for number in numbers if machine.name in self.waiting_for.get(number, ())]
+        extra = self.copy_body(machine) if due and machine.body is not None else None
+        since = self.aligning_since.pop(machine.name, None)
+        for number in due:
+            found = self._copy(machine, number, extra)
+            found.alignment_s = None if since is None else self.clock() - since
+            found.blocked_count = inbox.blocked_count()
+            self.open[number].copies.append(found)
+        machine.copied = colour
+        self.on_record(machine, numbers)
+        for number in due:
+            is_red = self.protocol.colours.is_red
+            inbox.owed[number] = {key for key, heard in inbox.heard.items() if not is_red(heard, number)}
+            self.owed_count[number] += len(inbox.owed[number])
+            self.waiting_for[number].discard(machine.name)
+            self._look_whether_all_have_recorded(number)
+
+    def _copy(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
+        found = super()._copy(machine, number, extra)
+        found.inputs = [
+            (box, accepted, [message for message in messages if message[NUMBER]])
+            for box, accepted, messages in found.inputs
+        ]
+        repeated = _inbox(machine).repeated
+        found.duplicates = {key: count for (key, of), count in repeated.items() if of == number}
+        for key in found.duplicates:
+            del repeated[key, number]
+        return found
+
+    def _send_barriers(self, machine: Machine, colour: Colour) -> None:
+        sent = sum([self._put_barrier(channel, colour) for channel in [*machine.outputs.values()]])
+        for recording in self.open.values():
+            if machine.name not in self.waiting_for.get(recording.number, ()):
+                recording.marker_count += sent
+        self.must_flush = True
+
+    def _look_whether_all_have_recorded(self, number: int) -> None:
+        self.open[number].is_copied = not self.waiting_for[number]
+        self._look_whether_all_have_delivered(number)
+
+    def _look_whether_all_have_delivered(self, number: int) -> None:
+        recording = self.open.get(number)
+        if recording is not None:
+            recording.has_markers = recording.is_copied and not self.owed_count[number]
+
+    def is_recorded(self, number: int) -> bool:
+        """Whether every machine of this host that must has recorded `number`."""
+        return not self.waiting_for.get(number)
+
+    # ---- actions --------------------------------------------------------------------------------------------------
+
+    def next_action(self) -> tuple[Machine, list[tuple[Mailbox, Message]]] | None:
+        """Accept the messages of the next enabled action, fairly; None if nothing is enabled."""
+        self.acting = None
+        found = super().next_action()
+        if found is not None:
+            self.acting = found[0]
+        return found
+
+    def begin_action(self, machine: Machine) -> None:
+        """The machine acts without accepting anything."""
+        self.acting = None
+        self._copy_if_due(machine)
+        self.acting = machine
+
+    def end_action(self, machine: Machine) -> None:
+        """The action is over."""
+        self.acting = None
+        super().end_action(machine)
+
+    def suspend(self, machine: Machine) -> None:
+        """The machine waits inside its action, where it can record."""
+        super().suspend(machine)
+        self.acting = None
+
+    def stop(self, machine: Machine) -> None:
+        """The machine accepts nothing any more, and so would wait for barriers in vain."""
+        _inbox(machine).step(Forced(self.colour))
+        super().stop(machine)
+
+    def _check_white(self, machine: Machine, mailbox: Mailbox, message: Message) -> None:
+        """A red message is about to be accepted in a white action: an error, or counted if alignment is skipped."""
+        if self.mode is not Mode.AT_LEAST_ONCE:
+            super()._check_white(machine, mailbox, message)
+            return
+        for number in self.protocol.colours.newly_red(machine.copied, message[COLOUR]):
+            _inbox(machine).repeated[(mailbox.source, mailbox.kind), number] += 1
+
+    # ---- the end of a snapshot ------------------------------------------------------------------------------------
+
+    def close(self, number: int) -> None:
+        """The collector has everything of `number`."""
+        super().close(number)
+        self._forget(number)
+
+    def abort(self, number: int) -> None:
+        """`number` was given up: nobody waits for its barriers any more, for who has recorded it stays red."""
+        super().abort(number)
+        if not self.protocol.is_white(self.colour, number):
+            for machine in [*self.machines.values()]:
+                _inbox(machine).step(Forced(self.protocol.colours.recorded(machine.copied, (number,))))
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self.waiting_for.pop(number, None)
+        self.owed_count.pop(number, None)
+        for machine in self.machines.values():
+            _inbox(machine).owed.pop(number, None)
+
+    def fingerprint(self) -> Hashable:
+        """What the future depends on beside what `HostCore` keeps."""
+        inboxes = tuple(
+            (
+                name,
+                _inbox(machine).alignment.fingerprint(),
+                tuple(sorted((number, tuple(sorted(owed))) for number, owed in _inbox(machine).owed.items())),
+                tuple(sorted(_inbox(machine).repeated.items())),
+            )
+            for name, machine in sorted(self.machines.items())
+        )
+        waiting = tuple(sorted((number, tuple(sorted(names))) for number, names in self.waiting_for.items()))
+        return inboxes, waiting, self.acting and self.acting.name
+
+
+def _inbox(machine: Machine) -> StreamInbox:
+    inbox = machine.inbox
+    assert isinstance(inbox, StreamInbox)
+    return inbox

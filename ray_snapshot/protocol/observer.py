@@ -1,0 +1,158 @@
+"""When a host turns red in the observer variant: every message carries the number, and no marker is needed.
+
+Sources: T. H. Lai and T. H. Yang, "On Distributed Snapshots" (1987); the token variant in which an observer asks and
+collects. The observer is one of the processes: it records itself, then asks all others, over control messages of its own.
+Whoever has recorded attaches the snapshot number to everything it sends from then on; who is white and is about to accept
+something that bears it records first. A message without it that reaches a red process was in flight: it is reported.
+That everything is in is known by counts per channel (`collector`), never by time.
+
+Nothing is assumed of the channels: they may reorder (`LooseInbox`, `LooseInLink`). What remains of a link's colour here is
+the number that its next messages carry.
+
+    event                effect, by what the host knows of the number
+                         stale (recorded or closed)   pending   new
+    SnapshotRequested    none                         none      AskForBoundary
+    NumberSeen           none                         none      AskForBoundary
+    BoundaryReached      -                            Record, then AttachNumber to every output
+    SnapshotClosed       none                         an error  an error
+    SnapshotAborted      none                         stays pending
+
+Not in the table: markers, for there are none, and so no input is ever known to be complete.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.chandy_lamport import (
+    AskForBoundary,
+    AttachNumber,
+    BoundaryReached,
+    Effect,
+    Event,
+    InputOpened,
+    MarkerArrived,
+    NumberSeen,
+    OutputOpened,
+    Record,
+    SnapshotAborted,
+    SnapshotClosed,
+    SnapshotRequested,
+)
+from ray_snapshot.protocol.colours import Colour, Colours, Numbered
+from ray_snapshot.protocol.links import Batch, InLink
+from ray_snapshot.protocol.mailbox import Inbox, Mailbox, Message
+
+
+class Observer:
+    """One host's side of the observer variant; `born` is the colour of whoever created the host."""
+
+    has_markers = False
+
+    def __init__(self, colours: Colours | None = None, born: Colour | None = None) -> None:
+        self.colours: Colours = Numbered() if colours is None else colours
+        self.colour: Colour = self.colours.white if born is None else born
+        self.due: Colour = self.colour
+        self.outputs: list[str] = []
+
+    @property
+    def must_record(self) -> bool:
+        """Whether the next boundary must record before anything is accepted."""
+        return bool(self.due != self.colour)
+
+    @property
+    def link_colour(self) -> Colour:
+        """What the first messages on a new link carry."""
+        return self.colour
+
+    def is_white(self, colour: Colour, number: int) -> bool:
+        """Whether something of this colour was sent before its sender recorded `number`."""
+        return not self.colours.is_red(colour, number)
+
+    def heard_over(self, source: str, colour: Colour) -> NumberSeen:  # noqa: ARG002 - links say nothing by themselves
+        """What it means that messages on a link bear another number than those before."""
+        return NumberSeen(colour)
+
+    def step(self, event: Event) -> tuple[Effect, ...]:
+        """Take one event; returns the effects, in the order in which the world must carry them out."""
+        match event:
+            case BoundaryReached():
+                return self._record() if self.must_record else ()
+            case NumberSeen(colour):
+                return self._hear(colour)
+            case SnapshotRequested(number):
+                return self._hear(self.colours.recorded(self.due, (number,)))
+            case OutputOpened(target):
+                if target not in self.outputs:
+                    self.outputs.append(target)
+            case SnapshotClosed(number):
+                if self.is_white(self.colour, number):
+                    raise ProtocolError(f"snapshot {number} was closed before this host recorded it", number=number)
+            case MarkerArrived(source):
+                raise ProtocolError(f"a marker came from {source}: the observer variant has none", source=source)
+            case InputOpened() | SnapshotAborted():
+                pass
+        return ()
+
+    def _hear(self, colour: Colour) -> tuple[Effect, ...]:
+        due = self.colours.joined(self.due, colour)
+        fresh = self.colours.newly_red(self.due, due)
+        self.due = due
+        return (AskForBoundary(fresh),) if fresh else ()
+
+    def _record(self) -> tuple[Effect, ...]:
+        numbers = self.colours.newly_red(self.colour, self.due)
+        self.colour = self.due
+        return (Record(numbers, self.colour), *(AttachNumber(target, self.colour) for target in self.outputs))
+
+    def copy(self) -> Observer:
+        """An independent copy, for a world that tries every order."""
+        return copy.deepcopy(self)
+
+    def fingerprint(self) -> Hashable:
+        """A value that is equal exactly for states that behave alike."""
+        return self.colour, self.due, tuple(self.outputs)
+
+
+class LooseInLink(InLink):
+    """The receiving end of a link that reorders: a batch is taken as it comes, once its channels have been declared."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self, source: str, colour: Colour) -> None:
+        super().__init__(source, colour)
+        self.seen: set[int] = set()
+
+    def in_order(self, batch: Batch) -> list[Batch]:
+        """The batches that can be taken now, this one or those that waited for its declarations; none for a double."""
+        if batch[1] in self.seen:
+            return []
+        self.seen.add(batch[1])
+        self.early[batch[1]] = batch
+        found = []
+        known = len(self.mailboxes)
+        while (ready := self._ready(known)) is not None:
+            found.append(self.early.pop(ready))
+            known += len(found[-1][2])
+        return found
+
+    def _ready(self, known: int) -> int | None:
+        for sequence, (_, _, declared, segments, _) in self.early.items():
+            needed = max((message[0] for _, messages in segments for message in messages), default=0)
+            begins_here = not declared or declared[0][0] == known
+            if begins_here and needed < known + len(declared):
+                return sequence
+        return None
+
+
+class LooseInbox(Inbox):
+    """Mailboxes of channels that reorder: messages are accepted in the order of their arrival."""
+
+    __slots__ = ()
+
+    def put(self, mailbox: Mailbox, message: Message) -> None:
+        """A message has arrived, whatever its number."""
+        mailbox.arrived = message[1] - 1
+        super().put(mailbox, message)

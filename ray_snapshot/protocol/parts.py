@@ -1,0 +1,160 @@
+"""What a host keeps and records: machines, the sending ends of channels, creations, and its part of a snapshot.
+
+Plain records with no rules of their own; read `host` for what becomes of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray_snapshot.protocol.colours import Colour
+from ray_snapshot.protocol.links import OutLink
+from ray_snapshot.protocol.mailbox import Inbox, Mailbox, Message
+
+
+class OutChannel:
+    """The sending end of a channel."""
+
+    __slots__ = ("acknowledged", "held", "index", "kind", "link", "mailbox", "owner", "sent", "target", "timers")
+
+    def __init__(self, owner: Machine, target: str, kind: str) -> None:
+        self.owner = owner
+        self.target = target
+        self.kind = kind
+        self.sent = 0
+        self.acknowledged = 0
+        self.link: OutLink | None = None
+        self.index = 0
+        self.mailbox: Mailbox | None = None
+        """The receiving end, if it is on this host."""
+        self.held: list[Message] = []
+        """Sent, but the target's host is not known yet."""
+        self.timers: dict[int, tuple[float, Message]] = {}
+        """Pending timers by message number: (when due, message)."""
+
+    @property
+    def outstanding(self) -> int:
+        """Messages sent and not known to be accepted."""
+        return self.sent - self.acknowledged
+
+    def waiting(self) -> list[Message]:
+        """What waits at the sending end: not yet on a link nor in a mailbox."""
+        return [*self.held, *(message for _, message in sorted(self.timers.values(), key=lambda timer: timer[1][1]))]
+
+
+class Machine:
+    """A participant as its host knows it."""
+
+    __slots__ = (
+        "accepted",
+        "body",
+        "copied",
+        "inbox",
+        "is_held",
+        "is_queued",
+        "is_stopped",
+        "is_suspended",
+        "name",
+        "outputs",
+        "over",
+        "sent",
+    )
+
+    def __init__(self, name: str, copied: Colour, inbox: type[Inbox] = Inbox) -> None:
+        self.name = name
+        self.body: Any = None
+        """What the world hangs on the machine; None until it is constructed."""
+        self.inbox = inbox(machine=self)
+        self.outputs: dict[tuple[str, str], OutChannel] = {}
+        self.copied = copied
+        """The colour up to which this machine has been copied."""
+        self.accepted = 0
+        self.sent = 0
+        self.is_queued = False
+        self.is_held = False
+        """Held back between actions by a full mailbox."""
+        self.is_suspended = False
+        """Inside an action, at a tracked wait."""
+        self.is_stopped = False
+        self.over: list[OutChannel] = []
+        """Channels that went over their bound in the current action."""
+
+
+class Creation:
+    """The message that makes a machine: who creates whom, and from what."""
+
+    __slots__ = ("child", "colour", "creator", "payload", "sent_at", "source")
+
+    def __init__(
+        self, creator: str, child: str, payload: Any, sent_at: float, colour: Colour, source: str | None
+    ) -> None:
+        self.creator = creator
+        self.child = child
+        self.payload = payload
+        self.sent_at = sent_at
+        self.colour = colour
+        self.source = source
+        """The host it came from; None if from this one."""
+
+
+class MachineCopy:
+    """One machine as of the instant at which its host turned red."""
+
+    __slots__ = (
+        "accepted",
+        "alignment_s",
+        "blocked_count",
+        "duplicates",
+        "extra",
+        "inputs",
+        "is_born",
+        "machine",
+        "outputs",
+        "sent",
+    )
+
+    def __init__(self, machine: Machine, inputs: list[Any], outputs: list[Any], extra: Any) -> None:
+        self.machine = machine.name
+        self.is_born = machine.body is not None
+        self.accepted = machine.accepted
+        self.sent = machine.sent
+        self.inputs: list[tuple[Mailbox, int, list[Message]]] = inputs
+        """(mailbox, accepted, white messages in it)."""
+        self.outputs: list[tuple[OutChannel, int, list[Message]]] = outputs
+        """(channel, sent, messages that wait at the sending end)."""
+        self.extra = extra
+        """What the world's `copy_body` returned: the state, and whatever else it wants to keep."""
+        self.duplicates: dict[tuple[str, str], int] = {}
+        """Per channel (source, kind): accepted, though sent outside the cut (only where alignment is skipped)."""
+        self.alignment_s: float | None = None
+        """From the first barrier's arrival to the record; None if the machine aligned no inputs."""
+        self.blocked_count = 0
+        """Messages that waited then because their input was blocked."""
+
+
+class Recording:
+    """What one host records for one snapshot."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.copies: list[MachineCopy] = []
+        self.creations: list[Creation] = []
+        """White creations that had not been carried out at the instant, or arrived later."""
+        self.created: dict[str, int] = {}
+        """Creations sent inside the cut, per target host."""
+        self.arrived: dict[str, int] = {}
+        """Creations arrived inside the cut, per source host."""
+        self.late: list[tuple[Mailbox, Machine, Message]] = []
+        """White messages that arrived after their machine was copied."""
+        self.late_creations: list[Creation] = []
+        self.is_copied = False
+        self.has_markers = False
+        """Whether every input of the host has delivered its marker."""
+        self.marker_count = 0
+        """Markers (barriers) that this host has put on its links for it."""
+
+
+def nothing_of(number: int) -> Recording:
+    recording = Recording(number)
+    recording.is_copied = True
+    return recording

@@ -1,0 +1,75 @@
+"""Waits that an actor ends later, by a way that its handles do not show: `python patience.py NAME`."""
+
+import asyncio
+import sys
+import time
+
+import ray
+
+LATER_S = 6.5
+"""Longer than a snapshot waits for an actor that computes, so that some are taken meanwhile."""
+
+
+@ray.remote
+class Hub:
+    def __init__(self):
+        self.come = asyncio.Event()
+
+    async def wait(self):
+        await self.come.wait()
+        return "woken"
+
+    async def wake(self):
+        self.come.set()
+
+    async def ready(self):
+        return "ready"
+
+
+@ray.remote
+class Waker:
+    def ready(self):
+        return "ready"
+
+    def by_name(self, name):
+        time.sleep(LATER_S)
+        ray.get(ray.get_actor(name).wake.remote())
+
+    def from_store(self, box):
+        time.sleep(LATER_S)
+        ray.get(ray.get(box[0]).wake.remote())
+
+
+@ray.remote(concurrency_groups={"io": 2})
+class Groups:
+    async def ask(self, me):
+        return ray.get(me.answer.remote())  # blocks the loop of its own group only
+
+    @ray.method(concurrency_group="io")
+    async def answer(self):
+        await asyncio.sleep(2.5)
+        return "answered"
+
+
+def named():
+    hub, waker = Hub.options(name="the hub").remote(), Waker.remote()
+    ray.get([hub.ready.remote(), waker.ready.remote()])
+    woken = waker.by_name.remote("the hub")
+    return ray.get(hub.wait.remote()), ray.get(woken)
+
+
+def stored():
+    hub, waker = Hub.remote(), Waker.remote()
+    ray.get([hub.ready.remote(), waker.ready.remote()])
+    woken = waker.from_store.remote([ray.put(hub)])
+    return ray.get(hub.wait.remote()), ray.get(woken)
+
+
+def groups():
+    actor = Groups.remote()
+    return ray.get(actor.ask.remote(actor))
+
+
+if __name__ == "__main__":
+    ray.init()
+    print(globals()[sys.argv[1]]())

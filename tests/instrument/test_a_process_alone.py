@@ -1,0 +1,134 @@
+"""One process's machine, without Ray: what its own threads, and Ray's, may do at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from ray_snapshot.instrument import calls, shape
+from ray_snapshot.instrument.process import Process, settle_in
+from ray_snapshot.protocol.calls import CallLedger, Header
+
+BOUND_S = 10.0
+
+
+class Silent:
+    """A watcher that never answers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def remote(self, *_: Any) -> Any:
+        return self
+
+    def future(self) -> Any:
+        return self
+
+    def add_done_callback(self, _: Any) -> None:
+        """It never comes."""
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    found = Process("app:1", Silent(), CallLedger("A"), {})
+    settle_in(found)
+    yield found
+    found.is_closed = True
+    found.outbox.put(("gone",))
+    found.thread.join(BOUND_S)
+    settle_in(None)
+
+
+def test_replies_are_read_while_an_actor_is_being_made(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's thread reads a reply, and making a named actor waits for that thread: neither may wait for our lock."""
+    about = {"max_concurrency": 1, "is_retried": False}
+    monkeypatch.setattr(shape, "connect", lambda: None)
+    monkeypatch.setattr(shape, "constructor_takes", lambda kind, keyword: True)
+    monkeypatch.setattr(shape, "options_of", lambda kind, options: about)
+    monkeypatch.setattr(calls, "machine_of", lambda handle: handle)
+    read: list[Any] = []
+
+    def make(actor_class: Any, args: Any, kwargs: Any, **options: Any) -> str:
+        thread = threading.Thread(target=lambda: read.append(calls.opened("a reply", 3)), daemon=True)
+        thread.start()
+        thread.join(BOUND_S)
+        return "Leaf:1"
+
+    assert calls.create(make, object, (), {}, name="leaf") == "Leaf:1"
+    assert read == ["a reply"]
+    process.submit("B:1", "f", (), False, ())
+    assert process.ledger.colour == 3, "what was read is recorded for before the next step"
+
+
+class Running:
+    """An actor with generators that listen."""
+
+    def listening(self, first: str) -> Generator[str, str, str]:
+        """Gives back what it is sent, or what is thrown into it."""
+        heard = yield first
+        try:
+            heard = yield f"sent {heard}"
+        except ValueError as error:
+            heard = yield f"thrown {error}"
+        return f"ended with {heard}"
+
+
+def _wire(process: Process, number: int) -> bytes:
+    return calls._packed(process.system, None, Header("driver", 0, number, 0, 1))
+
+
+def test_what_is_sent_or_thrown_into_a_generator_reaches_it_and_its_end_comes_back(process: Process) -> None:
+    watched = calls.watched_class(Running)
+    process.body = body = watched()
+    generator = body.listening("first", _ray_snapshot_header=_wire(process, 1))
+    assert next(generator) == "first"
+    assert len(process.ledger.running) == 1, "it is followed as a call"
+    assert generator.send("statistics") == "sent statistics"
+    assert generator.throw(ValueError("no more")) == "thrown no more"
+    with pytest.raises(StopIteration) as end:
+        generator.send("the last")
+    assert end.value.value == "ended with the last"
+    assert not process.ledger.running
+
+
+def test_a_generator_that_is_closed_early_is_closed_inside_and_its_call_has_ended(process: Process) -> None:
+    closed: list[bool] = []
+
+    class Closing:
+        def items(self) -> Generator[int, None, None]:
+            try:
+                yield 1
+            finally:
+                closed.append(True)
+
+    process.body = body = calls.watched_class(Closing)()
+    generator = body.items(_ray_snapshot_header=_wire(process, 1))
+    assert next(generator) == 1
+    generator.close()
+    assert closed == [True]
+    assert not process.ledger.running
+
+
+def test_an_async_actor_with_a_loop_for_each_group_is_never_taken_for_one_that_stands_still(process: Process) -> None:
+    """A blocked loop is no boundary, and blocks nobody else, where another group's loop may run."""
+    loops = iter([object(), object()])
+    process.is_async = True
+    for _ in range(2):
+        process._meet(next(loops))  # type: ignore[arg-type]
+    process.is_loop_blocked = True
+    assert not process._is_between_steps()
+    process.has_many_loops = False
+    assert process._is_between_steps(), "with one loop it is"
+
+
+def test_a_call_without_a_header_is_followed_as_that_of_a_stranger(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.body = body = calls.watched_class(Running)()
+    generator = body.listening("first")
+    assert next(generator) == "first"
+    (running,) = process.ledger.running.values()
+    assert (running.call.method, running.call.caller) == ("listening", None)

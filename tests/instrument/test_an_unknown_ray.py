@@ -1,0 +1,66 @@
+"""A Ray with internals of another shape: one clear error before anything is replaced. No cluster in here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import ray
+import ray.actor
+
+import ray_snapshot as rs
+from ray_snapshot.instrument import attaching, shape
+
+
+@pytest.fixture
+def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape, "_replaced", {})
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "words"),
+    [
+        (ray.actor.ActorHandle, "_actor_method_call", "ActorHandle._actor_method_call has not the parameters"),
+        (ray.actor, "_make_actor", "ray.actor._make_actor has not the parameters cls, actor_options (it has: other)"),
+        (ray._private.worker, "get", "ray._private.worker.get has not the parameters object_refs, timeout"),
+        (ray.actor, "has_async_methods", "ray.actor.has_async_methods has not the parameters cls"),
+    ],
+)
+def test_install_says_what_is_of_another_shape_and_replaces_nothing(
+    monkeypatch: pytest.MonkeyPatch, untouched: None, owner: Any, name: str, words: str
+) -> None:
+    def changed(other: Any) -> None:
+        """As a later Ray may have it."""
+
+    monkeypatch.setattr(owner, name, changed)
+    before = ray.init, ray.actor.ActorClass._remote
+    with pytest.raises(rs.UnsupportedRayError, match=r"use Ray 2\.60") as raised:
+        rs.install()
+    assert str(raised.value).startswith(f"Ray {ray.__version__}: {words}")
+    assert "\n" not in str(raised.value)
+    assert (ray.init, ray.actor.ActorClass._remote) == before
+    assert not shape._replaced
+
+
+def test_a_name_that_is_gone_is_told_as_one_that_has_no_parameters(
+    monkeypatch: pytest.MonkeyPatch, untouched: None
+) -> None:
+    monkeypatch.delattr(ray.actor.ActorClass, "_remote")
+    with pytest.raises(rs.UnsupportedRayError, match=r"ActorClass._remote has not .* \(it has: none\)"):
+        attaching.replace_ray()
+
+
+def test_run_tells_it_in_one_line_where_a_module_of_rays_is_missing() -> None:
+    program = "import sys\nsys.modules['ray._private.auto_init_hook'] = None\nfrom ray_snapshot.cli import main\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import ray\n{program}sys.exit(main(['run', 'nothing.py']))"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"ray-snapshot: error: Ray {ray.__version__}: import of ray._private.auto_init_hook")
+    assert done.stderr.count("\n") == 1

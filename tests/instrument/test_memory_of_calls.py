@@ -1,0 +1,155 @@
+"""What a process keeps of calls that are over: nothing. Two processes in one, and no Ray between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from ray_snapshot.instrument import calls, tracking
+from ray_snapshot.instrument.process import Process, settle_in
+from ray_snapshot.protocol.calls import CallLedger
+
+SYSTEM = "app:1"
+BOUND_S = 10.0
+FEW, MANY = 50, 5_000
+AT_ONCE = 50
+"""Calls between two acknowledgements."""
+
+
+class Account:
+    """An actor's class, as an app has it."""
+
+    def deposit(self, amount: int) -> int:
+        return amount
+
+
+class Post:
+    """A watcher that hands acknowledgements over at once, and is silent otherwise."""
+
+    def __init__(self) -> None:
+        self.senders: dict[str, Process] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        work = self._acknowledge if name == "acknowledge" else lambda *_: Silent()
+        return SimpleNamespace(remote=work)
+
+    def _acknowledge(self, acks: list[Any]) -> None:
+        for one in acks:
+            self.senders[one.source].obey(("acks", [one]))
+
+
+class Silent:
+    """An answer that does not come."""
+
+    def future(self) -> Silent:
+        return self
+
+    def add_done_callback(self, _: Any) -> None:
+        pass
+
+
+class Pair:
+    """A driver and an actor; calls are carried from the one to the other as Ray would."""
+
+    def __init__(self) -> None:
+        post: Any = Post()
+        self.driver = Process(SYSTEM, post, CallLedger("driver", acts_unasked=True), {})
+        self.actor = Process(SYSTEM, post, CallLedger("Account:00"), {})
+        self.processes = self.driver, self.actor
+        for process in self.processes:
+            post.senders[process.machine] = process
+            process.is_flushing = True  # by hand, in `acknowledge`
+        self.body = calls.watched_class(Account)()
+        names = SimpleNamespace(class_name="Account")
+        self.handle = SimpleNamespace(
+            _ray_method_signatures={"deposit": [SimpleNamespace(name=calls.HEADER)]},
+            _ray_actor_id=b"\0",
+            _ray_max_task_retries=0,
+            _ray_actor_creation_function_descriptor=names,
+        )
+        self.call = calls.calling(self._carried)
+
+    def _carried(self, handle: Any, method: str, args: Any, kwargs: Any, **_: Any) -> Any:
+        settle_in(self.actor)
+        getattr(self.body, method)(*args, **kwargs)
+        settle_in(self.driver)
+        return ray.ObjectRef(b"1" * 28)
+
+    def make(self, count: int, then: Callable[[Any], None]) -> None:
+        settle_in(self.driver)
+        for number in range(1, count + 1):
+            then(self.call(self.handle, "deposit", [number]))
+            if number % AT_ONCE == 0:
+                self.acknowledge()
+
+    def acknowledge(self) -> None:
+        self.actor.control.carry(("flush",))
+        self.actor.is_flushing = True
+
+    def kept(self) -> int:
+        return sum(items_in(process) for process in self.processes)
+
+
+def items_in(one: Any, seen: set[int] | None = None) -> int:
+    """How many items all containers have that can be reached through our own objects."""
+    seen = set() if seen is None else seen
+    if id(one) in seen:
+        return 0
+    seen.add(id(one))
+    if isinstance(one, dict):
+        return len(one) + sum(items_in(item, seen) for pair in one.items() for item in pair)
+    if isinstance(one, (list, tuple, set)):
+        return len(one) + sum(items_in(item, seen) for item in one)
+    if not type(one).__module__.startswith("ray_snapshot."):
+        return 0
+    names = [*getattr(one, "__dict__", ()), *getattr(type(one), "__slots__", ())]
+    return sum(items_in(getattr(one, name), seen) for name in names)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    found = Pair()
+    yield found
+    settle_in(None)
+    for process in found.processes:
+        process.control.end()
+        process.control.thread.join(BOUND_S)
+
+
+def forget(_: Any) -> None:
+    """The app drops the ref."""
+
+
+def fetch(ref: Any) -> None:
+    """The app reads the reply."""
+    tracking.get(lambda *_, **__: None, ref)
+
+
+@pytest.mark.parametrize("then", [forget, fetch])
+def test_nothing_is_kept_of_a_call_that_is_over(pair: Pair, then: Callable[[Any], None]) -> None:
+    pair.make(FEW, then)
+    kept = pair.kept()
+    pair.make(MANY, then)
+
+    assert pair.driver.ledger.outputs["Account:00"].last == FEW + MANY
+    assert pair.actor.ledger.inputs["driver", 0].count == FEW + MANY
+    assert pair.kept() == kept
+
+
+def test_the_log_keeps_what_is_not_acknowledged_yet_and_a_reply_that_was_read_is_an_acknowledgement(pair: Pair) -> None:
+    pair.make(AT_ONCE - 1, forget)
+    log = pair.driver.ledger.outputs["Account:00"].log
+    assert len(log) == AT_ONCE - 1
+    pair.make(AT_ONCE - 1, fetch)
+    assert len(log) == AT_ONCE - 1
+
+
+def test_a_reply_to_an_earlier_incarnation_answers_no_call_of_this_one(pair: Pair) -> None:
+    pair.make(1, forget)
+    old = tracking.tracked(ray.ObjectRef(b"2" * 28), "driver/7/Account:00/1")
+    fetch(old)
+    assert list(pair.driver.ledger.outputs["Account:00"].log) == [1]

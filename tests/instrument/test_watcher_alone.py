@@ -1,0 +1,186 @@
+"""What the watcher makes of machines that die, start again or never report, and of its own faults: no Ray in here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import watcher as watchers
+from ray_snapshot.instrument.process import DRIVER, Recorded
+from ray_snapshot.instrument.watcher import Watcher
+from ray_snapshot.protocol.calls import CallLedger
+
+RUN = "app:1"
+TIMEOUT_S = 60.0
+
+
+class Analyst:
+    """Takes what is complete."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+        self.add = self
+
+    def remote(self, found: Any, place: int) -> Any:
+        self.taken.append(found)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
+class World:
+    """A watcher whose cluster says what the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.actors: dict[str, str] = {}
+        self.states: dict[str, tuple[str, int]] = {}
+        self.ledgers: dict[str, CallLedger] = {}
+        monkeypatch.setattr(shape, "actors_of_job", lambda: self.actors)
+        monkeypatch.setattr(shape, "actor_state", lambda key: self.states.get(key, ("ALIVE", 0)))
+        monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
+        monkeypatch.setattr(shape, "actor_key", lambda handle: "the analyst's")
+        monkeypatch.setattr(watchers, "living_nodes", dict)
+
+    def run(self, scenario: Callable[[Watcher], Awaitable[Any]]) -> Any:
+        async def inner() -> Any:
+            watcher = Watcher("app", "1", Analyst(), most_open=8, snapshot_timeout=TIMEOUT_S)
+            try:
+                return await scenario(watcher)
+            finally:
+                watcher.looker.cancel()
+
+        return asyncio.run(inner())
+
+    async def join(self, watcher: Watcher, machine: str, **facts: Any) -> None:
+        """A process registers, as a new incarnation if there was one."""
+        kind, _, key = machine.partition(":")
+        welcome = await watcher.register(RUN, machine, {"class": kind, "key": key or None, "pid": 1, **facts}, 0)
+        assert welcome is not None
+        incarnation, colour, pending, last = welcome
+        ledger = CallLedger(machine, incarnation=incarnation, colour=colour, acts_unasked=machine == DRIVER)
+        ledger.welcome(pending, last)
+        self.ledgers[machine] = ledger
+
+    async def record(self, watcher: Watcher, machine: str, number: int) -> None:
+        """A machine reports."""
+        ledger = self.ledgers[machine]
+        ledger.request(number)
+        ledger.record(lambda: None)
+        await watcher.report(Recorded(ledger.report(number), time.time()))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+async def _snapshot(watcher: Watcher) -> int:
+    number = await watcher.snapshot([], TIMEOUT_S, wait=False)
+    assert isinstance(number, int)
+    return number
+
+
+def _soon(watcher: Watcher, number: int) -> float:
+    """The moment at which nobody who lives should be missing any more."""
+    return watcher.collections[number].header.started_at + 2 * watchers.UNHEARD_S
+
+
+def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(watchers, "LOOK_S", 0.001)
+
+    async def scenario(watcher: Watcher) -> None:
+        looked = asyncio.Event()
+        faults = iter([ConnectionError("the cluster does not answer")])
+
+        async def look(now: float) -> None:
+            for fault in faults:
+                raise fault
+            looked.set()
+
+        watcher._look_once = look  # type: ignore[method-assign]
+        await asyncio.wait_for(looked.wait(), TIMEOUT_S)
+        assert not watcher.looker.done()
+
+    world.run(scenario)
+    assert "the watcher could not look: ConnectionError: the cluster does not answer" in capsys.readouterr().err
+
+
+def test_an_actor_that_never_reports_is_gone_without_and_named(world: World) -> None:
+    async def scenario(watcher: Watcher) -> Any:
+        await world.join(watcher, DRIVER)
+        world.ledgers[DRIVER].submit("Busy:b1", "work", (), 0.0)
+        number = await _snapshot(watcher)
+        await world.record(watcher, DRIVER, number)
+        assert number in watcher.collections, "it waits for Busy, which is named in the cut"
+        await watcher._look_once(_soon(watcher, number))
+        assert number not in watcher.collections
+        return watcher.analyst.taken
+
+    (found,) = world.run(scenario)
+    assert found.header.uncovered[-1] == "Busy.b1, which does not report"
+
+
+def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_is_gone_is_not(world: World) -> None:
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "A:a")
+        world.states["a"] = "RESTARTING", 1
+        await world.join(watcher, "A:a")
+        number = await _snapshot(watcher)
+        await world.record(watcher, DRIVER, number)
+        await watcher._look_once(_soon(watcher, number))
+        assert number in watcher.collections, "it is this incarnation that Ray calls restarting"
+        assert not watcher.collector.restarting
+        world.states["a"] = "RESTARTING", 2
+        await watcher._look_once(_soon(watcher, number))
+        assert number not in watcher.collections, "that incarnation has died"
+        assert list(watcher.collector.restarting) == ["A:a"]
+
+    world.run(scenario)
+
+
+def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_not_one_of_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "A:a")
+        number = await _snapshot(watcher)
+        await world.record(watcher, DRIVER, number)
+        loop = asyncio.get_running_loop()
+
+        def state(key: str) -> tuple[str, int]:
+            monkeypatch.setattr(shape, "actor_state", lambda key: ("ALIVE", 1))
+            asyncio.run_coroutine_threadsafe(world.join(watcher, "A:a"), loop).result(TIMEOUT_S)
+            return "RESTARTING", 1
+
+        monkeypatch.setattr(shape, "actor_state", state)
+        await watcher._look_once(_soon(watcher, number))
+        assert watcher.facts["A:a"]["incarnation"] == 1
+        assert not watcher.collector.restarting
+
+    world.run(scenario)
+
+
+def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World) -> None:
+    async def scenario(watcher: Watcher) -> list[str]:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "Host:theirs")
+        world.actors = {
+            "the watcher's": "Watcher",
+            "the analyst's": "Analyst",
+            "theirs": "Host",
+            "0123456789": "Watcher",
+            "abcdefghij": "Analyst",
+        }
+        await watcher._find_uncovered()
+        return watcher.uncovered
+
+    assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]

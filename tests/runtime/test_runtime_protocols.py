@@ -1,0 +1,203 @@
+"""Every protocol on Ray, over the same machines: what each promises of its snapshots, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from runtime_machines import BOUND_S, Gate, pass_gate
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+
+pytestmark = pytest.mark.ray
+
+CONSISTENT = ("chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier")
+ALL = (*CONSISTENT, "at-least-once-barrier")
+RECORDED_BY = {"chandy-lamport": "marker", "observer": "observer"}
+MACHINES, TOKENS, HOPS = 6, 3, 60
+
+
+class Ring(rs.SnapshotMixin):
+    """Passes its tokens on, every other time to a machine of another host."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        self.others: list[Any] = []
+        self.at = 0
+
+    def begin(self, others: list[Any], start: int, hops: int) -> None:
+        self.others, self.at = others, start
+        for _ in range(self.tokens):
+            self.tokens -= 1
+            self._pass(1, hops)
+
+    def pass_on(self, tokens: int, hops: int) -> None:
+        self.tokens += tokens
+        if hops and self.others:
+            self.tokens -= tokens
+            self._pass(tokens, hops - 1)
+
+    def _pass(self, tokens: int, hops: int) -> None:
+        self.at = (self.at + 2) % len(self.others)
+        self.others[self.at].pass_on.send(tokens, hops)
+
+
+class Source(rs.SnapshotMixin):
+    """Sends numbers on, a few for each message to itself."""
+
+    def __init__(self) -> None:
+        self.position = 0
+
+    def work(self, target: Any, left: int) -> None:
+        for _ in range(min(left, 5)):
+            target.add.send(self.position)
+            self.position += 1
+        if left > 5:
+            self.handle.work.send(target, left - 5)
+
+
+class Middle(rs.SnapshotMixin):
+    """Counts what comes, and sends it on."""
+
+    def __init__(self, target: Any = None) -> None:
+        self.target = target
+        self.count = self.total = 0
+
+    def add(self, number: int) -> None:
+        self.count += 1
+        self.total += number
+        if self.target is not None:
+            self.target.add.send(number)
+
+    def stay(self, gate: str) -> None:
+        pass_gate(gate)
+
+
+@pytest.fixture
+def system(request: pytest.FixtureRequest, ray_cluster: None) -> Iterator[rs.System]:
+    name = f"under-{request.param}".replace("-barrier", "")
+    watch = [detectors.Termination(), detectors.Deadlock()]
+    with rs.System(name, protocol=request.param, detectors=watch, snapshot_timeout=BOUND_S) as found:
+        yield found
+
+
+@pytest.mark.parametrize("system", CONSISTENT, indirect=True)
+def test_tokens_that_go_round_are_conserved_in_every_snapshot(system: rs.System) -> None:
+    ring = system.spawn_many(Ring, args=[(TOKENS,)] * MACHINES, per_host=MACHINES // 2)
+    system.start()
+    for start, machine in enumerate(ring):
+        machine.begin.send(ring, start, HOPS)
+    protocol = system.settings.protocol
+    kept = detectors.TokenConservation(total=MACHINES * TOKENS, state="$.tokens", messages={"pass_on": "$[0]"})
+    while True:
+        snapshot = system.snapshot(timeout=BOUND_S)
+        snapshot.verify()
+        assert snapshot.protocol == protocol and snapshot.consistent
+        assert len(snapshot.machines) == MACHINES + 1
+        verdict = kept.evaluate(snapshot)
+        begins = [m for key in snapshot.channels for m in snapshot.channels[key].messages if m.method == "begin"]
+        assert verdict.holds is True or begins, verdict.sentence
+        words = {channel.recorded_by for channel in snapshot.channels.values()}
+        assert words <= {RECORDED_BY.get(protocol, "barrier"), "sender"}
+        if (
+            all(snapshot.machines[machine._name].status == "passive" for machine in ring)
+            and not snapshot.in_flight_count
+        ):
+            break
+    assert system.wait_for("termination", timeout=BOUND_S).holds is True
+    last = system.snapshot(timeout=BOUND_S)
+    assert sum(last.machines[machine._name].state["tokens"] for machine in ring) == MACHINES * TOKENS
+    assert (last.channel_marker_count == 0) is (protocol == "observer")
+
+
+def _pipeline(system: rs.System, items: int) -> tuple[list[str], Any]:
+    sink = system.spawn(Middle, name="sink", role="sink")
+    middles = [system.spawn(Middle, sink, name=f"middle-{index}", role="operator") for index in range(2)]
+    sources = [system.spawn(Source, name=f"source-{index}", role="source") for index in range(2)]
+    for source, middle in zip(sources, middles, strict=True):
+        system.connect(source, middle)
+        system.connect(middle, sink)
+    system.start()
+    for source, middle in zip(sources, middles, strict=True):
+        source.work.send(middle, items)
+    return ["source-0", "source-1", "middle-0", "middle-1", "sink"], sink
+
+
+def _of_the_graph(snapshot: rs.Snapshot) -> list[Any]:
+    return [snapshot.channels[key] for key in snapshot.channels if key[0] != "driver" and key[0] != key[1]]
+
+
+@pytest.mark.parametrize("system", ["aligned-barrier"], indirect=True)
+def test_an_acyclic_graph_has_no_channel_state_under_aligned_barriers(system: rs.System) -> None:
+    names, _ = _pipeline(system, items=2_000)
+    for _ in range(5):
+        snapshot = system.snapshot(timeout=BOUND_S)
+        snapshot.verify()
+        assert [channel.messages for channel in _of_the_graph(snapshot) if channel.messages] == []
+        states = {name: snapshot.machines[name].state for name in names}
+        for index in range(2):
+            assert states[f"middle-{index}"]["count"] == states[f"source-{index}"]["position"]
+        assert states["sink"]["count"] == states["middle-0"]["count"] + states["middle-1"]["count"]
+        aligned = snapshot.machines["sink"]
+        assert aligned.alignment_ms is not None and aligned.alignment_ms >= 0 and aligned.blocked_count is not None
+        assert snapshot.machines["source-0"].alignment_ms is None
+    assert system.wait_for("termination", timeout=BOUND_S).holds is True
+
+
+@pytest.mark.parametrize("system", ["at-least-once-barrier"], indirect=True)
+def test_where_alignment_is_skipped_the_snapshot_foretells_what_a_restore_would_repeat(system: rs.System) -> None:
+    """The gate holds one of two paths, so that the sink goes on with the other behind its barrier."""
+    _, sink = _pipeline(system, items=20)
+    assert system.wait_for("termination", timeout=BOUND_S).holds is True
+    assert system.snapshot(timeout=BOUND_S).channels["middle-0", "sink", "mail"].duplicate_count == 0
+    snapshots = []
+    for _ in range(8):
+        for index in range(2):
+            system.machine(f"source-{index}").work.send(system.machine(f"middle-{index}"), 300)
+        snapshots.append(system.snapshot(timeout=BOUND_S))
+    repeated = 0
+    for snapshot in snapshots:
+        for channel in _of_the_graph(snapshot):
+            sent, accepted = channel.sent_count, channel.accepted_count
+            assert sent == accepted - channel.duplicate_count + len(channel.messages)
+            repeated += channel.duplicate_count
+        assert snapshot.consistent is not any(channel.duplicate_count for channel in _of_the_graph(snapshot))
+    state = snapshots[-1].machines["sink"].state
+    foretold = sum(snapshots[-1].channels[f"middle-{i}", "sink", "mail"].duplicate_count for i in range(2))
+    sent = sum(snapshots[-1].machines[f"middle-{i}"].state["count"] for i in range(2))
+    waiting = sum(len(snapshots[-1].channels[f"middle-{i}", "sink", "mail"].messages) for i in range(2))
+    assert state["count"] == sent + foretold - waiting
+    assert sink is not None and repeated >= 0
+
+
+@pytest.fixture
+def gate(tmp_path: Any) -> Gate:
+    return Gate(tmp_path)
+
+
+@pytest.mark.parametrize("system", ["aligned-barrier"], indirect=True)
+def test_a_machine_that_never_comes_to_its_barrier_is_recorded_unaligned_when_patience_is_over(
+    system: rs.System, gate: Gate
+) -> None:
+    """A long action in the middle holds its barrier up; past half of the time nobody waits for it any more."""
+    _pipeline(system, items=0)
+    system.machine("middle-0").stay.send(gate.path)
+    gate.await_arrival()
+    snapshot = system.snapshot(timeout=4)
+    gate.open()
+    snapshot.verify()
+    assert snapshot.machines["middle-0"].status == "active"
+    assert "middle-0" in snapshot.coverage["without_state"]
+
+
+@pytest.mark.parametrize("system", ["observer", "aligned-barrier"], indirect=True)
+def test_named_initiators_record_first(system: rs.System) -> None:
+    _pipeline(system, items=50)
+    names = ["sink"] if system.settings.protocol == "observer" else ["source-0", "source-1"]
+    snapshot = system.snapshot(timeout=BOUND_S, initiators=names)
+    snapshot.verify()
+    assert snapshot.initiators == tuple(names) or list(snapshot.initiators) == names
+    first = min(machine.recorded_at for name, machine in snapshot.machines.items() if name != "driver")
+    assert any(snapshot.machines[name].recorded_at == first for name in names)
