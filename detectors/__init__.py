@@ -7,30 +7,43 @@ first (the shortest), then `reduction` for the heart of `deadlock`, then `conser
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray_snapshot.detectors.conservation import TokenConservation
 from ray_snapshot.detectors.deadlock import Deadlock
+from ray_snapshot.detectors.reached import Reached
 from ray_snapshot.detectors.termination import Termination
 from ray_snapshot.detectors.unique_token import UniqueToken
 from ray_snapshot.errors import DetectorError
 from ray_snapshot.verdicts import Detector, load_detector
 
-__all__ = ["Deadlock", "Termination", "TokenConservation", "UniqueToken", "by_name", "from_spec"]
+__all__ = ["Deadlock", "Reached", "Termination", "TokenConservation", "UniqueToken", "by_name", "from_spec"]
 
 _KINDS: dict[str, Callable[..., Detector]] = {
     "termination": Termination,
     "deadlock": Deadlock,
     "token-conservation": TokenConservation,
     "unique-token": UniqueToken,
+    "reached": Reached,
 }
 _ALSO = {"conservation": "token-conservation"}
-_NEED_SETTINGS = {"token-conservation": 'TokenConservation(total=..., state="$.balance", messages={...})'}
+_NEED_SETTINGS = {
+    "token-conservation": 'TokenConservation(total=..., state="$.balance", messages={...})',
+    "reached": 'Reached("$.round", 3)',
+}
+_OF_A_GROUP = re.compile(r"termination\((?P<machines>.+)\)")
 
 
 def by_name(name: str) -> Detector:
-    """The ready-made detector of that name, default settings; raises `DetectorError` if there is none."""
+    """The ready-made detector of that name, default settings; raises `DetectorError` if there is none.
+
+    `termination(worker-*)` is that of a group of machines.
+    """
+    group = _OF_A_GROUP.fullmatch(name) if isinstance(name, str) else None
+    if group is not None:
+        return Termination(machines=group["machines"].split(","))
     kind = _kind(name)
     if kind in _NEED_SETTINGS:
         raise DetectorError(

@@ -8,6 +8,8 @@ it is deadlocked for good, so the predicate is stable. Who moves:
   flight, or whose machine can move; one whose wait has a time-out or for which a timer is pending;
 - a passive machine with a message in flight to it, and every passive machine as soon as anything at all can
   move: it waits for any one message, and anybody may send it;
+- a passive machine with rows of `waits` (its inputs are declared) only by these; it is no member by itself, for it has
+  nothing begun, but those that are stuck may wait for it, and then it is one of them;
 - never a stopped machine;
 - of a machine that runs several calls, each call by itself: one that waits for nothing, or for calls enough of which
   can move, or with a time-out; a call that has not begun, as soon as a slot is free or one of those that hold the
@@ -27,7 +29,7 @@ import numpy as np
 
 from ray_snapshot.detectors.common import Booleans, Integers, answer, check_name, is_any_of, listed, plural, unsound
 from ray_snapshot.detectors.explain import advice, cycle_text, records
-from ray_snapshot.detectors.reduction import free, knots, movable, shortest_cycle
+from ray_snapshot.detectors.reduction import Graph, free, knots, movable, shortest_cycle
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -131,7 +133,7 @@ class _Stuck:
     def _round(self, waits: WaitGraph) -> Integers:
         """Who waits, along the cycle."""
         cycle = np.array(self.cycle, np.int64)
-        return cycle[waits.blocked[cycle]]
+        return cycle[(waits.blocked | waits.resting)[cycle]]
 
 
 def _distinct_names(names: Any, nodes: Integers) -> list[str]:
@@ -145,7 +147,8 @@ def _round(names: list[str]) -> list[str]:
 
 def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     """Tell the cores apart from those behind them, in the graph of the blocked that cannot move."""
-    nodes = np.flatnonzero((waits.blocked | waits.inner) & ~moves)
+    blocked = waits.blocked | _resting_between(waits, moves)
+    nodes = np.flatnonzero((blocked | waits.inner) & ~moves)
     local = np.full(len(waits.names), -1, np.int64)
     local[nodes] = np.arange(len(nodes))
     source, target = local[waits.graph.owner[waits.graph.alternative]], waits.graph.target
@@ -154,7 +157,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     found = knots(len(nodes), source[among], local[target[among]])
     idle = np.unique(found.label[source[waiting & waits.passive[target] & ~moves[target]]])
     label = _joined(found.label, idle[found.core[idle]])
-    members = np.flatnonzero(found.in_core & waits.blocked[nodes])
+    members = np.flatnonzero(found.in_core & blocked[nodes])
     groups = _split(members, label[members])
     source, target = source[among], local[target[among]]
     tells = ~_is_own_machine(waits, nodes[source], nodes[target])
@@ -163,12 +166,31 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
         cycle = _cycle(groups, label, source, target)
     return _Stuck(
         members=nodes[members],
-        behind=nodes[np.flatnonzero(~found.in_core & waits.blocked[nodes])],
+        behind=nodes[np.flatnonzero(~found.in_core & blocked[nodes])],
         cores=[nodes[group] for group in groups[:_MOST_CORES]],
         core_count=len(groups),
         cycle=nodes[cycle].tolist(),
         stuck=nodes,
     )
+
+
+def _resting_between(waits: WaitGraph, moves: Booleans) -> Booleans:
+    """Machines at rest for which those wait that are stuck, directly or through others at rest."""
+    if not (waits.resting & ~moves).any():
+        return waits.resting & ~moves
+    source, target = waits.graph.owner[waits.graph.alternative], waits.graph.target
+    edges = np.flatnonzero(~waits.graph.satisfied & ~moves[source] & ~moves[target])
+    count = np.arange(len(edges))
+    back = Graph(
+        waits.graph.node_count,
+        owner=target[edges],
+        k=np.ones_like(count),
+        alternative=count,
+        target=source[edges],
+        satisfied=np.zeros(len(edges), np.bool_),
+    )
+    reached: Booleans = waits.resting & movable(back, waits.blocked & ~moves)
+    return reached
 
 
 def _is_own_machine(waits: WaitGraph, source: Integers, target: Integers) -> Booleans:

@@ -200,7 +200,7 @@ def _hops(waits: WaitGraph, cycle: Sequence[int]) -> tuple[list[list[int]], int]
     """The cycle cut in front of each node that waits (behind it what leads on to the next one), as far as it is
     shown; and how many such parts there are."""
     nodes = np.array(cycle, np.int64)
-    starts = np.flatnonzero(waits.blocked[nodes])
+    starts = np.flatnonzero((waits.blocked | waits.resting)[nodes])
     if not len(starts):
         return [], 0
     turned = np.roll(nodes, -starts[0])

@@ -89,7 +89,7 @@ def _amounts(holdings: Holdings, *, missing_is_zero: bool) -> Amounts:
     """The rows that hold a number, and these; what is none goes to `holdings.unknown`."""
     found = Amounts([], [])
     for row, value in zip(holdings.rows, holdings.values, strict=True):
-        amount = value if type(value) is int else _amount(value, missing_is_zero)
+        amount = value if type(value) is int else amount_of(value, missing_is_zero=missing_is_zero)
         if amount is None:
             shown = "nothing" if value is MISSING else repr(value)[:40]
             holdings.unknown.append((row, f"there is {shown} where a number should be"))
@@ -99,10 +99,12 @@ def _amounts(holdings: Holdings, *, missing_is_zero: bool) -> Amounts:
     return found
 
 
-def _amount(value: Any, missing_is_zero: bool) -> Amount | None:
+def amount_of(value: Any, *, missing_is_zero: bool) -> Amount | None:
     """A recorded value as a number; None if it is none."""
     if value is MISSING or value is None:
         return 0 if missing_is_zero else None
+    if type(value) is int:
+        return value
     if type(value) is float:
         return value if math.isfinite(value) else None
     if type(value) is bool:

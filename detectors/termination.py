@@ -23,6 +23,9 @@ from ray_snapshot.detectors.common import (
     uncovered,
     unsound,
 )
+from ray_snapshot.detectors.groups import check_group, is_pattern
+from ray_snapshot.detectors.part import judge_part
+from ray_snapshot.errors import SettingError
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -39,24 +42,45 @@ class Termination:
       is no work.
     - With anything uncovered that could still act the answer is None instead of True.
 
-    Cost: O(machines + channels + messages).
+    With `machines` (names, or patterns such as `worker-*`) it is decided of that group alone: True iff no member can ever
+    act again. False: a member is active or blocked, or a message is in flight to one. None: all is quiet there, but
+    somebody may still send to it: whoever can move and is not kept from it by declared inputs
+    (`system.connect(source, target, port=...)`) or by `senders`, which names all who ever send to the group from outside
+    (an empty list: nobody). Evidence: `group`, `machines`, `active`, `blocked`, `in_flight`, `could_be_woken_by`. Stable
+    for exact names; under a pattern another machine may be born, so then `stable` is False.
+
+    Cost: O(machines + channels + messages); of a group, O(V + E) as `Deadlock`.
     """
 
     stable: bool = True
     alarm_when: bool | None = None
 
-    def __init__(self, *, name: str = "termination") -> None:
-        self.name = check_name(name)
-        self.spec: dict[str, Any] = {"type": "termination", "name": name}
+    def __init__(self, *, machines: Any = None, senders: Any = None, name: str | None = None) -> None:
+        self.machines = None if machines is None else check_group(machines)
+        self.senders = [] if senders in ([], ()) else None if senders is None else check_group(senders, "senders")
+        if self.machines is None and self.senders is not None:
+            raise SettingError("Termination(senders=...): say whose termination, by machines=[...]")
+        self.stable = not any(map(is_pattern, (*(self.machines or ()), *(self.senders or ()))))
+        whole = "termination" if self.machines is None else f"termination({','.join(self.machines)})"
+        self.name = check_name(whole if name is None else name)
+        self.spec: dict[str, Any] = {"type": "termination", "name": self.name}
+        if self.machines is not None:
+            self.spec["machines"] = self.machines
+        if self.senders is not None:
+            self.spec["senders"] = self.senders
 
     def __repr__(self) -> str:
-        return f"Termination(name={self.name!r})"
+        settings = [f"machines={self.machines}"] if self.machines is not None else []
+        settings += [f"senders={self.senders}"] if self.senders is not None else []
+        return f"Termination({', '.join([*settings, f'name={self.name!r}'])})"
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide from the statuses of the machines and from what is in flight."""
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Termination cannot be told: {reason}.")
+        if self.machines is not None:
+            return answer(self, snapshot, *judge_part(snapshot, self.machines, self.senders))
         evidence = {**_machines(snapshot), **_in_flight(snapshot)}
         if evidence["active"] or evidence["blocked"] or evidence["in_flight"]:
             return answer(self, snapshot, False, evidence, _why_not(evidence))

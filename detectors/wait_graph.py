@@ -51,6 +51,9 @@ class WaitGraph:
     """Nodes that only pass on what others do: calls that have not begun, gates, machines by the calls they run."""
     stopped: Booleans
     passive: Booleans
+    """Who waits for any message of anybody."""
+    resting: Booleans
+    """Passive machines of which it is known who can wake them: they have rows of `waits`, and are not stuck, but at rest."""
     seeds: Booleans
     """What moves without anybody's help."""
     outside: Booleans
@@ -116,12 +119,13 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     status = {word: _status(snapshot, word, nodes.count) for word in ("blocked", "stopped", "passive")}
     running = nodes.first_call + np.arange(nodes.calls.running_count)
     busy = nodes.flags(_recorded(nodes.calls.machine[: len(running)]))
-    rows = _rows(snapshot, nodes, status["blocked"], busy)
+    rows = _rows(snapshot, nodes, status, busy)
     own, held_up = nodes.flags(rows.owner), _also(nodes) >= 0
     silent = _silent(nodes, status["blocked"], own)
     by_calls = _by_calls(nodes, rows)
     graph = _graph(nodes.count, _joined(_hindered(nodes, rows), by_calls))
-    blocked = own | silent | (status["blocked"] & ~busy)
+    resting = own & status["passive"]
+    blocked = (own & ~resting) | silent | (status["blocked"] & ~busy)
     blocked[running] |= held_up[running]
     seeds, expected = _seeds(snapshot, nodes, status)
     seeds |= _unhindered(nodes, rows, blocked)
@@ -137,7 +141,8 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
         blocked=blocked,
         inner=_inner(nodes, by_calls) & ~blocked,
         stopped=status["stopped"],
-        passive=status["passive"],
+        passive=status["passive"] & ~resting,
+        resting=resting,
         seeds=seeds,
         outside=outside,
         unseen=unseen + why,
@@ -201,10 +206,10 @@ def _short_names(lists: Any) -> Any:
     return texts(pc.list_flatten(lists))
 
 
-def _rows(snapshot: Snapshot, nodes: _Nodes, blocked: Booleans, busy: Booleans) -> _Rows:
-    """What calls and blocked machines wait for: their rows of `waits`; or the short form in `machines`."""
-    long = _long_rows(snapshot, nodes, blocked)
-    brief = blocked & ~busy & ~nodes.flags(long.owner)
+def _rows(snapshot: Snapshot, nodes: _Nodes, status: dict[str, Booleans], busy: Booleans) -> _Rows:
+    """What calls and machines wait for: their rows of `waits`; or, of blocked machines, the short form in `machines`."""
+    long = _long_rows(snapshot, nodes, status["blocked"] | status["passive"])
+    brief = status["blocked"] & ~busy & ~nodes.flags(long.owner)
     return _joined(long, _short_rows(snapshot, nodes.names, brief) if brief.any() else _plain(*[_NOBODY] * 4))
 
 
@@ -234,12 +239,12 @@ def _joined(*parts: _Rows) -> _Rows:
     return _Rows(group=np.concatenate(groups), **columns)
 
 
-def _long_rows(snapshot: Snapshot, nodes: _Nodes, blocked: Booleans) -> _Rows:
-    """A row belongs to the call that it names, if that runs or waits to begin, else to its machine, if blocked."""
+def _long_rows(snapshot: Snapshot, nodes: _Nodes, waiting: Booleans) -> _Rows:
+    """A row belongs to the call that it names, if that runs or waits to begin, else to its machine, if that waits."""
     waits = snapshot.tables["waits"]
     call = nodes.called(texts(waits["call_id"]))
     machine = _looked_up(texts(waits["machine"]), nodes.names, call < 0)
-    keep = (call >= 0) | ((machine >= 0) & blocked[machine])
+    keep = (call >= 0) | ((machine >= 0) & waiting[machine])
     owner, on = np.where(call >= 0, call, machine)[keep], _targets(waits, nodes)[keep]
     waits = waits.filter(pa.array(keep))
     group = _groups(owner, waits["call_id"], waits["alternative"])

@@ -318,14 +318,17 @@ def satisfy_waits(waits: pa.Table, messages: pa.Table, calls: pa.Table, machines
     """Fill the nulls of `satisfied`.
 
     A wait for a machine is satisfied where a message from it is in flight; a wait for a call, where that call is neither
-    in flight nor accepted and unfinished: then its reply is. A stopped machine refuses what it has not accepted.
+    in flight nor accepted and unfinished: then its reply is. A stopped machine refuses what it has not accepted; one that
+    is blocked by what it says of itself (`waiting_for`), in no action, accepts and answers all the same.
     """
     if waits.num_rows == 0 or waits["satisfied"].null_count == 0:
         return waits
     in_flight = set(zip(messages["source"].to_pylist(), messages["target"].to_pylist(), strict=True))
-    stopped = set(machines.filter(pc.equal(machines["status"], "stopped"))["machine"].to_pylist())
+    inside = set(calls["machine"].to_pylist())
+    status = zip(machines["machine"].to_pylist(), machines["status"].to_pylist(), strict=True)
+    ready = {name for name, word in status if word == "stopped" or (word == "blocked" and name not in inside)}
     asked = zip(messages["call_id"].to_pylist(), messages["target"].to_pylist(), strict=True)
-    unfinished = {*(call_id for call_id, target in asked if target not in stopped), *calls["call_id"].to_pylist()}
+    unfinished = {*(call_id for call_id, target in asked if target not in ready), *calls["call_id"].to_pylist()}
     rows = zip(*(waits[name].to_pylist() for name in ("on_machine", "machine", "on_call_id", "satisfied")), strict=True)
     filled = [
         known if known is not None else (on, machine) in in_flight if call_id is None else call_id not in unfinished

@@ -42,6 +42,17 @@ def test_a_call_that_a_stopped_machine_had_accepted_is_still_waited_for() -> Non
     assert found["satisfied"].to_pylist() == [False]
 
 
+@pytest.mark.parametrize(("actions", "satisfied"), [([], True), ([{"machine": "x", "method": "held"}], False)])
+def test_a_call_to_a_machine_that_waits_for_others_between_its_actions_will_be_answered(
+    actions: list[dict[str, Any]], satisfied: bool
+) -> None:
+    waits = table(WAITS, {"machine": "a", "on_machine": "x", "on_call_id": "A/1", "k": 1, "alternative": 0})
+    messages = table(MESSAGES, {"source": "a", "target": "x", "kind": "call", "call_id": "A/1"})
+    machines = table(MACHINES, {"machine": "x", "status": "blocked"})
+    found = satisfy_waits(waits, messages, table(CALLS, *actions), machines)
+    assert found["satisfied"].to_pylist() == [satisfied]
+
+
 def test_by_hand_a_wait_for_a_call_is_not_satisfied_by_another_call_between_the_same_machines() -> None:
     snapshot = Snapshot.from_rows(
         machines=[{"machine": name, "status": "blocked"} for name in "ab"],

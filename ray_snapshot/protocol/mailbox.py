@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.joins import cover, run_of
 
 Message = tuple[int, int, str, Any, float, Any]
 """(channel index on its link, number on its channel, method, arguments, time sent, colour)."""
@@ -113,6 +115,8 @@ class Inbox:
             mailbox = ready.popleft()
             if self.ports and mailbox.queue[0][2] in self.ports:
                 self.park(mailbox)
+                if len(self.joins) > 1:
+                    self._park_others()
                 if (joined := self._join()) is not None:
                     return joined
                 continue
@@ -127,28 +131,49 @@ class Inbox:
         """The head of the mailbox waits for the rest of its join."""
         self.parked[mailbox.queue[0][2]].append(mailbox)
 
+    def _park_others(self) -> None:
+        """Every head that has come and is a port waits for its join at once.
+
+        So the choice is among all joins that are enabled: else one of many ports would starve behind those of few.
+        """
+        for mailbox in [mailbox for mailbox in self.ready if mailbox.queue[0][2] in self.ports]:
+            self.ready.remove(mailbox)
+            self.park(mailbox)
+
     def _join(self) -> list[tuple[Mailbox, Message]] | None:
         for position, ports in enumerate(self.joins):
             chosen = self._chosen(ports)
             if chosen is not None:
                 self.joins.append(self.joins.pop(position))  # the next choice begins behind this one
-                return self._accept(ports, chosen)
+                joined = self._accept(ports, chosen)
+                self._look_again()
+                return joined
         return None
+
+    def _look_again(self) -> None:
+        """If another join is enabled too, one of its mailboxes takes part in the choice, behind the others."""
+        chosen = next(filter(None, map(self._chosen, self.joins)), None) if len(self.joins) > 1 else None
+        if chosen is not None:
+            mailbox = chosen[0][1]
+            self.parked[mailbox.queue[0][2]].remove(mailbox)
+            self.ready.append(mailbox)
 
     def _chosen(self, ports: tuple[str, ...]) -> list[tuple[str, Mailbox]] | None:
         """A mailbox for each port, in the order of taking; None if one is missing.
 
-        Heads of different mailboxes first; a port that none of them has may stand right behind one that is taken.
+        Heads of different mailboxes first; else what stands right behind a head may be taken with it (see `joins`).
         """
-        chosen = [(port, self.parked[port][0]) for port in ports if self.parked[port]]
-        missing = [port for port in ports if not self.parked[port]]
-        for mailbox in [mailbox for _, mailbox in chosen] if missing else ():
-            depth = 1
-            while len(mailbox.queue) > depth and self._may_take(mailbox.queue[depth], missing):
-                missing.remove(mailbox.queue[depth][2])
-                chosen.append((mailbox.queue[depth][2], mailbox))
-                depth += 1
-        return None if missing else chosen
+        if all(self.parked[port] for port in ports):
+            return [(port, self.parked[port][0]) for port in ports]
+        runs: dict[tuple[str, ...], Mailbox] = {}
+        for mailbox in [mailbox for port in ports for mailbox in self.parked[port]]:
+            head, *behind = islice(mailbox.queue, len(ports))
+            run = run_of(
+                (head[2], *(one[2] for one in takewhile(lambda one: self._may_take(one, ports), behind))), ports
+            )
+            for size in range(1, len(run) + 1):
+                runs.setdefault(run[:size], mailbox)
+        return cover(ports, runs)
 
     def _may_take(self, message: Message, ports: Sequence[str]) -> bool:
         """Whether a message that is not the head of its mailbox may serve one of these ports."""
@@ -157,8 +182,8 @@ class Inbox:
     def _accept(self, ports: tuple[str, ...], chosen: list[tuple[str, Mailbox]]) -> list[tuple[Mailbox, Message]]:
         found = {}
         for port, mailbox in chosen:
-            if self.parked[port] and self.parked[port][0] is mailbox:
-                self.parked[port].popleft()
+            if mailbox in self.parked[port]:
+                self.parked[port].remove(mailbox)
             found[port] = mailbox, mailbox.queue.popleft()
             mailbox.accepted += 1
         for mailbox in dict.fromkeys(mailbox for _, mailbox in chosen):

@@ -15,6 +15,7 @@ from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import RECORDED_BY
+from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
 from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
@@ -70,14 +71,20 @@ def assemble(collected: Collected) -> Snapshot:
     if len(full) < len(parts):  # late reports come in any order
         messages = messages.sort_by([(name, "ascending") for name in ("source", "target", "kind", "number")])
     channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]), RECORDED_BY[header.protocol])
-    calls = _rows([row for part in full for row in part.calls], CALLS)
+    inputs = {name: found for part in full for name, found in part.inputs.items()}
+    waiting = waits_by_inputs(inputs, messages) if inputs else {}
+    half = {name: found for name, found in waiting.items() if found.lacking}
+    joining = [call_row(name, inputs[name], found) for name, found in half.items()]
+    calls = _rows([row for part in full for row in part.calls] + joining, CALLS)
+    machines = with_waits(_concat([part.machines for part in full], MACHINES), half)
     tables = {
-        "machines": by_name(with_delay(_concat([part.machines for part in full], MACHINES), header.started_at)),
+        "machines": by_name(with_delay(machines, header.started_at)),
         "channels": channels,
         "messages": messages,
         "calls": calls,
     }
-    waits = _rows(_held_or_not([row for part in full for row in part.waits], channels), WAITS)
+    derived = [row for name, found in waiting.items() for row in wait_rows(name, found.wait)]
+    waits = _rows(_held_or_not([row for part in full for row in part.waits], channels) + derived, WAITS)
     tables["waits"] = satisfy_waits(waits, messages, calls, tables["machines"])
     coverage = {
         "hosts": len(full),

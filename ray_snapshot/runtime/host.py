@@ -37,6 +37,7 @@ from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Creation, Machine, Recording
+from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.assembly import warm_up
@@ -46,6 +47,7 @@ from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.floor import Floor
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.here import HERE, call_site_of
+from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.payload import isolate, opened, recorded_args
 from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.reply import RaisedError, Reply
@@ -140,6 +142,8 @@ class HostPost(Post):
         self.shipped: set[tuple[str, str]] = set()
         self.replies: dict[str, tuple[str, Future[Any]]] = {}
         """By call id: the machine that was called, and where the result goes; gone once the result has been fetched."""
+        self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
+        """By machine and port: who is declared to send to it."""
         self.answering: dict[str, tuple[str, ...]] = {}
         """By machine: the calls that its current action answers."""
         self.action: tuple[Machine, Mailbox, Message] | None = None
@@ -313,6 +317,7 @@ class HostPost(Post):
                 self.tracer.raised(machine.name, error)
             self._failed(machine, "__init__", creation.creator, payload, error)
         with self.lock:
+            self._check_ports(machine)
             self.action = HERE.machine = None
             self.construct_count += 1
             self.core.resume(machine)
@@ -506,6 +511,38 @@ class HostPost(Post):
             self.suspended.pop(machine.name, None)
             self.action, self.action_began = performance.action, performance.began
 
+    # ---- declared inputs ------------------------------------------------------------------------------------------
+
+    def declare(self, target: str, port: str, source: str) -> None:
+        """`source` sends to that port of a machine of this host. Under the lock."""
+        ports = self.sources.setdefault(target, {})
+        ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), source)))
+        machine = self.core.machines.get(target)
+        if machine is not None and machine.body is not None and not machine.is_suspended:
+            self._check_ports(machine)
+
+    def _check_ports(self, machine: Machine) -> None:
+        joined = {port for ports in self.classes.joins[type(machine.body)] for port in ports}
+        for port in self.sources.get(machine.name, ()):
+            if port not in joined and not callable(getattr(machine.body, port, None)):
+                self.fail(
+                    UnknownMethodError(
+                        f"connect(..., {machine.name!r}, port={port!r}): {type(machine.body).__name__} has no port and no"
+                        f" method {port!r}",
+                        machine=machine.name,
+                        method=port,
+                    )
+                )
+
+    def _inputs(self, machine: Machine) -> Inputs | None:
+        """By what its declared inputs say what the machine waits for; None if it says so itself, or nothing is declared."""
+        sources = self.sources.get(machine.name)
+        says_so = getattr(machine.body.waiting_for, "__func__", None) is not SnapshotMixin.waiting_for
+        if sources is None or says_so:
+            return None
+        joins = self.classes.joins[type(machine.body)]
+        return Inputs(tuple(joins), dict(sources), tuple(joins.values()))
+
     # ---- spawning and stopping ------------------------------------------------------------------------------------
 
     def spawn_here(
@@ -656,6 +693,8 @@ class HostPost(Post):
         wrong = _ask_hooks(found, machine.body)
         if wrong is not None:
             self._wrong_hook(machine, wrong)
+        if found.status == "passive":
+            found.inputs = self._inputs(machine)
         return found
 
     def _instant(self) -> float | None:

@@ -18,6 +18,7 @@ from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, Machine, MachineCopy, OutChannel, Recording
+from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.schema import MACHINES, MESSAGES
@@ -36,6 +37,8 @@ class BodyCopy:
     """Rows of `calls` without the machine."""
     short_wait: tuple[str | None, int | None, tuple[str, ...]] = (None, None, ())
     obstacle: str | None = None
+    inputs: Inputs | None = None
+    """By which it is decided what it waits for, where all messages in flight are known."""
     recorded_at: float | None = None
     """When the machine turned red by itself; None if its host did so as a whole."""
 
@@ -67,10 +70,15 @@ class HostPart:
     """Machines that were recorded in the middle of an action."""
     markers: int = 0
     """Markers that this host put on its links."""
+    inputs: dict[str, Inputs] = field(default_factory=dict)
+    """Of passive machines whose inputs are declared."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         batches = [None if batch is None else packed(batch) for batch in (self.messages, self.ends, self.machines)]
-        return _received, (batches, (self.waits, self.calls, self.obstacles, self.without_state, self.markers))
+        return _received, (
+            batches,
+            (self.waits, self.calls, self.obstacles, self.without_state, self.markers, self.inputs),
+        )
 
 
 def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
@@ -271,6 +279,8 @@ def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPart, recorde
         found.waits += [{"machine": copy.machine, **row} for row in body.waits]
     if body.calls:
         found.calls += [{"machine": copy.machine, **row} for row in body.calls]
+    if body.inputs is not None:
+        found.inputs[copy.machine] = body.inputs
     if body.obstacle:
         found.obstacles.append(f"{copy.machine}: {body.obstacle}")
 

@@ -286,12 +286,18 @@ class System:
         self,
         source: MachineHandle | str,
         target: MachineHandle | str,
-        port: str | None = None,  # noqa: ARG002 - a channel's joins are known from its target's class
+        port: str | None = None,
     ) -> None:
-        """Declare the channel from `source` to `target` before anything is sent on it."""
+        """Declare the channel from `source` to `target` before anything is sent on it.
+
+        `port`: a port of a join of `target`, or a method. What is declared so is all that a machine is ever sent: what it
+        waits for follows from it. Raises `UnknownMachineError`; a port that `target` does not have stops the system.
+        """
         self._check()
+        if port is not None and (not isinstance(port, str) or not port.isidentifier()):
+            raise SettingError(f"connect(port={port!r}): it is the name of a port or a method")
         names = [machine_name(item) for item in (source, target)]
-        self._ask(self._service.connect.remote(*names), f"the channel {names[0]} -> {names[1]}")
+        self._ask(self._service.connect.remote(*names, port), f"the channel {names[0]} -> {names[1]}")
 
     def stop(self, machine: MachineHandle | str) -> None:
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error.

@@ -136,6 +136,8 @@ class World:
         self.aborted: list[AbortedSnapshot] = []
         self.answers: Counter[Answer] = Counter()
         self.log = Log(is_fifo=is_fifo)
+        self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
+        """By machine and port: who is declared to send to it."""
         for name, (host, behaviour, state) in machines.items():
             self._add_machine(name, host, behaviour, state)
         if knows_places:
@@ -185,6 +187,11 @@ class World:
                 if source is not target:
                     source.core.output(target.core.host)
                     target.core.input(source.core.host)
+
+    def declare(self, source: str, target: str, port: str) -> None:
+        """`source` sends to that port; what is declared is all that the target is ever sent."""
+        ports = self.sources.setdefault(target, {})
+        ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), source)))
 
     def connect(self, source: str, target: str) -> None:
         """Declare a channel that closes no cycle: barriers align on it."""

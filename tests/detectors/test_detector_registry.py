@@ -20,6 +20,9 @@ ALL = [
     detectors.Deadlock(name="stuck"),
     detectors.TokenConservation(30, state="$.balance", messages={"deposit": "$[0]"}, name="money"),
     detectors.UniqueToken("$.balance", {"deposit": None}, name="right"),
+    detectors.Termination(machines=["a", "c*"], senders=["b"], name="part"),
+    detectors.Reached("$.balance", 10, name="rich"),
+    detectors.Reached({"Machine": "$.phase"}, phases=["born", "done"], machines="?", name="all done"),
 ]
 
 
@@ -45,8 +48,14 @@ def test_a_ready_made_detector_is_found_by_its_own_name(name: str) -> None:
     assert load_detector(name).name == name
 
 
-@pytest.mark.parametrize("name", ["conservation", "token-conservation"])
-def test_conservation_by_name_says_what_it_needs(name: str) -> None:
+def test_termination_of_a_group_is_found_by_name() -> None:
+    found = load_detector("termination(worker-*)")
+    assert found.name == "termination(worker-*)"
+    assert found.spec == {"type": "termination", "name": found.name, "machines": ["worker-*"]}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["conservation", "token-conservation", "reached"])
+def test_detectors_without_defaults_say_by_name_what_they_need(name: str) -> None:
     with pytest.raises(rs.DetectorError, match="needs settings: pass detectors"):
         detectors.by_name(name)
 

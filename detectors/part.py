@@ -1,0 +1,122 @@
+"""Is a part of the system done: can no machine of a group ever act again?
+
+That its members are passive and nothing is in flight to them is not enough: somebody outside may send to them at any
+moment. So the claim that is decided is the stable one, on the same graph as `deadlock`: nobody who can ever move may send
+to a member. To a member at rest only its declared sources send (`system.connect(..., port=...)`), or only `senders`; to any
+other passive member anybody who can move at all, who may have its handle. Read `termination` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ray_snapshot.detectors.common import MOST_LISTED, Booleans, is_any_of, listed, plural, texts
+from ray_snapshot.detectors.groups import absent, members
+from ray_snapshot.detectors.reduction import free, movable
+from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
+from ray_snapshot.snapshot import Snapshot
+
+Answer = tuple[bool | None, dict[str, Any], str]
+"""holds, evidence, sentence."""
+
+
+def judge_part(snapshot: Snapshot, group: Sequence[str], senders: Sequence[str] | None) -> Answer:
+    """Whether the group has terminated. O(V + E) of machines, calls, rows of waits and messages."""
+    table = snapshot.tables["machines"]
+    mine = members(table["machine"], group)
+    evidence = _members(snapshot, mine, group)
+    if evidence["active"] or evidence["blocked"] or evidence["in_flight"]:
+        return False, evidence, f"Not terminated: {_busy(evidence)}."
+    missing = absent(table["machine"], group)
+    if missing:
+        evidence["absent"] = missing
+        return None, evidence, f"Termination of {listed(group)} cannot be told: {listed(missing)} not recorded."
+    waits = wait_graph(snapshot)
+    wakers = _wakers(waits, mine, table["machine"], senders)
+    if len(wakers):
+        evidence["could_be_woken_by"] = wakers[:MOST_LISTED]
+        text = f"all is quiet there, but {listed(wakers)} may still send to it"
+        return None, evidence, f"Termination of {listed(group)} cannot be told: {text}."
+    count = plural(evidence["machines"], "machine")
+    return True, evidence, f"{listed(group)} terminated: {count} passive or stopped, nobody left who could wake them."
+
+
+def _members(snapshot: Snapshot, mine: Booleans, group: Sequence[str]) -> dict[str, Any]:
+    """What the members are doing, and what is in flight to them (not what goes to stopped ones)."""
+    table = snapshot.tables["machines"].filter(pa.array(mine))
+    idle = is_any_of(table["status"], "passive", "stopped")
+    blocked = is_any_of(table["status"], "blocked")
+    names = texts(table["machine"])
+    stopped = names.filter(is_any_of(table["status"], "stopped"))
+    messages = snapshot.tables["messages"]
+    coming = members(messages["target"], group) & ~is_any_of(messages["target"], *stopped.to_pylist())
+    return {
+        "group": list(group),
+        "machines": table.num_rows,
+        "active": _some(names, ~idle & ~blocked),
+        "blocked": _some(names, blocked),
+        "in_flight": int(coming.sum()),
+        "first_messages": messages.filter(pa.array(coming))
+        .slice(0, 3)
+        .select(["source", "target", "method"])
+        .to_pylist(),
+    }
+
+
+def _some(names: Any, chosen: Booleans) -> list[str]:
+    found: list[str] = names.filter(pa.array(chosen)).slice(0, MOST_LISTED).to_pylist()
+    return found
+
+
+def _busy(evidence: dict[str, Any]) -> str:
+    parts = [f"{listed(evidence[word])} {word}" for word in ("active", "blocked") if evidence[word]]
+    if evidence["in_flight"]:
+        first = evidence["first_messages"][0]
+        count = plural(evidence["in_flight"], "message")
+        parts.append(f"{count} in flight to it (the first from {first['source']} to {first['target']})")
+    return "; ".join(parts)
+
+
+def _wakers(waits: WaitGraph, mine: Booleans, names: Any, senders: Sequence[str] | None) -> list[str]:
+    """Who may act again and then send to a member, or lead to somebody who does; what was not observed, too.
+
+    A member whose inputs are declared is reached by any source that can move, also if that is not enough for it to act: a
+    part of a join in its mailbox, and it is no longer at rest.
+    """
+    member = np.zeros(waits.graph.node_count, np.bool_)
+    member[: len(mine)] = mine
+    loose = member & waits.passive  # their inputs are not declared
+    moves = _moves(waits, loose if senders is not None else np.zeros_like(member))
+    woken = _moving_sources(waits, member & waits.resting, moves)
+    more: list[str] = []
+    if loose.any() and senders is not None:
+        woken[: len(mine)] |= moves[: len(mine)] & members(names, senders)
+        more = absent(names, senders) if moves.any() or waits.unseen else []
+    elif (moves & loose).any():
+        woken |= waits.seeds | waits.outside
+        more = list(map(str, waits.unseen))
+    found = [*_names(waits, woken & ~member), *more]
+    return found or ["somebody"] * bool((moves & member).any())
+
+
+def _moving_sources(waits: WaitGraph, at_rest: Booleans, moves: Booleans) -> Booleans:
+    """Those who can move and for whom the machines at rest wait."""
+    owner, target = waits.graph.owner[waits.graph.alternative], waits.graph.target
+    found = np.zeros_like(moves)
+    found[target[at_rest[owner] & moves[target]]] = True
+    return found
+
+
+def _names(waits: WaitGraph, nodes: Booleans) -> list[str]:
+    return list(dict.fromkeys(waits.names.take(np.flatnonzero(nodes)[:MOST_LISTED]).to_pylist()))
+
+
+def _moves(waits: WaitGraph, kept: Booleans) -> Booleans:
+    """Who can ever move, what was not observed included; `kept`: passive machines that not just anybody may wake."""
+    seeds = waits.seeds | waits.outside
+    anything = bool(waits.unseen) or seeds.any() or free(waits.graph).any()
+    return movable(waits.graph, seeds | (waits.passive & ~kept) if anything else seeds)

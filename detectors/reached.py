@@ -1,0 +1,167 @@
+"""Have all machines come as far as some phase?
+
+"Past a phase" is stable if phases only grow, and then it can be read off a consistent cut (a barrier that nobody has to
+wait at). The detector is data (a path, a value), so that Spark can run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.groups import absent, check_group, is_pattern, members
+from ray_snapshot.detectors.holdings import Holdings, StatePath, check_state_path, in_machines, labels
+from ray_snapshot.detectors.json_path import MISSING
+from ray_snapshot.detectors.ledger import amount_of
+from ray_snapshot.errors import SettingError
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
+
+Phase = float | str
+Behind = list[tuple[int, Any]]
+"""(row, phase) of machines that are not there yet."""
+
+
+class Reached:
+    """True iff every machine is at phase `value`, or past it.
+
+    - `state`: where a state says which phase its machine is in, a path such as `$.round` or a dict of paths by class name
+      (then machines of other classes do not count).
+    - `value`: a number, which is reached by any number that is not less; or, with `phases`, one of these names.
+    - `phases`: the names of the phases in their order; `value` defaults to the last.
+    - `machines`: whose phase counts, by names or patterns such as `worker-*`; default all (but the driver).
+
+    False as soon as one is known to be behind; evidence: `behind` (machine and phase, the first 100), `behind_count`,
+    `machines`. Else None, and `unknown`, where a phase was not recorded whole, is none, or is not among `phases`; where a
+    machine named is not recorded or just being created; where there is no machine at all; and, unless exact names are
+    given, with anything uncovered.
+
+    Stable if phases only grow, and if no machine that counts is born behind.
+
+    Cost: O(machines + messages).
+    """
+
+    stable: bool = True
+    alarm_when: bool | None = None
+
+    def __init__(
+        self,
+        state: StatePath,
+        value: Phase | None = None,
+        *,
+        phases: Sequence[str] | None = None,
+        machines: Any = None,
+        name: str = "reached",
+    ) -> None:
+        self.name = check_name(name)
+        self.state = check_state_path(state)
+        self.phases = None if phases is None else _check_phases(phases)
+        self.value = self.phases[-1] if self.phases and value is None else value
+        if self._rank(self.value) is None:
+            known = "a number" if self.phases is None else f"one of {', '.join(self.phases)}"
+            raise SettingError(
+                f"Reached(value={value!r}): it is {known}; names of phases need phases=[...] in their order"
+            )
+        self.machines = None if machines is None else check_group(machines)
+        self.spec: dict[str, Any] = {
+            "type": "reached",
+            "name": name,
+            "state": self.state,
+            "value": self.value,
+            "phases": self.phases,
+            "machines": self.machines,
+        }
+
+    def __repr__(self) -> str:
+        return f"Reached({self.state!r}, {self.value!r}, phases={self.phases}, machines={self.machines}, name={self.name!r})"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """Compare every machine's phase with the one to reach."""
+        reason = unsound(snapshot)
+        if reason:
+            return answer(self, snapshot, None, {}, f"Whether {self.value} is reached cannot be told: {reason}.")
+        found = self._phases(snapshot)
+        behind, unknown = self._behind(found)
+        names = [
+            name for (name,) in labels(snapshot.tables["machines"], [row for row, _ in behind[:MOST_LISTED]], "machine")
+        ]
+        evidence: dict[str, Any] = {
+            "machines": len(found.rows),
+            "behind": [{"machine": name, "phase": phase} for name, (_, phase) in zip(names, behind, strict=False)],
+            "behind_count": len(behind),
+        }
+        if behind:
+            text = f"{self.value} is not reached: {listed(names, len(behind))} {'is' if len(behind) == 1 else 'are'} behind"
+            return answer(
+                self, snapshot, False, evidence, f"{text} ({names[0]} is at {evidence['behind'][0]['phase']})."
+            )
+        doubts = _named(snapshot, unknown) + self._unseen(snapshot, found)
+        if doubts:
+            evidence["unknown"] = doubts[:MOST_LISTED]
+            return answer(
+                self, snapshot, None, evidence, f"Whether {self.value} is reached cannot be told: {listed(doubts)}."
+            )
+        return answer(
+            self, snapshot, True, evidence, f"{self.value} is reached by {plural(len(found.rows), 'machine')}."
+        )
+
+    def _phases(self, snapshot: Snapshot) -> Holdings:
+        """What the states of the machines that count say."""
+        found = in_machines(snapshot, self.state)
+        if self.machines is None:
+            return found
+        mine = members(snapshot.tables["machines"]["machine"], self.machines)
+        kept = [(row, value) for row, value in zip(found.rows, found.values, strict=True) if mine[row]]
+        unknown = [(row, why) for row, why in found.unknown if mine[row]]
+        return Holdings([row for row, _ in kept], [value for _, value in kept], unknown)
+
+    def _behind(self, found: Holdings) -> tuple[Behind, list[tuple[int, str]]]:
+        goal = self._rank(self.value)
+        behind: Behind = []
+        unknown = list(found.unknown)
+        for row, value in zip(found.rows, found.values, strict=True):
+            rank = self._rank(value)
+            if rank is None:
+                shown = "nothing" if value is MISSING else repr(value)[:40]
+                unknown.append((row, f"there is {shown} where its phase should be"))
+            elif goal is not None and rank < goal:
+                behind.append((row, value))
+        return behind, unknown
+
+    def _rank(self, value: Any) -> Fraction | None:
+        """Where a phase stands in their order; None if it is none."""
+        if self.phases is not None:
+            return Fraction(self.phases.index(value)) if isinstance(value, str) and value in self.phases else None
+        amount = None if value is MISSING else amount_of(value, missing_is_zero=False)
+        return None if amount is None else Fraction(amount)
+
+    def _unseen(self, snapshot: Snapshot, found: Holdings) -> list[str]:
+        """Machines that may count and were not looked at."""
+        recorded = snapshot.tables["machines"]["machine"]
+        missing = [f"{name} is not recorded" for name in absent(recorded, self.machines or ())]
+        born = snapshot.tables["messages"].filter(pc.equal(snapshot.tables["messages"]["method"], "__init__"))
+        coming = np.ones(born.num_rows, np.bool_) if self.machines is None else members(born["target"], self.machines)
+        missing += [f"{name} is being created" for name in born["target"].filter(coming).to_pylist()]
+        if not found.rows and not missing:
+            missing.append("no machine counts")
+        if self.machines is None or any(map(is_pattern, self.machines)):
+            missing += [str(item) for item in uncovered(snapshot)]
+        return missing
+
+
+def _check_phases(phases: object) -> list[str]:
+    found = list(phases) if isinstance(phases, Sequence) and not isinstance(phases, str) else []
+    if not found or not all(isinstance(one, str) for one in found) or len(set(found)) != len(found):
+        raise SettingError(f"Reached(phases={phases!r}): it is a list of different names, the first phase first")
+    return found
+
+
+def _named(snapshot: Snapshot, unknown: list[tuple[int, str]]) -> list[str]:
+    some = unknown[:MOST_LISTED]
+    names = labels(snapshot.tables["machines"], [row for row, _ in some], "machine")
+    return [f"{name}: {why}" for (name,), (_, why) in zip(names, some, strict=True)]

@@ -1,0 +1,72 @@
+"""What machines with declared inputs wait for, filled in where a snapshot is put together.
+
+Only there is every message in flight known, those included that a host has heard of late. Imports no Ray. Read
+`protocol.joins` for the rule; here its answer becomes rows.
+
+A machine in whose mailboxes lies a part of a join is *blocked*. One in whose mailboxes nothing lies is at rest: it stays
+*passive*, and its rows of `waits` only say who can wake it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.protocol.joins import Inputs, Waiting, waiting_of
+from ray_snapshot.waits import Wait
+
+
+def waits_by_inputs(inputs: Mapping[str, Inputs], messages: pa.Table) -> dict[str, Waiting]:
+    """What those machines wait for that wait for something; O(machines + messages to them)."""
+    channels = _channels(messages, pa.array(list(inputs), pa.string()))
+    found = {name: waiting_of(item, channels.get(name, [])) for name, item in inputs.items()}
+    return {name: waiting for name, waiting in found.items() if waiting is not None}
+
+
+def _channels(messages: pa.Table, targets: pa.Array) -> dict[str, list[list[str]]]:
+    """The methods in flight to each of `targets`, channel by channel, in order; a timer has its own."""
+    mine = messages.filter(pc.is_in(messages["target"], value_set=targets))
+    rows = zip(*(mine[name].to_pylist() for name in ("target", "source", "kind", "number", "method")), strict=True)
+    found: dict[str, dict[tuple[Any, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for target, source, kind, number, method in sorted(rows, key=lambda row: row[3]):
+        found[target][source, kind, number if kind == "timer" else None].append(method)
+    return {target: list(channels.values()) for target, channels in found.items()}
+
+
+def wait_rows(machine: str, wait: Wait) -> Iterator[dict[str, Any]]:
+    """Rows of `waits`: nothing of it is there, for what is there is no part of the wait."""
+    for position, one in enumerate(wait.alternatives):
+        for name in one.on:
+            yield {"machine": machine, "alternative": position, "k": one.k, "on_machine": name, "satisfied": False}
+
+
+def call_row(machine: str, inputs: Inputs, waiting: Waiting) -> dict[str, Any]:
+    """A row of `calls` for a blocked machine: which joins it cannot begin, and for want of which ports."""
+    names = dict(zip(inputs.joins, inputs.methods, strict=False))
+    texts = [
+        f"{names.get(ports, '+'.join(ports))} (lacks {', '.join(missing) or 'one more of any'})"
+        for ports, missing in waiting.lacking
+    ]
+    return {"machine": machine, "method": " or ".join(texts), "holds_slot": True}
+
+
+def with_waits(machines: pa.Table, blocked: Mapping[str, Waiting]) -> pa.Table:
+    """The table of machines in which those are blocked."""
+    if not blocked:
+        return machines
+    rows = [position for position, name in enumerate(machines["machine"].to_pylist()) if name in blocked]
+    names = [machines["machine"][row].as_py() for row in rows]
+    short = [blocked[name].wait.short_form for name in names]
+    columns: dict[str, list[Any]] = {"status": ["blocked"] * len(rows)}
+    columns |= {name: [form[at] for form in short] for at, name in enumerate(("wait_mode", "wait_k", "waits_for"))}
+    for name, values in columns.items():
+        kept = machines[name].to_pylist()
+        for row, value in zip(rows, values, strict=True):
+            kept[row] = value
+        position = machines.schema.get_field_index(name)
+        machines = machines.set_column(position, machines.schema.field(position), pa.array(kept, machines[name].type))
+    return machines

@@ -1,0 +1,144 @@
+"""Machines written with joins only: what they wait for follows from their patterns and declared inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+
+COUNT = 3
+
+pytestmark = pytest.mark.ray
+
+
+class Philosopher(rs.SnapshotMixin):
+    """Eats with both forks, each of which is a message, and hands both on; says nothing of what it waits for."""
+
+    def __init__(self) -> None:
+        self.meals = 0
+        self.neighbours: list[Any] = []
+
+    def seat(self, left: Any, right: Any) -> None:
+        self.neighbours = [left, right]
+
+    @rs.join("left", "right")
+    def eat(self, left: int, right: int) -> None:
+        self.meals += 1
+        self.neighbours[0].right.send(left)
+        self.neighbours[1].left.send(right)
+
+
+def table(system: rs.System) -> list[Any]:
+    """Philosophers in a circle, each fork between two of them."""
+    seats = system.spawn_many(Philosopher, count=COUNT, names=[f"p{number}" for number in range(COUNT)])
+    for number, one in enumerate(seats):
+        left, right = seats[number - 1], seats[(number + 1) % COUNT]
+        one.seat.send(left, right)
+        system.connect(left, one, port="left")
+        system.connect(right, one, port="right")
+    return seats
+
+
+def names(records: list[dict[str, Any]]) -> set[str]:
+    return {record["machine"] for record in records}
+
+
+def test_philosophers_that_each_hold_one_fork_are_deadlocked_though_they_declare_no_wait(ray_cluster: None) -> None:
+    with rs.System("table", detectors=[detectors.Deadlock()]) as system:
+        seats = table(system)
+        system.start()
+        for fork, one in enumerate(seats):
+            one.left.send(fork)
+        verdict = system.wait_for("deadlock", timeout=30)
+        assert names(verdict.evidence["members"]) == {"p0", "p1", "p2"}
+        assert verdict.evidence["members"][0]["method"] == "eat (lacks right)"
+        assert verdict.evidence["members"][0]["waits_for"] == ["p1"]
+        assert "p0 (Philosopher.eat (lacks right)) waits for p1" in verdict.sentence
+        snapshot = system.snapshot()
+        assert {snapshot.machines[name].status for name in ("p0", "p1", "p2")} == {"blocked"}
+        assert detectors.Deadlock().evaluate(snapshot).holds is True, (
+            "even while the driver, no source of theirs, is active"
+        )
+
+
+def test_philosophers_whose_forks_lie_in_no_circle_are_never_reported(ray_cluster: None) -> None:
+    with rs.System("healthy", detectors=[]) as system:
+        seats = table(system)
+        system.start()
+        seats[0].left.send(0)
+        seats[0].right.send(1)
+        seats[1].right.send(2)
+        for _ in range(15):
+            snapshot = system.snapshot()
+            assert snapshot.consistent
+            assert detectors.Deadlock().evaluate(snapshot).holds is False
+        assert snapshot.machines["p0"].state["meals"] > 3
+
+
+class Press(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.made = 0
+
+    @rs.join("left", "right")
+    def close(self, left: int, right: int) -> None:
+        self.made += 1
+
+
+class Calm(Press):
+    def waiting_for(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(("kind", "status", "holds"), [(Press, "blocked", True), (Calm, "passive", False)])
+def test_what_a_machine_says_itself_of_its_waits_goes_before_its_patterns(
+    ray_cluster: None, kind: type, status: str, holds: bool
+) -> None:
+    with rs.System("works", detectors=[]) as system:
+        press = system.spawn(kind, name="press")
+        system.spawn(Press, name="other")
+        system.start()
+        for port in ("left", "right"):
+            system.connect("other", press, port=port)
+            system.connect("press", "other", port=port)
+        assert detectors.Deadlock().evaluate(system.snapshot()).holds is False, "at rest, nothing is begun"
+        press.left.send(1)
+        snapshot = system.snapshot()
+        assert snapshot.machines["press"].status == status
+        assert snapshot.machines["other"].status == "passive"
+        assert detectors.Deadlock().evaluate(snapshot).holds is holds
+
+
+def test_where_a_port_has_no_declared_source_the_machine_is_passive_as_ever(ray_cluster: None) -> None:
+    with rs.System("half", detectors=[]) as system:
+        press = system.spawn(Press, name="press")
+        system.start()
+        system.connect("driver", press, port="left")
+        press.left.send(1)
+        assert system.snapshot().machines["press"].status == "passive"
+
+
+def test_machines_with_declared_inputs_terminate(ray_cluster: None) -> None:
+    with rs.System("done") as system:
+        press = system.spawn(Press, name="press")
+        system.start()
+        system.connect("driver", press, port="left")
+        system.connect("driver", press, port="right")
+        press.left.send(1)
+        press.right.send(2)
+        system.wait_for("termination", timeout=30)
+        assert system.snapshot().machines["press"].state == {"made": 1}
+
+
+def test_a_port_that_the_machine_does_not_have_stops_the_system_with_its_name(ray_cluster: None) -> None:
+    system = rs.System("odd", detectors=[])
+    press = system.spawn(Press, name="press")
+    system.start()
+    with pytest.raises(rs.SettingError, match="connect"):
+        system.connect("driver", press, port=3)  # type: ignore[arg-type]
+    system.connect("driver", press, port="middle")
+    with pytest.raises(rs.UnknownMethodError, match=r"Press has no port and no method 'middle'"):
+        system.wait_for("deadlock", timeout=30)
+    system.close()
