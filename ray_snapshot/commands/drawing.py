@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.views.space_time import Cut, Event, panel, stacked
+from ray_snapshot.views.space_time import Control, Cut, Event, panel, stacked
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.oracle import Log
@@ -65,9 +65,9 @@ def _name(message: Any) -> str:
     return "creation" if message.is_creation else str(message)
 
 
-def both_ways(events: Sequence[Event], cut: Cut) -> str:
+def both_ways(events: Sequence[Event], cut: Cut, control: Sequence[Control] = ()) -> str:
     """The SVG of a run as it happened, and of its equivalent computation in which the cut is a moment."""
-    ran = panel(events, [cut], title="The run")
+    ran = panel(events, [cut], control=control, title="The run")
     title = "An equivalent computation: all white actions, the snapshot, all red ones"
     return stacked([ran, panel(events, [cut], title=title, equivalent=True)])
 

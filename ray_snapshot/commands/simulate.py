@@ -70,7 +70,7 @@ def simulate(
         play = playing.play_events(system, script, seed or 0, protocol, reorders=reorders)
         title = f"events {events}, seed {seed or 0}"
     results = play.system.results()
-    _draw(play, title, diagram, snapshot, shiviz)
+    _draw(play, results, title, diagram, snapshot, shiviz)
     told = [title, *listing(play), *snapshots(results)]
     lines = [as_json_line(result, protocol) for result in results] if as_json else told
     for line in lines:
@@ -98,16 +98,23 @@ def _check_drawing(diagram: str | None, snapshot: int | None, shiviz: str | None
         raise SettingError("--snapshot chooses the cut that --diagram draws: give --diagram FILE.svg, too")
 
 
-def _draw(play: Play, title: str, diagram: str | None, snapshot: int | None, shiviz: str | None) -> None:
+def _draw(
+    play: Play, results: list[Result], title: str, diagram: str | None, snapshot: int | None, shiviz: str | None
+) -> None:
     """Draw what was simulated; everything needed is in the log that the oracle reads."""
     from ray_snapshot.commands import drawing
 
     events = drawing.simulated_events(play.system.log)
     if diagram is not None:
+        from ray_snapshot.views.space_time import Control
         from ray_snapshot.views.space_time import diagram as drawn
 
         cuts = drawing.simulated_cuts(play.system.log, play.system.tokens, snapshot)
-        text = drawn(events, cuts, title=title) if snapshot is None else drawing.both_ways(events, cuts[0])
+        control = [Control(*found) for found in play.system.control]
+        if snapshot is None or not results[snapshot].is_consistent:  # then there is no equivalent computation
+            text = drawn(events, cuts, control=control, title=title)
+        else:
+            text = drawing.both_ways(events, cuts[0], [one for one in control if one.label.endswith(f" {snapshot}")])
         drawing.write(diagram, text)
     if shiviz is not None:
         from ray_snapshot.views.shiviz import shiviz_log

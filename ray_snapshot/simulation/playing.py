@@ -83,7 +83,9 @@ class Play:
         self.tell(f"{observer} asks {machine}: {told}")
 
 
-def play_events(topology: Topology, script: Script, seed: int, protocol: str, *, reorders: bool = False) -> Play:
+def play_events(
+    topology: Topology, script: Script, seed: int, protocol: str = CHANDY_LAMPORT, *, reorders: bool = False
+) -> Play:
     """An events file: each message and marker waits 1 to 5 ticks, by `seed`, and never overtakes on its channel.
 
     With `reorders` it may overtake: each is delivered when its own wait is over. Behind the last line time goes on until
@@ -148,7 +150,9 @@ class _Delays:
         return min(ready, key=due.__getitem__, default=None)
 
 
-def play_schedule(topology: Topology, script: Script, protocol: str, *, reorders: bool = False) -> Play:
+def play_schedule(
+    topology: Topology, script: Script, protocol: str = CHANDY_LAMPORT, *, reorders: bool = False
+) -> Play:
     """A schedule, to the letter; behind its last line nothing more is delivered."""
     play = Play(TokenSystem(topology, protocol, reorders=reorders), script, unit="step")
     for play.now, operation in enumerate(script.operations, 1):

@@ -102,6 +102,10 @@ class TokenSystem:
         """The same by counts, where no marker closes a channel."""
         self.late: dict[int, list[Part]] = {}
         self.control_counts: Counter[int] = Counter()
+        self.sent_behind: dict[tuple[str, str, int], int] = {}
+        """How many actions a machine had performed when it sent a control message: (source, target, which)."""
+        self.control: list[tuple[str, int, str, int, str]] = []
+        """Control messages delivered: (source, its actions by then, target, its actions by then, text)."""
         self.recorded: dict[int, Recorded] = {}
         self.log = Log(is_fifo=not reorders)
         self.cores: dict[str, HostCore] = {}
@@ -184,11 +188,13 @@ class TokenSystem:
     def _ask(self, number: int, observer: str, names: Iterable[str]) -> None:
         for name in names:
             self.asks.setdefault((observer, name), deque()).append(number)
+            self.sent_behind[observer, name, -1 - number] = self.log.lengths[observer]
             self.control_counts[number] += 1
 
     def ask(self, observer: str, machine: str) -> str:
         """The oldest request of the observer reaches the machine. Raises `LookupError` if none is on its way."""
         number = self.asks[observer, machine].popleft()
+        self._tell_control(observer, machine, -1 - number, f"request {number}")
         if number not in self.recorded:
             self.cores[machine].request(number)
         recorded = self._record(machine)
@@ -205,6 +211,8 @@ class TokenSystem:
         del queue[index]
         core = self.cores[target]
         told = told_of(batch, core)
+        if _is_control(batch):
+            self._tell_control(source, target, batch[1], told)
         if self.reorders and self.protocol == CHANDY_LAMPORT:
             batch = _as_markers_say(batch, core)
         core.arrive(batch)
@@ -214,6 +222,10 @@ class TokenSystem:
             recorded += self._record(target)
         self._collect(target)
         return told + recorded
+
+    def _tell_control(self, source: str, target: str, which: int, text: str) -> None:
+        behind = self.sent_behind.pop((source, target, which))
+        self.control.append((source, behind, target, self.log.lengths[target], text))
 
     def _accept(self, name: str, taken: list[Any]) -> None:
         ((mailbox, message),) = taken
@@ -238,6 +250,8 @@ class TokenSystem:
     def _carry(self, source: str) -> None:
         for target, batch in self.cores[source].take_batches(UNBOUNDED):
             queue = self.channels[source, target]
+            if _is_control(batch):
+                self.sent_behind[source, target, batch[1]] = self.log.lengths[source]
             if self.protocol == UNALIGNED and _is_barrier(batch):  # behind the barriers that have overtaken before it
                 queue.insert(sum(map(_is_barrier, queue)), batch)
             else:
@@ -394,6 +408,10 @@ def _into(outputs: dict[str, list[tuple[str, str]]], name: str) -> Iterator[tupl
 def _is_barrier(batch: Batch) -> bool:
     messages = batch[3][-1][1]
     return bool(messages) and messages[0][2] == BARRIER
+
+
+def _is_control(batch: Batch) -> bool:
+    return _is_barrier(batch) or not batch[3][-1][1]
 
 
 def _as_markers_say(batch: Batch, core: HostCore) -> Batch:

@@ -226,7 +226,7 @@ def test_bad_settings_names_and_classes_are_refused_in_one_line() -> None:
         with pytest.raises(rs.SettingError, match=rf"System\(\): {next(iter(wrong))}: .*got"):
             rs.System("refused", **wrong)
     with pytest.raises(
-        rs.SettingError, match=r"evry: no such setting \(got 1\); did you mean every\? there are address, det"
+        rs.SettingError, match=r"evry: no such setting \(got 1\); did you mean every\? there are address, ali"
     ):
         rs.System("refused", evry=1)
     for name in ("Upper", "1st", "with space", "", 5):
