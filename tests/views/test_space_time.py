@@ -29,7 +29,7 @@ def simulated(seed: int, steps: int = 30) -> tuple[list[Event], list[Cut]]:
     operations = []
     for step in range(steps):
         if step in (8, 15):
-            operations.append(StartSnapshot(step, chance.choice(NAMES)))
+            operations.append(StartSnapshot(step, (chance.choice(NAMES),)))
         source, target = chance.sample(NAMES, 2)
         operations += [SendTokens(step, source, target, 1), Tick(step, chance.randrange(2))]
     log = play_events(topology, Script("script", operations), seed).system.log
