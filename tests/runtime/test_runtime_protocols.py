@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from runtime_machines import BOUND_S, Gate, pass_gate
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.cli import main
 
 pytestmark = pytest.mark.ray
 
@@ -76,41 +79,57 @@ class Middle(rs.SnapshotMixin):
 
 
 @pytest.fixture
-def system(request: pytest.FixtureRequest, ray_cluster: None) -> Iterator[rs.System]:
+def system(request: pytest.FixtureRequest, ray_cluster: None, tmp_path: Path) -> Iterator[rs.System]:
     name = f"under-{request.param}".replace("-barrier", "")
     watch = [detectors.Termination(), detectors.Deadlock()]
-    with rs.System(name, protocol=request.param, detectors=watch, snapshot_timeout=BOUND_S) as found:
+    settings: dict[str, Any] = {"protocol": request.param, "detectors": watch, "snapshot_timeout": BOUND_S}
+    with rs.System(name, history=tmp_path / "history", trace=True, **settings) as found:
         yield found
 
 
+def _several_at_once(system: rs.System, count: int) -> list[rs.Snapshot]:
+    found: list[rs.Snapshot] = []
+    takers = [
+        threading.Thread(target=lambda: found.append(system.snapshot(timeout=BOUND_S)), daemon=True)
+        for _ in range(count)
+    ]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join(BOUND_S)
+    assert len(found) == count
+    return found
+
+
 @pytest.mark.parametrize("system", CONSISTENT, indirect=True)
-def test_tokens_that_go_round_are_conserved_in_every_snapshot(system: rs.System) -> None:
+def test_tokens_that_go_round_are_conserved_in_every_snapshot_and_the_witness_proves_it(
+    system: rs.System, capsys: pytest.CaptureFixture[str]
+) -> None:
     ring = system.spawn_many(Ring, args=[(TOKENS,)] * MACHINES, per_host=MACHINES // 2)
     system.start()
     for start, machine in enumerate(ring):
         machine.begin.send(ring, start, HOPS)
     protocol = system.settings.protocol
     kept = detectors.TokenConservation(total=MACHINES * TOKENS, state="$.tokens", messages={"pass_on": "$[0]"})
-    while True:
-        snapshot = system.snapshot(timeout=BOUND_S)
+    for snapshot in _several_at_once(system, 3) + _several_at_once(system, 2):
         snapshot.verify()
         assert snapshot.protocol == protocol
         assert snapshot.consistent
         assert len(snapshot.machines) == MACHINES + 1
-        verdict = kept.evaluate(snapshot)
         begins = [m for key in snapshot.channels for m in snapshot.channels[key].messages if m.method == "begin"]
+        verdict = kept.evaluate(snapshot)
         assert verdict.holds is True or begins, verdict.sentence
         words = {channel.recorded_by for channel in snapshot.channels.values()}
         assert words <= {RECORDED_BY.get(protocol, "barrier"), "sender"}
-        if (
-            all(snapshot.machines[machine._name].status == "passive" for machine in ring)
-            and not snapshot.in_flight_count
-        ):
-            break
     assert system.wait_for("termination", timeout=BOUND_S).holds is True
     last = system.snapshot(timeout=BOUND_S)
     assert sum(last.machines[machine._name].state["tokens"] for machine in ring) == MACHINES * TOKENS
     assert (last.channel_marker_count == 0) is (protocol == "observer")
+    history = str(system.history)
+    system.close()
+    for which in ("-3", "-4"):
+        assert main(["witness", history, "--", which]) == 0
+        assert "proven" in capsys.readouterr().out
 
 
 def _pipeline(system: rs.System, items: int) -> list[str]:
@@ -176,7 +195,7 @@ def test_where_alignment_is_skipped_the_snapshot_foretells_what_a_restore_would_
 
 
 @pytest.fixture
-def gate(tmp_path: Any) -> Gate:
+def gate(tmp_path: Path) -> Gate:
     return Gate(tmp_path)
 
 
@@ -204,3 +223,20 @@ def test_named_initiators_record_first(system: rs.System) -> None:
     assert snapshot.initiators == tuple(names) or list(snapshot.initiators) == names
     first = min(machine.recorded_at for name, machine in snapshot.machines.items() if name != "driver")
     assert any(snapshot.machines[name].recorded_at == first for name in names)
+
+
+def test_unaligned_barriers_may_begin_aligned(ray_cluster: None, gate: Gate) -> None:
+    """The middle is in a long action: the sink waits for its barrier, and when patience is over records without it."""
+    with rs.System(
+        "begins-aligned", protocol="unaligned-barrier", alignment_timeout=1, snapshot_timeout=BOUND_S
+    ) as system:
+        _pipeline(system, items=0)
+        first = system.snapshot(timeout=BOUND_S)
+        assert first.machines["sink"].alignment_ms is not None
+        system.machine("middle-0").stay.send(gate.path)
+        gate.await_arrival()
+        taken = system.snapshot(timeout=6)
+        gate.open()
+        taken.verify()
+        assert "middle-0" in taken.coverage["without_state"]
+        assert taken.machines["sink"].record_delay_ms < 0.75 * taken.machines["middle-0"].record_delay_ms
