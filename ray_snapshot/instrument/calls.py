@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
+from urllib.parse import quote, unquote
 
 from ray import ObjectRef
 
@@ -43,12 +44,13 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             target = machine_of(handle)
             is_retried = shape.is_retried(handle, options.get("max_task_retries"))
-            header = process.submit(target, method_name, args, is_retried, _needs(args, kwargs))
+            group = options.get("concurrency_group_name")
+            header = process.submit(target, method_name, args, is_retried, _needs(args, kwargs), group)
         except Exception as error:
             process.give_up(error)
             return original(handle, method_name, args, kwargs, **options)
         if takes_header:
-            wire = _packed(process.system, options.get("num_returns"), header)
+            wire = _packed(process.system, options.get("num_returns"), header, group)
             kwargs = {**kwargs, HEADER: wire} if kwargs else {HEADER: wire}
         try:
             refs = original(handle, method_name, args, kwargs, **options)
@@ -299,12 +301,12 @@ class _Run:
 
     __slots__ = ("call_id", "header", "process", "result", "results", "token")
 
-    def __init__(self, process: Process, header: Header | None, name: str, results: Any) -> None:
+    def __init__(self, process: Process, header: Header | None, name: str, results: Any, group: str | None) -> None:
         self.process = process
         self.header = header
         self.results = results
         self.result: Any = None
-        self.call_id = process.enter(header, name)
+        self.call_id = process.enter(header, name, group)
 
     def __enter__(self) -> _Run:
         self.token = CURRENT.set(self.call_id)
@@ -348,9 +350,9 @@ class _Run:
 def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | None:
     """The call that begins here; None for a method that the actor's own code calls."""
     process = here()
-    header = results = None
+    header = results = group = None
     if wire is not None:
-        system, results, header = _unpacked(wire)
+        system, results, header, group = _unpacked(wire)
         process = process or _late(system, header, args)
         if process is None:
             return None
@@ -361,32 +363,34 @@ def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | None:
     elif process is None or CURRENT.get() is not None or not _is_rays_thread():
         return None
     try:
-        return _Run(process, header, name, results)
+        return _Run(process, header, name, results, group)
     except Exception as error:
         process.give_up(error)
         return None
 
 
-def _packed(system: str, results: Any, header: Header) -> bytes:
+def _packed(system: str, results: Any, header: Header, group: str | None = None) -> bytes:
     """The header of a call as bytes, which Ray sends as they are; anything else it pickles."""
     source, incarnation, number, colour, floor, is_retried = header
-    return f"{system} {results} {source} {incarnation} {is_retried:d} {number} {colour} {floor}".encode()
+    named = "" if group is None else f"{quote(group)} "
+    return f"{system} {results} {source} {incarnation} {is_retried:d} {named}{number} {colour} {floor}".encode()
 
 
-def _unpacked(wire: Any) -> tuple[str, Any, Header]:
-    """(system, number of results, header) of a call, or of a constructor."""
+def _unpacked(wire: Any) -> tuple[str, Any, Header, str | None]:
+    """(system, number of results, header, concurrency group if the call names one) of a call, or of a constructor."""
     if isinstance(wire, tuple):
-        return wire[0], None, Header(*wire[2:])
+        return wire[0], None, Header(*wire[2:]), None
     sender, number, colour, floor = wire.rsplit(b" ", 3)
-    system, results, source, incarnation, is_retried = _sender(sender)
-    return system, results, Header(source, incarnation, int(number), int(colour), int(floor), is_retried)
+    system, results, source, incarnation, is_retried, group = _sender(sender)
+    return system, results, Header(source, incarnation, int(number), int(colour), int(floor), is_retried), group
 
 
 @functools.lru_cache(256)
-def _sender(packed: bytes) -> tuple[str, int | None, str, int, bool]:
-    """What the headers of one sender have in common: (system, number of results, source, incarnation, is retried)."""
-    system, results, source, incarnation, is_retried = packed.decode().split(" ")
-    return system, int(results) if results.isdigit() else None, source, int(incarnation), is_retried == "1"
+def _sender(packed: bytes) -> tuple[str, int | None, str, int, bool, str | None]:
+    """What the headers of one sender have in common: all but the last three fields."""
+    system, results, source, incarnation, is_retried, *named = packed.decode().split(" ")
+    group = unquote(named[0]) if named else None
+    return system, int(results) if results.isdigit() else None, source, int(incarnation), is_retried == "1", group
 
 
 def _late(system: str, header: Header, args: tuple[Any, ...]) -> Process | None:

@@ -30,6 +30,8 @@ class CollectedCalls:
     recorded: Mapping[str, Recorded]
     facts: Mapping[str, Mapping[str, Any]]
     """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
+    traces: tuple[bytes, ...] = ()
+    """Apps that we did not write are not traced."""
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the collection; O(machines + channels + calls)."""
@@ -174,7 +176,7 @@ class _Tables:
                     "kind": "call",
                     "number": number,
                     "call_id": call_id_of(source, channel.incarnation, target, number),
-                    "concurrency_group": group_of.get(sent.method),
+                    "concurrency_group": sent.group or group_of.get(sent.method),
                     "method": sent.method,
                     "args": encoded.text,
                     "args_truncated": encoded.truncated,

@@ -124,13 +124,21 @@ class Process:
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
-    def submit(self, target: str, method: str, args: Any, is_retried: bool, needs: tuple[str | None, ...]) -> Header:
-        """Number, colour and log a call that is about to be made."""
+    def submit(
+        self,
+        target: str,
+        method: str,
+        args: Any,
+        is_retried: bool,
+        needs: tuple[str | None, ...],
+        group: str | None = None,
+    ) -> Header:
+        """Number, colour and log a call that is about to be made; `group`: the concurrency group that it names."""
         about, now = tuple(args or ()), time.time()
         with self.lock:
             if self.heard_of:
                 self._take_in()
-            return self.ledger.submit(target, method, about, now, is_retried=is_retried, needs=needs)
+            return self.ledger.submit(target, method, about, now, is_retried=is_retried, needs=needs, group=group)
 
     def begin_creation(self) -> tuple[str, int, int]:
         """An actor is about to be made, outside the lock: (machine, incarnation, colour) for its header."""
@@ -155,9 +163,9 @@ class Process:
 
     # ---- accepting ------------------------------------------------------------------------------------------------
 
-    def enter(self, header: Header | None, method: str) -> str:
-        """A call begins: who is white records first."""
-        ledger, group = self.ledger, self.group_of.get(method)
+    def enter(self, header: Header | None, method: str, group: str | None = None) -> str:
+        """A call begins: who is white records first. `group`: the concurrency group that the call names, if it does."""
+        ledger, group = self.ledger, group or self.group_of.get(method)
         with self.lock:
             if self.is_async:
                 self._meet(running_loop())

@@ -40,6 +40,12 @@ class Watch(System):
     ) -> None:
         self.name = check_system_name(name)
         self.settings = systems._settings(settings)
+        for setting in ("trace", "protocol", "alignment_timeout"):
+            if setting in settings:
+                raise SettingError(
+                    f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
+                )
+        self._trace = None
         self.detectors = systems._detectors(detectors)
         self.history = None if history is None else str(Path(history).absolute())
         self.run_id = uuid.uuid4().hex[:16]

@@ -51,6 +51,8 @@ class Sent(NamedTuple):
     is_retried: bool = False
     needs: tuple[str | None, ...] = ()
     """Calls whose replies are arguments: Ray lets it begin only when they are there. None: something we know nothing of."""
+    group: str | None = None
+    """The concurrency group that the call names; None: that of its method."""
 
 
 @dataclass(frozen=True, slots=True)

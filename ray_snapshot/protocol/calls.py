@@ -147,6 +147,7 @@ class CallLedger:
         *,
         is_retried: bool = False,
         needs: Sequence[str | None] = (),
+        group: str | None = None,
     ) -> Header:
         """Number a call, colour it, and log it; `about` is kept frozen.
 
@@ -156,7 +157,7 @@ class CallLedger:
         output = self.outputs.get(target) or self._open_output(target)
         number = output.last = output.last + 1
         output.sent_count += 1
-        output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs))
+        output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs), group)
         return Header(self.machine, self.incarnation, number, self.colour, output.floor, is_retried)
 
     def create(self, target: str, method: str, about: Any, now: float, *, is_retried: bool = False) -> Header:

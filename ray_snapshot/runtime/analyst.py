@@ -81,12 +81,21 @@ class Analyst:
         flushed = time.monotonic()
         while True:
             with suppress(queue.Empty):
-                collected = self.inbox.get(timeout=FLUSH_S)
-                self._keep_trace(collected.traces)
-                self._take(self._assembled(collected))
+                self._analyse(self.inbox.get(timeout=FLUSH_S))
             if self.writer is not None and time.monotonic() - flushed > FLUSH_S:
                 self._commit()
                 flushed = time.monotonic()
+
+    def _analyse(self, collected: Collected) -> None:
+        try:
+            self._keep_trace(collected.traces)
+            self._take(self._assembled(collected))
+        except Exception as error:  # a fault of ours: the snapshots that follow must not wait for a thread that is gone
+            reason = f"it could not be analysed: {type(error).__name__}: {first_line(error)}"
+            self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
+            with self.lock:
+                self.evaluated += 1
+            self.loop.call_soon_threadsafe(self._tell)
 
     def _assembled(self, collected: Collected) -> Snapshot:
         try:

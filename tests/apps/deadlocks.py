@@ -68,6 +68,16 @@ class Loop:
         self.opened.set()
 
 
+@ray.remote(concurrency_groups={"narrow": 1, "wide": 4})
+class Grouped:
+    def again(self):
+        me = ray.get_runtime_context().current_actor
+        return ray.get(me.answer.options(concurrency_group="narrow").remote())
+
+    def answer(self):
+        return "done"
+
+
 @ray.remote(max_concurrency=2)
 class Threads:
     def __init__(self):
@@ -200,6 +210,10 @@ def async_slots():
 def threaded_slots():
     threads = Threads.remote()
     return ray.get([threads.again.remote() for _ in range(2)])
+
+
+def named_group():
+    return ray.get(Grouped.remote().again.options(concurrency_group="narrow").remote())
 
 
 def queues():

@@ -94,6 +94,21 @@ SCENARIOS = {
         [_program("return ray.get([threads.again.remote() for _ in range(2)])", "Threads.again")],
         "call self.answer() directly",
     ),
+    "named_group": _expected(
+        [
+            (
+                "Grouped.again",
+                'return ray.get(me.answer.options(concurrency_group="narrow").remote())',
+                "Grouped.answer",
+            )
+        ],
+        [
+            _program(
+                'return ray.get(Grouped.remote().again.options(concurrency_group="narrow").remote())', "Grouped.again"
+            )
+        ],
+        "call self.answer() directly",
+    ),
     "queues": _expected(
         [("Courier.deliver", 'self.outbox.put("second")', "_QueueActor.put")] * 2
         + [("_QueueActor.put", "await asyncio.wait_for(self.queue.put(item), timeout)", "Courier QueueActor driver")] * 2
