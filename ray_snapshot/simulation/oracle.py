@@ -54,7 +54,7 @@ class Log:
     """What happened in a run."""
 
     start: dict[str, tuple[Behaviour, Any]] = field(default_factory=dict)
-    """S0: behaviour and state of each machine; channels are empty."""
+    """S0: behaviour and state of each machine; see also `channels`."""
     actions: list[Action] = field(default_factory=list)
     lengths: dict[str, int] = field(default_factory=dict)
     """How many actions each machine has performed; machines that exist are keys."""
@@ -62,6 +62,8 @@ class Log:
     """Per snapshot: how many actions each machine had performed when it recorded."""
     is_fifo: bool = True
     """Whether channels keep the order of their messages."""
+    channels: dict[ChannelId, list[Message]] = field(default_factory=dict)
+    """What is in the channels of S0: nothing, unless the run begins with what was restored; numbered from 1."""
 
     def begin(self, machine: str, accepted: Iterable[MessageId], choice: int) -> Action:
         """A machine acts."""
@@ -92,6 +94,10 @@ class Recorded:
     accepted: dict[ChannelId, int] = field(default_factory=dict)
     duplicates: dict[ChannelId, int] = field(default_factory=dict)
     """Accepted inside the cut and sent outside it, as the snapshot foretells; none but where alignment is skipped."""
+    payloads: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+    """Per creation in flight: (behaviour, state) of the child."""
+    waiting: set[str] = field(default_factory=set, repr=False)
+    """Machines that were inside an action, at a wait for a reply."""
 
 
 class Replay:
@@ -104,6 +110,9 @@ class Replay:
         self.channels: dict[ChannelId, list[Message]] = defaultdict(list)
         self.sent: Counter[ChannelId] = Counter()
         self.accepted: Counter[ChannelId] = Counter()
+        for key, messages in log.channels.items():
+            self.channels[key] = list(messages)
+            self.sent[key] = len(messages)
 
     def perform(self, action: Action) -> None:
         """One more action; raises `OracleError` where it is not possible, or does not do what it did."""
@@ -218,6 +227,9 @@ def check_at_least_once(log: Log, recorded: Recorded) -> None:
     early: dict[ChannelId, set[int]] = defaultdict(set)
     for name, (_, state) in log.start.items():
         states[name] = state
+    for key, messages in log.channels.items():
+        white[key].update(message[0] for message in messages)
+        sent[key] += len(messages)
     for action in log.actions:
         if action.index <= cut.get(action.machine, 0):
             states[action.machine] = action.after
