@@ -24,12 +24,12 @@ FOLLOWED = (*PROTOCOLS, LOOSE)
 """Every protocol, and the observer variant once more where nothing keeps its order."""
 
 
-def recorded_run(seed: int) -> tuple[Log, list[Recorded]]:
+def recorded_run(seed: int, trace: list[str] | None = None) -> tuple[Log, list[Recorded]]:
     """A run under markers, one machine to a host, with snapshots."""
     chance = random.Random(seed)
     names = [f"m{index}" for index in range(chance.randint(2, 5))]
     peers = {name: tuple(peer for peer in names if peer != name) for name in names}
-    world = World({name: (f"host-of-{name}", Wanderer(peers[name]), Purse(10)) for name in names})
+    world = World({name: (f"host-of-{name}", Wanderer(peers[name]), Purse(10)) for name in names}, trace=trace)
     weather(Run(CHANDY_LAMPORT, chance, world, has_crashes=False), 250)
     calm(world)
     return world.log, world.completed
@@ -41,7 +41,6 @@ def follow(log: Log, number: int, protocol: str) -> Recorded:
         {name: (f"host-of-{name}", behaviour, state) for name, (behaviour, state) in log.start.items()},
         protocol=OBSERVER if protocol == LOOSE else protocol,
         is_fifo=protocol != LOOSE,
-        is_atomic=True,
         window=1_000_000,
     )
     world.perform(("snapshot",))
@@ -80,7 +79,9 @@ def _perform(world: World, action: Action) -> None:
         while not world.hosts[host].core.runnable:
             _deliver_next(world, f"host-of-{source}", host)
         world.perform(("accept", host), action.choice)
-    world.perform(("flush", host))  # what the action sent travels alone
+    while world.hosts[host].running is not None:
+        world.perform(("continue", host))
+        world.perform(("flush", host))  # each message travels alone
     if world.log.actions[-1].accepted != action.accepted:
         raise OracleError(f"{action.machine} accepted {world.log.actions[-1].accepted} instead of {action.accepted}")
 
@@ -90,14 +91,14 @@ def _deliver_next(world: World, source: str, target: str) -> None:
     world.perform(("deliver", index))
 
 
-def check_agreement(seed: int) -> int:
+def check_agreement(seed: int, trace: list[str] | None = None) -> int:
     """Every protocol must find what markers found, at each cut of a seeded run; returns how many messages were in flight.
 
     Raises `OracleError` with the command that replays it.
     """
     count = 0
     try:
-        log, snapshots = recorded_run(seed)
+        log, snapshots = recorded_run(seed, trace)
         for marked in snapshots:
             for protocol in FOLLOWED:
                 _compare(marked, follow(log, marked.number, protocol), protocol)

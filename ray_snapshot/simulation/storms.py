@@ -47,7 +47,7 @@ class Run:
     passed: list[World] = field(default_factory=list)
     """The generations that have been rolled back."""
     surplus: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """What the rollbacks so far will have repeated, in the sums of a flow."""
+    """What the rollbacks so far repeat: in the sums of a flow, or ("tokens", 0)."""
     seen: Counter[str] = field(default_factory=Counter)
     """What the run met."""
 
@@ -194,9 +194,8 @@ def roll_back(run: Run, recorded: Recorded | None = None) -> None:
     """The whole system goes back to a snapshot (the last one that can be), on a number of hosts that chance draws."""
     recorded = recorded or latest(run.world)
     again = repeated(run.world.log, recorded) if recorded.number else []
-    if run.flow is not None:
-        for (_, target, _, _), (_, _, item) in again:
-            run.surplus.update(effects(run.flow, target, item))
+    for (_, target, _, _), (_, _, args) in again:
+        run.surplus.update({("tokens", 0): args} if run.flow is None else effects(run.flow, target, args))
     hosts = [f"h{index}" for index in range(run.chance.randint(1, 4))]
     run.chance.shuffle(hosts)
     run.seen["rollbacks"] += 1
@@ -206,6 +205,9 @@ def roll_back(run: Run, recorded: Recorded | None = None) -> None:
     run.seen["creations carried out again"] += len(recorded.creations)
     run.seen["messages repeated"] += len(again)
     run.passed.append(run.world)
+    if run.world.trace is not None:
+        back = f"snapshot {recorded.number}" if recorded.number else "its beginning"
+        run.world.trace.append(f"      generation {run.world.generation + 1}: back to {back}, on {', '.join(hosts)}")
     run.world = restored(recorded, run.world, hosts)
     run.seen["stragglers"] += len(run.world.network) + len(run.world.control)
 
@@ -238,10 +240,17 @@ def check(run: Run) -> None:
             check_tokens(world)
         for recorded in world.completed:
             repeated(world.log, recorded)
+    numbers = [recorded.number for world in [*run.passed, run.world] for recorded in world.completed]
+    if len(set(numbers)) < len(numbers):
+        raise OracleError(f"a snapshot number was given out twice: {numbers}")
     check_quiet(run.world)
     if run.world.lost or run.world.network:
         raise OracleError(f"all is quiet, but {len(run.world.lost)} lost batches were not sent again")
-    if run.flow is not None:
+    if run.flow is None:
+        first, last = (_beginning([*run.passed, run.world][which]) for which in (0, -1))
+        if last != first + run.surplus["tokens", 0]:
+            raise OracleError(f"{first} tokens in the first generation, and {last} in the last")
+    else:
         check_result(run)
 
 
@@ -251,13 +260,14 @@ def check_result(run: Run) -> None:
     expected = run.flow.result() + run.surplus
     found = sums_of(run.world.states())
     if found != expected:
-        raise OracleError(f"the flow ends with {dict(found - expected)} too much and {dict(expected - found)} too little")
+        raise OracleError(
+            f"the flow ends with {dict(found - expected)} too much and {dict(expected - found)} too little"
+        )
 
 
 def check_tokens(world: World) -> None:
     """A generation ends with the tokens that it began with, and so does each of its snapshots."""
-    start = Replay(world.log)
-    total = tokens(start.states, start.channels)
+    total = _beginning(world)
     end = replayed(world.log)
     held = tokens(end.states, end.channels) + _about_to_be_sent(world)
     if held != total:
@@ -269,7 +279,14 @@ def check_tokens(world: World) -> None:
         children = sum(payload[1].tokens for payload in recorded.payloads.values())
         found = tokens(recorded.states, recorded.channels) + children
         if found != total + more:
-            raise OracleError(f"snapshot {recorded.number} holds {found} tokens; there are {total}, and {more} repeated")
+            raise OracleError(
+                f"snapshot {recorded.number} holds {found} tokens; there are {total}, and {more} repeated"
+            )
+
+
+def _beginning(world: World) -> int:
+    start = Replay(world.log)
+    return tokens(start.states, start.channels)
 
 
 def _about_to_be_sent(world: World) -> int:
@@ -289,7 +306,7 @@ def tokens(states: Mapping[str, Purse], channels: Mapping[ChannelId, Iterable[Me
     return found
 
 
-# ---- restore, each of them ----------------------------------------------------------------------------------------------------
+# ---- restore, each of them ---------------------------------------------------------------------------------------------
 
 
 def _restore_each(protocol: str, chance: random.Random, trace: list[str] | None) -> Run:
@@ -303,8 +320,6 @@ def _restore_each(protocol: str, chance: random.Random, trace: list[str] | None)
     settle(run)
     check(run)
     for recorded in run.world.completed:
-        if protocol not in (AT_LEAST_ONCE,) and recorded.duplicates:
-            raise OracleError(f"snapshot {recorded.number} foretells duplicates: {recorded.duplicates}")
         again = _restored_and_run(run, run.world, recorded, Counter())
         for later in again.world.completed[-1:]:
             _restored_and_run(run, again.world, later, again.surplus)
