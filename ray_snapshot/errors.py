@@ -94,6 +94,10 @@ class InconsistentCutError(RaySnapshotError, ValueError):
     """The recorded states are no consistent cut; `.problems` lists each channel that shows it."""
 
 
+class NotRestorableError(RaySnapshotError, ValueError):
+    """A snapshot cannot be restored; `.obstacles`."""
+
+
 class UnreachableMachineError(RaySnapshotError, ValueError):
     """Markers of the named initiators cannot reach every machine; `.machines`."""
 

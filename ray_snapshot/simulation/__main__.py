@@ -1,27 +1,43 @@
-"""`python -m ray_snapshot.simulation PROFILE SEED`: one seeded run again, step by step."""
+"""`python -m ray_snapshot.simulation NAME SEED`: one seeded run again, step by step.
+
+NAME is a profile of `schedules`, a kind of run of `storms`, or `agreement` (`following`).
+"""
 
 from __future__ import annotations
 
 import sys
 
+from ray_snapshot.simulation.following import check_agreement
 from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.schedules import PROFILES, run_seeded
+from ray_snapshot.simulation.storms import STORMS, run_storm
+
+NAMES = (*PROFILES, *STORMS, "agreement")
 
 
 def main(argv: list[str]) -> int:
     """Print the run's steps and what became of it."""
-    if len(argv) != 2 or argv[0] not in PROFILES or not argv[1].isdigit():
-        print(f"use: python -m ray_snapshot.simulation ({'|'.join(PROFILES)}) SEED", file=sys.stderr)
+    if len(argv) != 2 or argv[0] not in NAMES or not argv[1].isdigit():
+        print(f"use: python -m ray_snapshot.simulation ({'|'.join(NAMES)}) SEED", file=sys.stderr)
         return 2
     trace: list[str] = []
     try:
-        world = run_seeded(argv[0], int(argv[1]), trace)
+        told = _run(argv[0], int(argv[1]), trace)
     except OracleError as error:
         print(*trace, error, sep="\n")
         return 1
-    print(*trace, sep="\n")
-    print(f"{len(world.completed)} snapshots completed and right, {len(world.aborted)} given up")
+    print(*trace, told, sep="\n")
     return 0
+
+
+def _run(name: str, seed: int, trace: list[str]) -> str:
+    if name in PROFILES:
+        world = run_seeded(name, seed, trace)
+        return f"{len(world.completed)} snapshots completed and right, {len(world.aborted)} given up"
+    if name in STORMS:
+        seen = run_storm(name, seed, trace).seen
+        return ", ".join(f"{count} {what}" for what, count in seen.items() if count)
+    return f"all protocols agree; {check_agreement(seed, trace)} messages were in flight"
 
 
 if __name__ == "__main__":

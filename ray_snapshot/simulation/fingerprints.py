@@ -20,6 +20,8 @@ def fingerprint(world: World) -> Hashable:
     return (
         tuple(_host(host) for _, host in sorted(world.hosts.items())),
         tuple(sorted(map(repr, map(_carried, world.network)))),
+        tuple(sorted(map(repr, map(_carried, world.lost)))),
+        tuple(name for name, host in sorted(world.hosts.items()) if host.is_down),
         tuple(sorted(map(repr, world.control))),
         repr(sorted(world.replies.items())),
         tuple(sorted(world.coordinator.pending)),

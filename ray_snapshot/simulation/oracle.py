@@ -54,7 +54,7 @@ class Log:
     """What happened in a run."""
 
     start: dict[str, tuple[Behaviour, Any]] = field(default_factory=dict)
-    """S0: behaviour and state of each machine; channels are empty."""
+    """S0: behaviour and state of each machine; see also `channels`."""
     actions: list[Action] = field(default_factory=list)
     lengths: dict[str, int] = field(default_factory=dict)
     """How many actions each machine has performed; machines that exist are keys."""
@@ -62,6 +62,8 @@ class Log:
     """Per snapshot: how many actions each machine had performed when it recorded."""
     is_fifo: bool = True
     """Whether channels keep the order of their messages."""
+    channels: dict[ChannelId, list[Message]] = field(default_factory=dict)
+    """What is in the channels of S0: nothing, unless the run begins with what was restored; numbered from 1."""
 
     def begin(self, machine: str, accepted: Iterable[MessageId], choice: int) -> Action:
         """A machine acts."""
@@ -94,6 +96,10 @@ class Recorded:
     """Accepted inside the cut and sent outside it, as the snapshot foretells; none but where alignment is skipped."""
     blocked: dict[str, int] = field(default_factory=dict)
     """Machines that aligned, with the messages that waited for it."""
+    payloads: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+    """Per creation in flight: (behaviour, state) of the child."""
+    waiting: set[str] = field(default_factory=set, repr=False)
+    """Machines that were inside an action, at a wait for a reply."""
 
 
 class Replay:
@@ -106,6 +112,9 @@ class Replay:
         self.channels: dict[ChannelId, list[Message]] = defaultdict(list)
         self.sent: Counter[ChannelId] = Counter()
         self.accepted: Counter[ChannelId] = Counter()
+        for key, messages in log.channels.items():
+            self.channels[key] = list(messages)
+            self.sent[key] = len(messages)
 
     def perform(self, action: Action) -> None:
         """One more action; raises `OracleError` where it is not possible, or does not do what it did."""
@@ -220,6 +229,9 @@ def check_at_least_once(log: Log, recorded: Recorded) -> None:
     early: dict[ChannelId, set[int]] = defaultdict(set)
     for name, (_, state) in log.start.items():
         states[name] = state
+    for key, messages in log.channels.items():
+        white[key].update(message[0] for message in messages)
+        sent[key] += len(messages)
     for action in log.actions:
         if action.index <= cut.get(action.machine, 0):
             states[action.machine] = action.after
@@ -229,9 +241,11 @@ def check_at_least_once(log: Log, recorded: Recorded) -> None:
             for source, target, kind, number in action.sent:
                 white[source, target, kind].add(number)
                 sent[source, target, kind] += 1
-    in_flight = {key: sorted(white[key] - early[key]) for key in white if white[key] - early[key]}
-    repeated = {key: len(early[key] - white[key]) for key in early if early[key] - white[key]}
     found = {key: sorted(message[0] for message in messages) for key, messages in recorded.channels.items() if messages}
+    # A timer that is pending when its machine records is recorded there; if it fires before the barrier is met, it is both
+    both = {key: white[key] & early[key] & set(found.get(key, ())) for key in [*white] if key[2] == "timer"}
+    in_flight = {key: sorted(white[key] - early[key] | both.get(key, set())) for key in [*white]}
+    repeated = {key: len(early[key] - white[key] | both.get(key, set())) for key in [*early]}
     _equal("behind their last white actions, the states are", states, recorded.states)
     _equal("sent by white actions, and not accepted by them, were", _kept(in_flight), found)
     _equal("accepted by white actions, and sent by red ones, were", _kept(repeated), recorded.duplicates)
@@ -254,7 +268,7 @@ def check_colours(log: Log, number: int) -> None:
 
 
 def _kept(found: dict[ChannelId, Any]) -> dict[ChannelId, Any]:
-    return {key: value for key, value in found.items() if key[2] in RECORDED}
+    return {key: value for key, value in found.items() if value and key[2] in RECORDED}
 
 
 def _compare(replay: Replay, recorded: Recorded) -> None:

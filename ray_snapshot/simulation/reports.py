@@ -30,6 +30,8 @@ class Part:
     accepted: dict[ChannelId, int] = field(default_factory=dict)
     duplicates: dict[ChannelId, int] = field(default_factory=dict)
     blocked: dict[str, int] = field(default_factory=dict)
+    payloads: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+    """What the children of `creations` are made of."""
 
 
 def part_of(host: str, recording: Recording) -> Part:
@@ -95,6 +97,7 @@ def assembled(number: int, parts: Iterable[Part], is_fifo: bool = True) -> Recor
     for part in sorted(parts, key=lambda one: one.sequence):
         recorded.states.update(part.states)
         recorded.creations |= part.creations
+        recorded.payloads.update(part.payloads)
         recorded.sent.update(part.sent)
         recorded.accepted.update(part.accepted)
         recorded.duplicates.update(part.duplicates)
@@ -109,7 +112,9 @@ def assembled(number: int, parts: Iterable[Part], is_fifo: bool = True) -> Recor
 
 
 def _add_creations(part: Part, creations: Iterable[Creation]) -> None:
-    part.creations.update((creation.creator, creation.child) for creation in creations)
+    for creation in creations:
+        part.creations.add((creation.creator, creation.child))
+        part.payloads[creation.creator, creation.child] = creation.payload
 
 
 def _plain(message: Carried) -> Message:

@@ -59,6 +59,7 @@ class Carried:
     target: str
     batch: Batch
     was_delivered: bool = False
+    generation: int = 0
 
 
 @dataclass(slots=True)
@@ -81,6 +82,8 @@ class SimHost:
     """Names that it wants to know the place of."""
     reported: set[int] = field(default_factory=set)
     late_count: int = 0
+    is_down: bool = False
+    """It has crashed: it does nothing, and what reaches it is lost."""
 
 
 def state_of(machine: Machine) -> Any:
@@ -93,7 +96,8 @@ class World:
 
     `machines` maps names to (host, behaviour, state). With `knows_places`, every host knows from the start where each
     machine lives, else it asks. With `is_atomic`, an action is one step. With `trace`, each step appends a line to it.
-    Unless `is_fifo`, channels and links reorder.
+    Unless `is_fifo`, channels and links reorder. A world of a later `generation` is what was restored (`restoring`): `last`
+    is the last snapshot number of those before it, for which everything in it is born red.
     """
 
     def __init__(
@@ -109,7 +113,22 @@ class World:
         knows_places: bool = True,
         is_atomic: bool = False,
         trace: list[str] | None = None,
+        generation: int = 0,
+        last: int = 0,
     ) -> None:
+        self.options: dict[str, Any] = {
+            "protocol": protocol,
+            "is_fifo": is_fifo,
+            "colours": colours,
+            "bound": bound,
+            "window": window,
+            "most_open": most_open,
+            "knows_places": knows_places,
+            "is_atomic": is_atomic,
+            "trace": trace,
+        }
+        """What a world that is restored from this one has in common with it."""
+        self.generation = generation
         self.protocol = protocol
         self.is_fifo = is_fifo
         self.colours = colours
@@ -122,13 +141,23 @@ class World:
         """Steps taken."""
         self.hosts: dict[str, SimHost] = {}
         self.places: dict[str, str] = {}
+        self.programs: dict[str, Behaviour] = {}
+        """Of every machine that has ever been born."""
+        self.declared: list[tuple[str, str]] = []
+        """Channels that were declared by `connect`."""
         self.network: list[Carried] = []
+        self.lost: list[Carried] = []
+        """Batches that the network has lost; the transport has kept them, and will send them again."""
         self.control: list[Step] = []
         """Control messages on their way."""
         self.replies: dict[str, Answered] = {}
         """By caller."""
         self.reply_counts: Counter[tuple[str, str]] = Counter()
-        self.coordinator = Coordinator(most_open=most_open)
+        self.suspended: set[str] = set()
+        """Machines inside an action, at a wait for a reply."""
+        self.waiting: dict[int, set[str]] = {}
+        """Per pending snapshot: those of them that were so when they recorded."""
+        self.coordinator = Coordinator(most_open=most_open, last=last)
         self.parts: dict[int, list[Part]] = {}
         self.completed: list[Recorded] = []
         self.surplus: dict[int, Any] = {}
@@ -138,15 +167,17 @@ class World:
         self.log = Log(is_fifo=is_fifo)
         self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
         """By machine and port: who is declared to send to it."""
+        born = self.colours().recorded(self.colours().white, (last,)) if last else None
+        for host in dict.fromkeys(place for place, _, _ in machines.values()):
+            self._add_host(host, born, ())
+            self.coordinator.register(host)
         for name, (host, behaviour, state) in machines.items():
             self._add_machine(name, host, behaviour, state)
         if knows_places:
             self._tell_places()
 
     def _add_machine(self, name: str, host: str, behaviour: Behaviour, state: Any) -> None:
-        if host not in self.hosts:
-            self._add_host(host, None, ())
-            self.coordinator.register(host)
+        self.programs[name] = behaviour
         self.hosts[host].core.born(name, Body(behaviour, state), behaviour.joins)
         self.places[name] = host
         self.log.start[name] = (behaviour, state)
@@ -169,8 +200,12 @@ class World:
 
     def _recorded(self, machine: Machine, numbers: tuple[int, ...]) -> None:
         """Under a barrier protocol each machine records by itself."""
+        self._log_recording(numbers, [machine.name])
+
+    def _log_recording(self, numbers: Iterable[int], machines: Iterable[str]) -> None:
         for number in numbers:
-            self.log.record(number, [machine.name])
+            self.log.record(number, machines)
+            self.waiting.setdefault(number, set()).update(self.suspended.intersection(machines))
 
     def _clock(self) -> float:
         return float(self.taken)
@@ -195,6 +230,7 @@ class World:
 
     def connect(self, source: str, target: str) -> None:
         """Declare a channel that closes no cycle: barriers align on it."""
+        self.declared.append((source, target))
         sender, receiver = self.hosts[self.places[source]].core, self.hosts[self.places[target]].core
         if isinstance(receiver, BarrierCore):
             receiver.await_input(target, source)
@@ -215,12 +251,15 @@ class World:
         """Every step that something waits for; not listed: what the schedule starts (`snapshot`, `act`, `abort`)."""
         steps = [step for name in self.hosts for step in self.enabled_on(name)]
         steps += [("deliver", index) for index in range(len(self.network))]
+        steps += [("resend", index) for index in range(len(self.lost))]
         steps += [("control", index) for index in range(len(self.control))]
         return steps
 
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one host."""
         steps: list[Step] = []
+        if self.hosts[name].is_down:
+            return steps
         self._add_actions(name, self.hosts[name], steps)
         self._add_duties(name, self.hosts[name], steps)
         return steps
@@ -258,7 +297,9 @@ class World:
 
     def can_act(self, machine: str) -> bool:
         """Whether `("act", machine)` may be performed now."""
-        host = self.hosts[self.places[machine]]
+        host = self.hosts.get(self.places.get(machine, ""))
+        if host is None or host.is_down:
+            return False
         found = host.core.machines.get(machine)
         if found is None or found.body is None or host.running is not None:
             return False
@@ -303,6 +344,7 @@ class World:
         host.core.note(reply.colour, machine)
         recorded = self._boundary(host)
         host.core.resume(machine)
+        self.suspended.discard(name)
         inputs = (Input(reply.message[0], "reply", "reply", reply.args),)
         told = f"{recorded}{name} goes on with the reply of {reply.message[0]}: {reply.args}"
         return told + self._react(host, machine, [reply.message], inputs, choice)
@@ -343,6 +385,7 @@ class World:
         if isinstance(output, Call):
             host.running = None
             host.core.suspend(running.machine)
+            self.suspended.add(running.machine.name)
         return f"{sent[2]} {sent[3]} to {sent[1]}"
 
     def _carry_out(self, host: SimHost, machine: Machine, output: Output) -> MessageId:
@@ -387,6 +430,7 @@ class World:
         creation = host.core.next_birth()
         assert creation is not None
         behaviour, state = creation.payload
+        self.programs[creation.child] = behaviour
         machine = host.core.born(creation.child, Body(behaviour, state), behaviour.joins)
         host.core.end_action(machine)
         message = creation.creator, creation.child, "creation", 1
@@ -397,8 +441,7 @@ class World:
 
     def _boundary(self, host: SimHost) -> str:
         numbers = host.core.boundary()
-        for number in numbers:
-            self.log.record(number, host.core.machines)
+        self._log_recording(numbers, host.core.machines)
         return f"records {_listed(numbers)}; " if numbers else ""
 
     def _record(self, name: str) -> str:
@@ -412,7 +455,7 @@ class World:
 
     def _flush(self, name: str) -> str:
         batches = self.hosts[name].core.take_batches(self.window)
-        self.network += [Carried(name, target, batch) for target, batch in batches]
+        self.network += [Carried(name, target, batch, generation=self.generation) for target, batch in batches]
         return "; ".join(f"to {target} {_contents(batch)}" for target, batch in batches)
 
     def _deliver(self, index: int) -> str:
@@ -423,7 +466,27 @@ class World:
         """A fault: a batch is delivered, and will be delivered again."""
         return self._arrive(self.network[index])
 
+    def _drop(self, index: int) -> str:
+        """A fault: the network loses a batch. The transport below the numbering has kept it if it was never delivered."""
+        carried = self.network.pop(index)
+        if not (carried.was_delivered or self.is_stale(carried.generation)):
+            self.lost.append(carried)
+        return f"{carried.source} to {carried.target} {_contents(carried.batch)}"
+
+    def _resend(self, index: int) -> str:
+        carried = self.lost.pop(index)
+        self.network.append(carried)
+        return f"{carried.source} to {carried.target} {_contents(carried.batch)}"
+
+    def is_stale(self, generation: int) -> bool:
+        """Whether what bears this generation is from before a restore: it is refused."""
+        return generation != self.generation
+
     def _arrive(self, carried: Carried) -> str:
+        if self.is_stale(carried.generation):
+            return f"of generation {carried.generation}: refused"
+        if self.hosts[carried.target].is_down:
+            return f"{carried.target} is down: lost"
         if not carried.was_delivered:
             carried.was_delivered = True
             self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
@@ -443,8 +506,18 @@ class World:
 
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
+    def _crash(self, name: str) -> str:
+        """A fault: the host is gone, with all that it kept; snapshots that need it are given up."""
+        self.hosts[name].is_down = True
+        aborted = self.coordinator.leave(name)
+        for one in aborted:
+            self._give_up(one)
+        return f"is gone, and with it snapshots {_listed(one.number for one in aborted) or 'none'}"
+
     def _snapshot(self, *initiators: str, timeout: int = 10_000) -> str:
         """Start a snapshot, at the given hosts (all, if none is given)."""
+        if any(host.is_down for host in self.hosts.values()):
+            return "refused: a host is down, and the system has not been rolled back"
         number = self.coordinator.start(self.now, timeout)
         if number is None:
             return "refused: too many are open"
@@ -497,12 +570,19 @@ class World:
 
     def _tell(self, message: Step) -> str:
         kind, where, *rest = message
+        if kind == "stale":  # where: the generation that it was sent in
+            return f"of generation {where}: refused" if self.is_stale(where) else self._tell(rest[0])
+        if kind == "reply":
+            self.replies[where] = rest[0]
+            return f"reply to {where}"
         if kind == "part":
             return self._part(where, rest[0])
         if kind == "register":
             pending = self.coordinator.register(where)
             self.control.append(("welcome", where, pending, self.coordinator.last))
             return f"{where} registers"
+        if self.hosts[where].is_down:
+            return f"{where} is down: lost"
         getattr(self.hosts[where].core, kind)(*rest)
         return f"{kind} {' '.join(map(str, rest))} to {where}"
 
@@ -521,7 +601,9 @@ class World:
         if completed is not None:
             if completed.surplus:
                 self.surplus[number] = dict(completed.surplus)
-            self.completed.append(assembled(number, self.parts.pop(number), self.is_fifo))
+            recorded = assembled(number, self.parts.pop(number), self.is_fifo)
+            recorded.waiting = self.waiting.pop(number, set())
+            self.completed.append(recorded)
             self.control += [("close", host, number) for host in self.coordinator.hosts]
 
 
@@ -536,6 +618,9 @@ _STEPS: dict[str, Callable[..., str]] = {
     "flush": World._flush,
     "deliver": World._deliver,
     "repeat": World._repeat,
+    "drop": World._drop,
+    "resend": World._resend,
+    "crash": World._crash,
     "fire": World._fire,
     "resolve": World._resolve,
     "snapshot": World._snapshot,

@@ -1,0 +1,150 @@
+"""Restore in the simulator: a completed snapshot becomes a new `World`, whatever protocol took it.
+
+What is done: every state is loaded; what was in flight is sent again by its sender, channel by channel in its order (mail;
+timers are set again; creations are carried out); a source goes on from the position in its state. The machines may be spread
+over other hosts, and those born after the cut do not exist.
+
+Two decisions.
+
+- *Numbering begins anew.* Where channels reorder, or where alignment was skipped, what was accepted is no prefix of what was
+  sent, so that no pair of counts could say where to go on. Sent again from 1, a refilled channel is an ordinary one.
+- *One generation for the whole system*, in everything that travels. What was on its way bears an older one, and is refused
+  wherever it arrives, so that equal numbers of two generations never meet. Snapshot numbers are not begun anew: one
+  coordinator gives them out, and none twice; who is restored is born red for all that were given out before.
+
+The new world is the instant at which all have stopped and all have loaded, and nobody has resumed: no host can hear of the
+new generation before it has loaded (design, trap 12).
+
+Not restorable: a machine that waited for a reply inside an action, for where it was is not in its state. `obstacles` names
+it. Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ray_snapshot.errors import NotRestorableError
+from ray_snapshot.simulation.oracle import ChannelId, Log, Message, MessageId, OracleError, Recorded, Replay
+from ray_snapshot.simulation.world import World
+
+
+def obstacles(recorded: Recorded) -> list[str]:
+    """Why the snapshot cannot be restored; empty if it can."""
+    found = [f"{name} waits for a reply, inside an action" for name in sorted(recorded.waiting)]
+    for (source, target, kind), messages in sorted(recorded.channels.items()):
+        if kind == "call" and messages and source not in recorded.waiting:
+            found.append(f"a call of {source} to {target} is in flight, and nobody waits for its reply any more")
+    return found
+
+
+def beginning(world: World) -> Recorded:
+    """S0 of a world, as a snapshot: what to restore if none has been completed since."""
+    recorded = Recorded(0, {name: state for name, (_, state) in world.log.start.items()})
+    for (source, target, kind), messages in world.log.channels.items():
+        if kind == "creation":
+            recorded.creations.add((source, target))
+            recorded.payloads[source, target] = messages[0][2]
+        else:
+            recorded.channels[source, target, kind] = list(messages)
+    return recorded
+
+
+def latest(world: World) -> Recorded:
+    """The last completed snapshot that can be restored; S0 if there is none."""
+    return next((found for found in reversed(world.completed) if not obstacles(found)), None) or beginning(world)
+
+
+def restored(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World:
+    """The next generation of `old`, rolled back to `recorded`; on the hosts of old, or dealt out to `hosts`.
+
+    Raises `NotRestorableError`.
+    """
+    if found := obstacles(recorded):
+        raise NotRestorableError(
+            f"snapshot {recorded.number} cannot be restored: {'; '.join(found[:3])}; take one while nobody waits",
+            obstacles=found,
+        )
+    places = _places(recorded, old, hosts)
+    world = World(
+        {name: (places[name], old.programs[name], state) for name, state in sorted(recorded.states.items())},
+        **old.options,
+        generation=old.generation + 1,
+        last=old.coordinator.last,
+    )
+    for source, target in old.declared:
+        if source in recorded.states and target in recorded.states:
+            world.connect(source, target)
+    _create_again(world, recorded, places)
+    _send_again(world, recorded)
+    _leave_behind(world, old)
+    return world
+
+
+def _places(recorded: Recorded, old: World, hosts: Sequence[str]) -> dict[str, str]:
+    names = sorted({*recorded.states, *(child for _, child in recorded.creations)})
+    return {name: hosts[index % len(hosts)] if hosts else old.places[name] for index, name in enumerate(names)}
+
+
+def _create_again(world: World, recorded: Recorded, places: dict[str, str]) -> None:
+    for creator, child in sorted(recorded.creations):
+        payload = recorded.payloads[creator, child]
+        world.log.channels[creator, child, "creation"] = [(1, "creation", payload)]
+        world._create(world.hosts[world.places[creator]], creator, child, places[child], payload)
+
+
+def _send_again(world: World, recorded: Recorded) -> None:
+    for (source, target, kind), messages in recorded.channels.items():
+        host = world.hosts[world.places[source]]
+        machine = host.core.machines[source]
+        again = world.log.channels.setdefault((source, target, kind), [])
+        for number, (_, method, args) in enumerate(messages, 1):
+            again.append((number, method, args))
+            if kind == "timer":
+                world._set_timer(host, machine, target, method, args)
+            else:
+                world._send(host, machine, target, kind, method, args)
+
+
+def _leave_behind(world: World, old: World) -> None:
+    """What was on its way is still on its way, and arrives in the new generation."""
+    world.network += old.network
+    on_their_way = [*old.control, *(("reply", caller, answered) for caller, answered in old.replies.items())]
+    for message in on_their_way:
+        world.control.append(message if message[0] == "stale" else ("stale", old.generation, message))
+
+
+def repeated(log: Log, recorded: Recorded) -> list[tuple[MessageId, Message]]:
+    """The messages that a restore of `recorded` accepts a second time: empty, unless alignment was skipped.
+
+    They were accepted inside the cut, and will be sent again: by an action outside the cut, or because they were recorded in
+    flight too (a timer that was pending at its sender, and came before the barrier was met). From the log and the cut alone;
+    raises `OracleError` if `recorded.duplicates` foretells other ones.
+    """
+    cut = log.cuts.get(recorded.number, {})
+    sent_white = _ids(log.channels)
+    for action in log.actions:
+        if action.index <= cut.get(action.machine, 0):
+            sent_white.update(action.sent)
+    in_flight = _ids(recorded.channels)
+    replay, found = Replay(log), []
+    for action in log.actions:
+        if action.index <= cut.get(action.machine, 0):
+            for one in action.accepted:
+                if (one not in sent_white or one in in_flight) and one[2] in ("mail", "call", "timer"):
+                    found.append((one, _content(replay, one)))
+        replay.perform(action)
+    counts: Counter[ChannelId] = Counter(one[:3] for one, _ in found)
+    if dict(counts) != recorded.duplicates:
+        raise OracleError(
+            f"snapshot {recorded.number} foretells the duplicates {recorded.duplicates}; there are {dict(counts)}"
+        )
+    return found
+
+
+def _ids(channels: Mapping[ChannelId, list[Message]]) -> set[MessageId]:
+    return {(*key, message[0]) for key, messages in channels.items() for message in messages}
+
+
+def _content(replay: Replay, message: MessageId) -> Message:
+    return next(one for one in replay.channels[message[:3]] if one[0] == message[3])

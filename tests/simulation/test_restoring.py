@@ -1,0 +1,387 @@
+"""What a restore does, piece by piece, in small scripted worlds; and that wrong restores are caught by the seeded runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ray_snapshot.errors import NotRestorableError
+from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.observer import Observer
+from ray_snapshot.simulation import restoring, storms
+from ray_snapshot.simulation import world as world_module
+from ray_snapshot.simulation.flows import Flow, Operator, Source, effects, random_flow, sums_of
+from ray_snapshot.simulation.following import check_agreement
+from ray_snapshot.simulation.machines import Behaviour, Call, Create, Later, Script, Send
+from ray_snapshot.simulation.oracle import OracleError, Recorded
+from ray_snapshot.simulation.restoring import beginning, obstacles, repeated, restored
+from ray_snapshot.simulation.schedules import calm, check_all, check_quiet, run_script
+from ray_snapshot.simulation.storms import run_storm
+from ray_snapshot.simulation.world import World
+
+WRITER = Script(
+    unasked=("one", "two", "late", "child", "ask"),
+    sends=(
+        ("one", (Send("reader", "first", 1),)),
+        ("two", (Send("reader", "second", 2),)),
+        ("late", (Later("reader", "alarm", 3),)),
+        ("child", (Create("baby", "h1", Script(), ("made",)), Send("baby", "milk", 4))),
+        ("ask", (Call("reader", "question", 5),)),
+    ),
+)
+
+
+def _world(protocol: str) -> World:
+    machines = {"writer": ("h0", WRITER, ()), "reader": ("h1", Script(), ())}
+    return World(machines, protocol=protocol, is_atomic=True, trace=[])
+
+
+def _snapshot_with_everything_in_flight(world: World) -> Recorded:
+    """The writer sends two messages and a timer, and makes a child; nothing reaches h1 before that has recorded."""
+    for choice in (1, 2, 3, 4):
+        world.perform(("act", "writer"), choice)
+    run_script(
+        world, ["snapshot", "tell request h1", "tell request h0", "record h1", "copy h1", "record h0", "copy h0"]
+    )
+    calm(world)
+    (recorded,) = world.completed
+    check_all(world)
+    return recorded
+
+
+def _check_that_all_comes_again(protocol: str) -> World:
+    old = _world(protocol)
+    recorded = _snapshot_with_everything_in_flight(old)
+    assert {key: len(found) for key, found in recorded.channels.items()} == {
+        ("writer", "reader", "mail"): 2,
+        ("writer", "reader", "timer"): 1,
+        ("writer", "baby", "mail"): 1,
+    }
+    world = restored(recorded, old, ("h1", "h0", "h2"))
+    assert world.states() == {"writer": ("one", "two", "late", "child"), "reader": ()}
+    calm(world)
+    check_all(world)
+    check_quiet(world)
+    assert [event for event in world.states()["reader"] if event != "alarm"] == ["first", "second"]
+    assert set(world.states()["reader"]) == {"first", "second", "alarm"}
+    assert world.states()["baby"] == ("made", "milk")
+    return world
+
+
+@pytest.mark.parametrize("protocol", [one for one in PROTOCOLS if one != AT_LEAST_ONCE])
+def test_what_was_in_flight_comes_again_in_its_order_with_timers_and_creations(protocol: str) -> None:
+    _check_that_all_comes_again(protocol)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_numbering_begins_anew_and_snapshot_numbers_go_on(protocol: str) -> None:
+    old = _world(protocol)
+    world = restored(_snapshot_with_everything_in_flight(old), old)
+    world.perform(("act", "writer"), 1)
+    world.perform(("snapshot",))
+    calm(world)
+
+    (recorded,) = world.completed
+    check_all(world)
+    assert recorded.number == 2
+    assert recorded.sent["writer", "reader", "mail"] == 3
+
+
+def test_states_of_machines_born_after_the_cut_are_gone() -> None:
+    old = _world("chandy-lamport")
+    world = restored(beginning(old), old)
+    old.perform(("act", "writer"), 4)
+    calm(old)
+
+    assert "baby" in old.states()
+    assert "baby" not in restored(beginning(old), old).states()
+    assert beginning(world) == beginning(old)
+
+
+def test_nothing_from_before_is_accepted() -> None:
+    old = _world("chandy-lamport")
+    for choice in (1, 2):
+        old.perform(("act", "writer"), choice)
+    run_script(old, ["flush h0", "snapshot", "tell request h0", "record h0", "copy h0", "report h0 1"])
+    world = restored(beginning(old), old)
+    assert len(world.network) == 1
+    assert len(world.control) == 2
+    calm(world)
+
+    assert world.states() == {"writer": (), "reader": ()}
+    told = [line for line in world.trace or () if "refused" in line]
+    assert len(told) == 3
+    assert not world.answers
+
+
+def test_a_machine_that_waits_inside_an_action_is_an_obstacle_and_is_named() -> None:
+    old = _world("chandy-lamport")
+    old.perform(("act", "writer"), 5)
+    run_script(old, ["snapshot", "tell request h0", "record h0", "copy h0"])
+    calm(old)
+    (recorded,) = old.completed
+
+    assert obstacles(recorded) == ["writer waits for a reply, inside an action"]
+    with pytest.raises(NotRestorableError, match="snapshot 1 cannot be restored: writer waits for a reply"):
+        restored(recorded, old)
+    assert restoring.latest(old).number == 0
+
+
+def test_a_crash_gives_up_the_snapshots_that_need_the_host_and_no_other() -> None:
+    world = _world("chandy-lamport")
+    run_script(world, ["snapshot", "tell request h0", "record h0", "copy h0", "report h0 1"])
+    index = next(index for index, one in enumerate(world.control) if one[0] == "part")
+    world.perform(("control", index))
+    world.perform(("crash", "h0"))
+    assert world.aborted == []  # it has reported
+    world.perform(("crash", "h1"))
+    assert [one.reason for one in world.aborted] == ["host h1 is gone"]
+    world.perform(("snapshot",))
+    assert world.coordinator.pending == {}
+
+
+def test_a_lost_batch_is_sent_again_until_it_arrives() -> None:
+    world = _world("chandy-lamport")
+    world.perform(("act", "writer"), 1)
+    run_script(world, ["flush h0"])
+    for _ in range(3):
+        world.perform(("drop", 0))
+        assert world.network == []
+        world.perform(("resend", 0))
+    calm(world)
+
+    assert world.states()["reader"] == ("first",)
+
+
+# ---- the flows themselves -----------------------------------------------------------------------------------------------
+
+
+def test_the_effects_of_one_item_are_followed_through_the_graph_and_round_its_loops() -> None:
+    flow = Flow(
+        {
+            "source": (Source(((0, 5, 2),), ("a",)), 0),
+            "a": (Operator(("b", "sink"), factor=2, is_broadcasting=True), ()),
+            "b": (Operator(("sink",), shift=1, is_summing=True, back="a"), ()),
+            "sink": (Operator(is_summing=True), ()),
+        }
+    )
+    # a doubles 5 for b and the sink; b sends 10 + 1 back; a doubles 11; b sends 22 + 1 back; a doubles 23; b passes 46 on
+    assert effects(flow, "a", (0, 5, 2)) == {("b", 0): 10 + 22 + 46, ("sink", 0): 10 + 22 + 46, ("sink", 1): 46}
+    assert flow.result() == effects(flow, "a", (0, 5, 2))
+
+
+def test_the_result_of_a_flow_depends_on_no_order() -> None:
+    chance = random.Random(11)
+    flow = random_flow(chance)
+    ends = []
+    for _ in range(5):
+        run = storms._without_crashes(storms._flow("chandy-lamport", chance, None, flow))
+        storms.weather(run, 150, has_snapshots=False)
+        storms.settle(run)
+        ends.append(sums_of(run.world.states()))
+
+    assert ends == [flow.result()] * 5
+
+
+def test_what_alignment_skipped_accepts_too_early_is_named_and_comes_twice() -> None:
+    """`join` takes an item of `fast` behind its barrier before the one of `slow` has come."""
+    machines: Mapping[str, tuple[Behaviour, Any]] = {
+        "fast": (Source(((0, 7, 0), (1, 9, 0)), ("join",)), 0),
+        "slow": (Source(((2, 1, 0),), ("join",)), 0),
+        "join": (Operator(("sink",)), ()),
+        "sink": (Operator(is_summing=True), ()),
+    }
+    world = World(
+        {name: (f"h-{name}", behaviour, state) for name, (behaviour, state) in machines.items()},
+        protocol=AT_LEAST_ONCE,
+        is_atomic=True,
+    )
+    for edge in (("fast", "join"), ("slow", "join"), ("join", "sink")):
+        world.connect(*edge)
+    begin = ["snapshot", "tell request h-fast", "copy h-fast", "act fast 1", "flush h-fast", "deliver h-fast h-join"]
+    run_script(world, [*begin, "accept h-join", "act fast 1", "act slow 1", "calm"])
+    (recorded,) = world.completed
+
+    assert recorded.duplicates == {("fast", "join", "mail"): 1}
+    assert repeated(world.log, recorded) == [(("fast", "join", "mail", 1), (1, "item", (0, 7, 0)))]
+    run = storms.Run(AT_LEAST_ONCE, random.Random(0), world, Flow(machines), has_crashes=False)
+    storms.roll_back(run, recorded)
+    storms.settle(run)
+    assert sums_of(run.world.states()) == {("sink", 0): 14, ("sink", 1): 9, ("sink", 2): 1}
+    storms.check_result(run)
+
+
+# ---- wrong restores -------------------------------------------------------------------------------------------------------
+
+
+def _with_states(change: Callable[[Recorded, World], dict[str, Any]]) -> Callable[..., World]:
+    return lambda recorded, old, *rest: restored(replace(recorded, states=change(recorded, old)), old, *rest)
+
+
+def channels_are_not_refilled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(restoring, "_send_again", lambda *_: None)
+
+
+def channels_are_refilled_twice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(World, "_send", _twice(World._send))
+
+
+def _twice(send: Callable[..., int]) -> Callable[..., int]:
+    def again(self: World, *rest: Any) -> int:
+        if self.generation and not self.taken:  # while it is being restored
+            send(self, *rest)
+        return send(self, *rest)
+
+    return again
+
+
+def timers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    again = restoring._send_again
+
+    def mail_only(world: World, recorded: Recorded) -> None:
+        again(world, replace(recorded, channels={k: v for k, v in recorded.channels.items() if k[2] != "timer"}))
+
+    patch.setattr(restoring, "_send_again", mail_only)
+
+
+def creations_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(restoring, "_create_again", lambda *_: None)
+
+
+def a_source_begins_again(patch: pytest.MonkeyPatch) -> None:
+    def change(recorded: Recorded, _: World) -> dict[str, Any]:
+        return {name: 0 if name.startswith("source") else state for name, state in recorded.states.items()}
+
+    patch.setattr(storms, "restored", _with_states(change))
+
+
+def a_source_goes_on_from_where_it_was_stopped(patch: pytest.MonkeyPatch) -> None:
+    def change(recorded: Recorded, old: World) -> dict[str, Any]:
+        now = old.states()
+        return {name: now[name] if name.startswith("source") else state for name, state in recorded.states.items()}
+
+    patch.setattr(storms, "restored", _with_states(change))
+
+
+def machines_born_after_the_cut_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(storms, "restored", _with_states(lambda recorded, old: {**old.states(), **recorded.states}))
+
+
+def an_operator_keeps_its_state(patch: pytest.MonkeyPatch) -> None:
+    def change(recorded: Recorded, old: World) -> dict[str, Any]:
+        now = old.states()
+        return {name: now[name] if name.startswith("operator") else state for name, state in recorded.states.items()}
+
+    patch.setattr(storms, "restored", _with_states(change))
+
+
+def an_older_generation_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(World, "is_stale", lambda *_: False)
+
+
+def snapshot_numbers_begin_again(patch: pytest.MonkeyPatch) -> None:
+    begin = World.__init__
+    patch.setattr(World, "__init__", lambda self, *rest, **named: begin(self, *rest, **{**named, "last": 0}))
+
+
+def who_waits_is_restored_too(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(restoring, "obstacles", lambda _: [])
+
+
+def lost_batches_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def forget(self: World, index: int) -> str:
+        self.network.pop(index)
+        return ""
+
+    patch.setitem(world_module._STEPS, "drop", forget)
+
+
+def duplicates_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BarrierCore, "_check_white", lambda *_: None)
+
+
+def replayed_items_are_told_apart(patch: pytest.MonkeyPatch) -> None:
+    """The foretold duplicates do not come: the restored sum is as if each item had been accepted once."""
+    patch.setattr(storms, "effects", lambda *_: {})
+
+
+WRONG = [
+    (channels_are_not_refilled, "restore-chandy-lamport", "too little"),
+    (channels_are_not_refilled, "restore-observer", "too little"),
+    (channels_are_not_refilled, "storm-unaligned-barrier", "tokens in the first generation"),
+    (channels_are_refilled_twice, "restore-unaligned-barrier", "."),
+    (timers_are_forgotten, "restore-aligned-barrier", "too little"),
+    (creations_are_forgotten, "restore-chandy-lamport", "too little"),
+    (a_source_begins_again, "restore-chandy-lamport", "too much"),
+    (a_source_goes_on_from_where_it_was_stopped, "flow-chandy-lamport", "too little"),
+    (an_operator_keeps_its_state, "restore-observer", "too much"),
+    (machines_born_after_the_cut_stay, "restore-chandy-lamport", "."),
+    (an_older_generation_is_accepted, "flow-chandy-lamport", "."),
+    (an_older_generation_is_accepted, "storm-observer", "."),
+    (snapshot_numbers_begin_again, "flow-unaligned-barrier", "given out twice"),
+    (who_waits_is_restored_too, "storm-chandy-lamport", "."),
+    (lost_batches_are_forgotten, "flow-observer", "too little|waits for"),
+    (duplicates_are_not_counted, "restore-at-least-once-barrier", "."),
+    (replayed_items_are_told_apart, "restore-at-least-once-barrier", "too much"),
+]
+
+
+@pytest.mark.parametrize(("breaks", "name", "seen_by"), WRONG, ids=lambda one: getattr(one, "__name__", None))
+def test_a_wrong_restore_is_caught(
+    breaks: Callable[[pytest.MonkeyPatch], None], name: str, seen_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks(monkeypatch)
+    with pytest.raises(OracleError, match=seen_by):
+        _run_storms(name)
+
+
+def _run_storms(name: str) -> None:
+    for seed in range(150):
+        run_storm(name, seed)
+
+
+def test_a_refill_in_another_order_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = restoring._send_again
+
+    def backwards(world: World, recorded: Recorded) -> None:
+        again(world, replace(recorded, channels={key: found[::-1] for key, found in recorded.channels.items()}))
+
+    monkeypatch.setattr(restoring, "_send_again", backwards)
+    with pytest.raises(AssertionError):
+        _check_that_all_comes_again("observer")
+
+
+def _late_messages_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostCore, "_report_if_late", lambda *_: None)
+
+
+def _the_observer_takes_everything_for_white(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Observer, "is_white", lambda *_: True)
+
+
+def _barriers_are_late(patch: pytest.MonkeyPatch) -> None:
+    """A machine that is asked records behind its next action only."""
+    copy_next = BarrierCore.copy_next
+    patch.setattr(BarrierCore, "copy_next", lambda self: copy_next(self) if self.runnable else False)
+
+
+@pytest.mark.parametrize(
+    "breaks", [_late_messages_are_forgotten, _the_observer_takes_everything_for_white, _barriers_are_late]
+)
+def test_a_protocol_that_disagrees_is_caught(
+    breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks(monkeypatch)
+    with pytest.raises(OracleError):
+        _check_all_agree()
+
+
+def _check_all_agree() -> None:
+    for seed in range(20):
+        check_agreement(seed)
