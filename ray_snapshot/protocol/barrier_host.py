@@ -129,8 +129,11 @@ class StreamInbox(Inbox):
             super().offer(mailbox)
 
     def offer_again(self, mailbox: Mailbox) -> None:
-        """The mailbox is blocked no more."""
-        if not self._is_parked(mailbox) and not (self.ports and mailbox in self.ready):
+        """The mailbox is blocked no more: a join that had to leave what is behind its head looks again."""
+        if self._is_parked(mailbox):
+            self.parked[str(mailbox.queue[0][METHOD])].remove(mailbox)
+            self.ready.append(mailbox)
+        elif not (self.ports and mailbox in self.ready):
             self.offer(mailbox)
 
     def _may_take(self, message: Message, ports: Sequence[str]) -> bool:
@@ -257,6 +260,8 @@ class BarrierCore(HostCore):
             return  # said already
         if message[NUMBER]:
             super()._put(mailbox, machine, message)
+            if mailbox.kind == CALL and self.mode is not Mode.AT_LEAST_ONCE and inbox.alignment.is_red(message[COLOUR]):
+                inbox.step(Forced(message[COLOUR]))  # its caller waits inside an action (trap 13)
 
     def _is_known(self, heard: Colour, colour: Colour) -> bool:
         return bool(self.protocol.colours.joined(heard, colour) == heard)
@@ -267,8 +272,6 @@ class BarrierCore(HostCore):
         inbox.heard[key] = self.protocol.colours.joined(inbox.heard[key], colour)
         self.hear(NumberSeen(colour))
         self._owe_no_more(inbox, key)
-        if mailbox.kind == CALL and self.mode is not Mode.AT_LEAST_ONCE and message[NUMBER]:
-            inbox.step(Forced(colour))  # its caller waits inside an action (trap 13)
         inbox.put_barrier(mailbox, (message[0], 0, BARRIER, None, 0.0, colour))
         self._began_to_align(inbox.machine)
 
