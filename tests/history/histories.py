@@ -49,6 +49,8 @@ def full_snapshot() -> Snapshot:
                 "sent_count": 6,
                 "recorded_at": at,
                 "record_delay_ms": 0.25,
+                "alignment_ms": 1.5,
+                "blocked_count": 3,
             }
             for name in ("a", "b")
         ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument import calls, shape
+from ray_snapshot.instrument import calls, envelopes, shape
 from ray_snapshot.instrument.process import Process, settle_in
 from ray_snapshot.protocol.calls import CallLedger, Header
 
@@ -37,8 +37,8 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     settle_in(found)
     yield found
     found.is_closed = True
-    found.outbox.put(("gone",))
-    found.thread.join(BOUND_S)
+    found.control.end()
+    found.control.thread.join(BOUND_S)
     settle_in(None)
 
 
@@ -52,7 +52,7 @@ def test_replies_are_read_while_an_actor_is_being_made(process: Process, monkeyp
     read: list[Any] = []
 
     def make(actor_class: Any, args: Any, kwargs: Any, **options: Any) -> str:
-        thread = threading.Thread(target=lambda: read.append(calls.opened("a reply", 3)), daemon=True)
+        thread = threading.Thread(target=lambda: read.append(envelopes.opened("a reply", 3)), daemon=True)
         thread.start()
         thread.join(BOUND_S)
         return "Leaf:1"
@@ -130,5 +130,6 @@ def test_a_call_without_a_header_is_followed_as_that_of_a_stranger(
     process.body = body = calls.watched_class(Running)()
     generator = body.listening("first")
     assert next(generator) == "first"
-    (running,) = process.ledger.running.values()
-    assert (running.call.method, running.call.caller) == ("listening", None)
+    ((call_id, running),) = process.ledger.running.items()
+    told = running.call(call_id)
+    assert (told.method, told.caller) == ("listening", None)
