@@ -240,8 +240,9 @@ def check_at_least_once(log: Log, recorded: Recorded) -> None:
                 white[source, target, kind].add(number)
                 sent[source, target, kind] += 1
     found = {key: sorted(message[0] for message in messages) for key, messages in recorded.channels.items() if messages}
-    # A timer that is pending when its machine records is recorded there; if it fires before the barrier is met, it is both
-    both = {key: white[key] & early[key] & set(found.get(key, ())) for key in [*white] if key[2] == "timer"}
+    # What waits at its sender (a timer, a name whose host is not known) is recorded there; if it then goes out and arrives
+    # before the barrier is met, it is both in flight and accepted: a restore repeats it.
+    both = {key: white[key] & early[key] & set(found.get(key, ())) for key in [*white]}
     in_flight = {key: sorted(white[key] - early[key] | both.get(key, set())) for key in [*white]}
     repeated = {key: len(early[key] - white[key] | both.get(key, set())) for key in [*early]}
     _equal("behind their last white actions, the states are", states, recorded.states)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
+from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER, PROTOCOLS
 from ray_snapshot.simulation.flows import Flow, Source, effects, random_flow, sums_of
 from ray_snapshot.simulation.machines import Create, Purse, Wanderer
 from ray_snapshot.simulation.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
@@ -78,9 +78,8 @@ def _wanderers(protocol: str, chance: random.Random, trace: list[str] | None) ->
     """A random graph of machines with ten tokens each, several to a host."""
     names = [f"m{index}" for index in range(chance.randint(3, 7))]
     hosts = [f"h{index}" for index in range(chance.randint(2, 4))]
-    is_plain = protocol == AT_LEAST_ONCE  # its oracle knows mail and timers
-    habits = frozenset(habit for habit in HABITS[: 1 if is_plain else 3] if chance.random() < 0.4)
-    births = () if is_plain or chance.random() < 0.5 else tuple(chance.sample(hosts, chance.randint(1, len(hosts))))
+    habits = frozenset(habit for habit in HABITS if chance.random() < 0.4)
+    births = () if chance.random() < 0.5 else tuple(chance.sample(hosts, chance.randint(1, len(hosts))))
     machines = {}
     for name in names:
         others = [peer for peer in names if peer != name]
@@ -88,7 +87,7 @@ def _wanderers(protocol: str, chance: random.Random, trace: list[str] | None) ->
         peers += [f"{peer}.0" for peer in peers if births and chance.random() < 0.3]
         machines[name] = chance.choice(hosts), Wanderer(tuple(peers), births, habits), Purse(10)
     bound = chance.choice((2, 4, 10_000, 10_000))
-    knows_places = is_plain or chance.random() < 0.6
+    knows_places = chance.random() < 0.6
     world = _world(machines, protocol, chance, trace, bound=bound, knows_places=knows_places)
     for index, target in enumerate(names if protocol in BARRIERS else ()):
         for source in names[:index]:
@@ -98,7 +97,7 @@ def _wanderers(protocol: str, chance: random.Random, trace: list[str] | None) ->
 
 
 def _flow(protocol: str, chance: random.Random, trace: list[str] | None, flow: Flow | None = None) -> Run:
-    flow = flow or random_flow(chance, has_hirers=protocol != AT_LEAST_ONCE)
+    flow = flow or random_flow(chance)
     hosts = [f"h{index}" for index in range(chance.randint(1, 4))]
     machines = {name: (chance.choice(hosts), *made) for name, made in flow.machines.items()}
     bound = 10_000 if flow.has_loops else chance.choice((2, 10_000))  # full mailboxes in a loop are a deadlock
