@@ -271,7 +271,11 @@ def check_tokens(world: World) -> None:
     held = tokens(end.states, end.channels) + _about_to_be_sent(world)
     if held != total:
         raise OracleError(f"{total} tokens at the beginning, {held} at the end")
+    if waiting := _inside_actions(state for _, state in world.log.start.values()):
+        raise OracleError(f"{waiting} machines were restored that wait inside an action")
     for recorded in world.completed:
+        if len(recorded.waiting) != _inside_actions(recorded.states.values()):
+            raise OracleError(f"snapshot {recorded.number} says that {recorded.waiting} wait inside an action")
         if obstacles(recorded):
             continue  # a reply in flight is no part of a snapshot, and may carry tokens
         more = sum(message[2] for _, message in repeated(world.log, recorded))
@@ -281,6 +285,10 @@ def check_tokens(world: World) -> None:
             raise OracleError(
                 f"snapshot {recorded.number} holds {found} tokens; there are {total}, and {more} repeated"
             )
+
+
+def _inside_actions(purses: Iterable[Purse]) -> int:
+    return sum(purse.waits_for is not None for purse in purses)
 
 
 def _beginning(world: World) -> int:

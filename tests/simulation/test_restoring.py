@@ -347,7 +347,7 @@ WRONG = [
     (an_older_generation_is_accepted, "flow-chandy-lamport", "."),
     (an_older_generation_is_accepted, "storm-observer", "."),
     (snapshot_numbers_begin_again, "flow-unaligned-barrier", "given out twice"),
-    (who_waits_is_restored_too, "storm-chandy-lamport", "."),
+    (who_waits_is_restored_too, "storm-chandy-lamport", "wait inside an action"),
     (lost_batches_are_forgotten, "flow-observer", "too little|waits for"),
     (duplicates_are_not_counted, "restore-at-least-once-barrier", "."),
     (replayed_items_are_told_apart, "restore-at-least-once-barrier", "too much"),
