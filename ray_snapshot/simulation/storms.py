@@ -212,18 +212,30 @@ def roll_back(run: Run, recorded: Recorded | None = None) -> None:
 
 
 def settle(run: Run) -> None:
-    """The faults are over: what is down is rolled back, and everything happens that is enabled."""
+    """The faults are over: what is down is rolled back, and everything happens that is enabled.
+
+    Where barriers are aligned, patience ends too: who waits for ever inside an action never comes to its barriers; and a
+    machine that is held at a full mailbox, whose input is blocked, may be the one whose barrier is awaited there, if a path
+    between the two was not declared.
+    """
     if is_broken(run.world):
         roll_back(run)
-    world = run.world
+    _run_dry(run.world)
+    while pending := sorted(run.world.coordinator.pending):
+        run.seen["patience was over"] += 1
+        for number in pending:
+            for host in [*run.world.hosts]:
+                run.world.perform(("force", host, number))
+        _run_dry(run.world)
+        if sorted(run.world.coordinator.pending) == pending:
+            return
+
+
+def _run_dry(world: World) -> None:
     calm(world)
     while eager := _eager(world):
         world.perform(("act", eager[0]))
         calm(world)
-    for number in sorted(world.coordinator.pending):  # who waits for ever inside an action never comes to its barriers
-        for host in [*world.hosts]:
-            world.perform(("force", host, number))
-    calm(world)
 
 
 # ---- what must be right -----------------------------------------------------------------------------------------------------
