@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER, PROTOCOLS
+from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
 from ray_snapshot.simulation.flows import Flow, Source, effects, random_flow, sums_of
 from ray_snapshot.simulation.machines import Create, Purse, Wanderer
 from ray_snapshot.simulation.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
@@ -30,6 +30,9 @@ from ray_snapshot.simulation.world import Step, World
 
 STORMS = tuple(f"{kind}-{protocol}" for kind in ("storm", "flow", "restore") for protocol in PROTOCOLS)
 """The names of all kinds of runs."""
+
+ALIGNING = (ALIGNED, AT_LEAST_ONCE)
+"""Protocols under which a machine waits for barriers; all others must complete without anybody's patience ending."""
 
 HABITS = ("timer", "call", "join")
 
@@ -221,7 +224,7 @@ def settle(run: Run) -> None:
     if is_broken(run.world):
         roll_back(run)
     _run_dry(run.world)
-    while pending := sorted(run.world.coordinator.pending):
+    while (pending := sorted(run.world.coordinator.pending)) and run.protocol in ALIGNING:
         run.seen["patience was over"] += 1
         for number in pending:
             for host in [*run.world.hosts]:

@@ -230,6 +230,7 @@ class World:
         if isinstance(receiver, BarrierCore):
             receiver.await_input(target, source)
         sender.channel(sender.machines[source], target, MAIL)
+        self.hosts[sender.host].asked += sender.take_unresolved()  # else no barrier ever finds its way
 
     def states(self) -> dict[str, Any]:
         """The state of every machine that has been born."""
