@@ -131,6 +131,7 @@ def added(sums: Sums, more: Mapping[int, int]) -> Sums:
 def effects(flow: Flow, target: str, item: Item) -> Counter[tuple[str, int]]:
     """What one item that `target` accepts adds to all sums in the end: followed through the graph, alone."""
     behaviours = {name: behaviour for name, (behaviour, _) in flow.machines.items()}
+    behaviours |= {f"{name}.0": one.helper for name, one in behaviours.items() if isinstance(one, Hirer)}
     found: Counter[tuple[str, int]] = Counter()
     waiting = [(target, item)]
     while waiting:
@@ -139,11 +140,7 @@ def effects(flow: Flow, target: str, item: Item) -> Counter[tuple[str, int]]:
         state, outputs = behaviours[name].react(name, blank, (Input("", "mail", "item", one),), 0)
         if not isinstance(state, bool):
             found.update({(name, key): value for key, value in state})
-        for output in outputs:
-            if isinstance(output, Create):
-                behaviours[output.child] = output.behaviour
-            elif isinstance(output, Send | Later):
-                waiting.append((output.target, output.args))
+        waiting += [(output.target, output.args) for output in outputs if isinstance(output, Send | Later)]
     return found
 
 
@@ -153,7 +150,7 @@ def sums_of(states: Mapping[str, Any]) -> Counter[tuple[str, int]]:
     return Counter({(name, key): value for name, found in sums.items() for key, value in found})
 
 
-def random_flow(chance: random.Random, *, has_hirers: bool = True) -> Flow:
+def random_flow(chance: random.Random) -> Flow:
     """One to three sources, up to four operators in a row of layers, one or two sinks; sometimes with back edges."""
     sources = [f"source{index}" for index in range(chance.randint(1, 3))]
     operators = [f"operator{index}" for index in range(chance.randint(1, 4))]
@@ -162,7 +159,7 @@ def random_flow(chance: random.Random, *, has_hirers: bool = True) -> Flow:
     edges: set[tuple[str, str]] = set()
     for index, name in reversed([*enumerate(operators)]):
         targets = _some(chance, operators[index + 1 :] + sinks)
-        machines[name] = _operator(chance, targets, operators[: index + 1], has_hirers), ()
+        machines[name] = _operator(chance, targets, operators[: index + 1]), ()
         if isinstance(machines[name][0], Hirer):
             machines[name] = machines[name][0], False
         else:
@@ -174,7 +171,7 @@ def random_flow(chance: random.Random, *, has_hirers: bool = True) -> Flow:
     return Flow(machines, tuple(sorted(edges)))
 
 
-def _operator(chance: random.Random, targets: tuple[str, ...], backs: Iterable[str], has_hirers: bool) -> Behaviour:
+def _operator(chance: random.Random, targets: tuple[str, ...], backs: Iterable[str]) -> Behaviour:
     operator = Operator(
         targets,
         factor=chance.randint(1, 3),
@@ -184,7 +181,7 @@ def _operator(chance: random.Random, targets: tuple[str, ...], backs: Iterable[s
         delays=chance.random() < 0.3,
         back=chance.choice([*backs]) if chance.random() < 0.4 else None,
     )
-    return Hirer(f"h{chance.randrange(3)}", operator) if has_hirers and chance.random() < 0.2 else operator
+    return Hirer(f"h{chance.randrange(3)}", operator) if chance.random() < 0.2 else operator
 
 
 def _some(chance: random.Random, names: list[str]) -> tuple[str, ...]:

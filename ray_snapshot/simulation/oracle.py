@@ -244,7 +244,8 @@ def check_at_least_once(log: Log, recorded: Recorded) -> None:
                 white[source, target, kind].add(number)
                 sent[source, target, kind] += 1
     found = {key: sorted(message[0] for message in messages) for key, messages in recorded.channels.items() if messages}
-    # A timer that is pending when its machine records is recorded there; if it fires before the barrier is met, it is both
+    # What waits at its sender (a timer, a name whose host is not known) is recorded there; if it then goes out and arrives
+    # before the barrier is met, it is both in flight and accepted: a restore repeats it.
     keys = {*white, *early}
     both = {key: white[key] & early[key] & set(found.get(key, ())) for key in keys}
     in_flight = {key: sorted((white[key] - early[key]) | both[key]) for key in keys}

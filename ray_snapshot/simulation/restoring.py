@@ -12,11 +12,13 @@ Two decisions.
   wherever it arrives, so that equal numbers of two generations never meet. Snapshot numbers are not begun anew: one
   coordinator gives them out, and none twice; who is restored is born red for all that were given out before.
 
-The new world is the instant at which all have stopped and all have loaded, and nobody has resumed: no host can hear of the
-new generation before it has loaded (design, trap 12).
+The new world is the instant at which all have stopped and all have loaded, and nobody has resumed: so no host hears of the new
+generation before it has loaded (design, trap 12). Each then resumes when it is told to, and has messages waiting by then.
 
-Not restorable: a machine that waited for a reply inside an action, for where it was is not in its state. `obstacles` names
-it. Imports the standard library only.
+Not restorable: a machine that waited for a reply inside an action, for where it was is not in its state; and, where
+alignment was skipped, a call or its answer on one side of the cut only. `obstacles` names them.
+
+Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ def obstacles(recorded: Recorded) -> list[str]:
     for (source, target, kind), messages in sorted(recorded.channels.items()):
         if kind == "call" and messages and source not in recorded.waiting:
             found.append(f"a call of {source} to {target} is in flight, and nobody waits for its reply any more")
+    for source, target, kind in sorted(recorded.duplicates):
+        if kind == "call":
+            found.append(f"{target} has answered a call that {source} has not made yet, and would lose the answer")
     return found
 
 
@@ -77,6 +82,9 @@ def restored(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World
             world.connect(source, target)
     _create_again(world, recorded, places)
     _send_again(world, recorded)
+    for name, host in world.hosts.items():
+        host.has_resumed = False
+        world.control.append(("resume", name))
     _leave_behind(world, old)
     return world
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
+from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
 from ray_snapshot.simulation.flows import Flow, Source, effects, random_flow, sums_of
 from ray_snapshot.simulation.machines import Create, Purse, Wanderer
 from ray_snapshot.simulation.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
@@ -30,6 +30,9 @@ from ray_snapshot.simulation.world import Step, World
 
 STORMS = tuple(f"{kind}-{protocol}" for kind in ("storm", "flow", "restore") for protocol in PROTOCOLS)
 """The names of all kinds of runs."""
+
+ALIGNING = (ALIGNED, AT_LEAST_ONCE)
+"""Protocols under which a machine waits for barriers; all others must complete without anybody's patience ending."""
 
 HABITS = ("timer", "call", "join")
 
@@ -78,9 +81,8 @@ def _wanderers(protocol: str, chance: random.Random, trace: list[str] | None) ->
     """A random graph of machines with ten tokens each, several to a host."""
     names = [f"m{index}" for index in range(chance.randint(3, 7))]
     hosts = [f"h{index}" for index in range(chance.randint(2, 4))]
-    is_plain = protocol == AT_LEAST_ONCE  # its oracle knows mail and timers
-    habits = frozenset(habit for habit in HABITS[: 1 if is_plain else 3] if chance.random() < 0.4)
-    births = () if is_plain or chance.random() < 0.5 else tuple(chance.sample(hosts, chance.randint(1, len(hosts))))
+    habits = frozenset(habit for habit in HABITS if chance.random() < 0.4)
+    births = () if chance.random() < 0.5 else tuple(chance.sample(hosts, chance.randint(1, len(hosts))))
     machines = {}
     for name in names:
         others = [peer for peer in names if peer != name]
@@ -88,7 +90,7 @@ def _wanderers(protocol: str, chance: random.Random, trace: list[str] | None) ->
         peers += [f"{peer}.0" for peer in peers if births and chance.random() < 0.3]
         machines[name] = chance.choice(hosts), Wanderer(tuple(peers), births, habits), Purse(10)
     bound = chance.choice((2, 4, 10_000, 10_000))
-    knows_places = is_plain or chance.random() < 0.6
+    knows_places = chance.random() < 0.6
     world = _world(machines, protocol, chance, trace, bound=bound, knows_places=knows_places)
     for index, target in enumerate(names if protocol in BARRIERS else ()):
         for source in names[:index]:
@@ -98,7 +100,7 @@ def _wanderers(protocol: str, chance: random.Random, trace: list[str] | None) ->
 
 
 def _flow(protocol: str, chance: random.Random, trace: list[str] | None, flow: Flow | None = None) -> Run:
-    flow = flow or random_flow(chance, has_hirers=protocol != AT_LEAST_ONCE)
+    flow = flow or random_flow(chance)
     hosts = [f"h{index}" for index in range(chance.randint(1, 4))]
     machines = {name: (chance.choice(hosts), *made) for name, made in flow.machines.items()}
     bound = 10_000 if flow.has_loops else chance.choice((2, 10_000))  # full mailboxes in a loop are a deadlock
@@ -213,18 +215,30 @@ def roll_back(run: Run, recorded: Recorded | None = None) -> None:
 
 
 def settle(run: Run) -> None:
-    """The faults are over: what is down is rolled back, and everything happens that is enabled."""
+    """The faults are over: what is down is rolled back, and everything happens that is enabled.
+
+    Where barriers are aligned, patience ends too: who waits for ever inside an action never comes to its barriers; and a
+    machine that is held at a full mailbox, whose input is blocked, may be the one whose barrier is awaited there, if a path
+    between the two was not declared.
+    """
     if is_broken(run.world):
         roll_back(run)
-    world = run.world
+    _run_dry(run.world)
+    while (pending := sorted(run.world.coordinator.pending)) and run.protocol in ALIGNING:
+        run.seen["patience was over"] += 1
+        for number in pending:
+            for host in [*run.world.hosts]:
+                run.world.perform(("force", host, number))
+        _run_dry(run.world)
+        if sorted(run.world.coordinator.pending) == pending:
+            return
+
+
+def _run_dry(world: World) -> None:
     calm(world)
     while eager := _eager(world):
         world.perform(("act", eager[0]))
         calm(world)
-    for number in sorted(world.coordinator.pending):  # who waits for ever inside an action never comes to its barriers
-        for host in [*world.hosts]:
-            world.perform(("force", host, number))
-    calm(world)
 
 
 # ---- what must be right -----------------------------------------------------------------------------------------------------
@@ -272,7 +286,11 @@ def check_tokens(world: World) -> None:
     held = tokens(end.states, end.channels) + _about_to_be_sent(world)
     if held != total:
         raise OracleError(f"{total} tokens at the beginning, {held} at the end")
+    if waiting := _inside_actions(state for _, state in world.log.start.values()):
+        raise OracleError(f"{waiting} machines were restored that wait inside an action")
     for recorded in world.completed:
+        if len(recorded.waiting) != _inside_actions(recorded.states.values()):
+            raise OracleError(f"snapshot {recorded.number} says that {recorded.waiting} wait inside an action")
         if obstacles(recorded):
             continue  # a reply in flight is no part of a snapshot, and may carry tokens
         more = sum(message[2] for _, message in repeated(world.log, recorded))
@@ -282,6 +300,10 @@ def check_tokens(world: World) -> None:
             raise OracleError(
                 f"snapshot {recorded.number} holds {found} tokens; there are {total}, and {more} repeated"
             )
+
+
+def _inside_actions(purses: Iterable[Purse]) -> int:
+    return sum(purse.waits_for is not None for purse in purses)
 
 
 def _beginning(world: World) -> int:

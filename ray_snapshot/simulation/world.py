@@ -84,6 +84,8 @@ class SimHost:
     late_count: int = 0
     is_down: bool = False
     """It has crashed: it does nothing, and what reaches it is lost."""
+    has_resumed: bool = True
+    """False: it has loaded what was restored, and does nothing until it hears that all have."""
 
 
 def state_of(machine: Machine) -> Any:
@@ -235,6 +237,7 @@ class World:
         if isinstance(receiver, BarrierCore):
             receiver.await_input(target, source)
         sender.channel(sender.machines[source], target, MAIL)
+        self.hosts[sender.host].asked += sender.take_unresolved()  # else no barrier ever finds its way
 
     def states(self) -> dict[str, Any]:
         """The state of every machine that has been born."""
@@ -258,7 +261,7 @@ class World:
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one host."""
         steps: list[Step] = []
-        if self.hosts[name].is_down:
+        if self.hosts[name].is_down or not self.hosts[name].has_resumed:
             return steps
         self._add_actions(name, self.hosts[name], steps)
         self._add_duties(name, self.hosts[name], steps)
@@ -298,7 +301,7 @@ class World:
     def can_act(self, machine: str) -> bool:
         """Whether `("act", machine)` may be performed now."""
         host = self.hosts.get(self.places.get(machine, ""))
-        if host is None or host.is_down:
+        if host is None or host.is_down or not host.has_resumed:
             return False
         found = host.core.machines.get(machine)
         if found is None or found.body is None or host.running is not None:
@@ -583,6 +586,9 @@ class World:
             return f"{where} registers"
         if self.hosts[where].is_down:
             return f"{where} is down: lost"
+        if kind == "resume":
+            self.hosts[where].has_resumed = True
+            return f"{where} resumes"
         getattr(self.hosts[where].core, kind)(*rest)
         return f"{kind} {' '.join(map(str, rest))} to {where}"
 

@@ -74,7 +74,7 @@ def _check_that_all_comes_again(protocol: str) -> World:
     return world
 
 
-@pytest.mark.parametrize("protocol", [one for one in PROTOCOLS if one != AT_LEAST_ONCE])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_was_in_flight_comes_again_in_its_order_with_timers_and_creations(protocol: str) -> None:
     _check_that_all_comes_again(protocol)
 
@@ -91,6 +91,16 @@ def test_numbering_begins_anew_and_snapshot_numbers_go_on(protocol: str) -> None
     check_all(world)
     assert recorded.number == 2
     assert recorded.sent["writer", "reader", "mail"] == 3
+
+
+def test_nobody_acts_before_it_has_been_told_that_all_have_loaded() -> None:
+    old = _world("chandy-lamport")
+    world = restored(_snapshot_with_everything_in_flight(old), old)
+    assert {step[0] for step in world.enabled()} == {"control"}
+    run_script(world, ["tell resume h0", "flush h0", "deliver h0 h1"])
+    assert world.enabled_on("h1") == []  # its messages wait
+    run_script(world, ["tell resume h1"])
+    assert {"accept", "birth"} <= {step[0] for step in world.enabled_on("h1")}
 
 
 def test_states_of_machines_born_after_the_cut_are_gone() -> None:
@@ -111,7 +121,7 @@ def test_nothing_from_before_is_accepted() -> None:
     run_script(old, ["flush h0", "snapshot", "tell request h0", "record h0", "copy h0", "report h0 1"])
     world = restored(beginning(old), old)
     assert len(world.network) == 1
-    assert len(world.control) == 2
+    assert sorted(one[0] for one in world.control) == ["resume", "resume", "stale", "stale"]
     calm(world)
 
     assert world.states() == {"writer": (), "reader": ()}
@@ -131,6 +141,18 @@ def test_a_machine_that_waits_inside_an_action_is_an_obstacle_and_is_named() -> 
     with pytest.raises(NotRestorableError, match="snapshot 1 cannot be restored: writer waits for a reply"):
         restored(recorded, old)
     assert restoring.latest(old).number == 0
+
+
+def test_a_call_that_was_accepted_too_early_is_an_obstacle() -> None:
+    recorded = Recorded(1, duplicates={("writer", "reader", "call"): 1, ("writer", "reader", "mail"): 1})
+
+    assert obstacles(recorded) == ["reader has answered a call that writer has not made yet, and would lose the answer"]
+
+
+def test_a_call_whose_caller_went_on_too_early_is_an_obstacle() -> None:
+    recorded = Recorded(1, channels={("writer", "reader", "call"): [(1, "question", 5)]})
+
+    assert obstacles(recorded) == ["a call of writer to reader is in flight, and nobody waits for its reply any more"]
 
 
 def test_a_crash_gives_up_the_snapshots_that_need_the_host_and_no_other() -> None:
@@ -325,7 +347,7 @@ WRONG = [
     (an_older_generation_is_accepted, "flow-chandy-lamport", "."),
     (an_older_generation_is_accepted, "storm-observer", "."),
     (snapshot_numbers_begin_again, "flow-unaligned-barrier", "given out twice"),
-    (who_waits_is_restored_too, "storm-chandy-lamport", "."),
+    (who_waits_is_restored_too, "storm-chandy-lamport", "wait inside an action"),
     (lost_batches_are_forgotten, "flow-observer", "too little|waits for"),
     (duplicates_are_not_counted, "restore-at-least-once-barrier", "."),
     (replayed_items_are_told_apart, "restore-at-least-once-barrier", "too much"),
