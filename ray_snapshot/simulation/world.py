@@ -81,6 +81,8 @@ class SimHost:
     """Names that it wants to know the place of."""
     reported: set[int] = field(default_factory=set)
     late_count: int = 0
+    is_down: bool = False
+    """Crashed: it takes no step, and what reaches it is lost."""
 
 
 def state_of(machine: Machine) -> Any:
@@ -145,7 +147,8 @@ class World:
         if host not in self.hosts:
             self._add_host(host, None, ())
             self.coordinator.register(host)
-        self.hosts[host].core.born(name, Body(behaviour, state), behaviour.joins)
+        core = self.hosts[host].core
+        core.end_action(core.born(name, Body(behaviour, state), behaviour.joins))
         self.places[name] = host
         self.log.start[name] = (behaviour, state)
         self.log.lengths[name] = 0
@@ -214,6 +217,8 @@ class World:
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one host."""
         steps: list[Step] = []
+        if self.hosts[name].is_down:
+            return steps
         self._add_actions(name, self.hosts[name], steps)
         self._add_duties(name, self.hosts[name], steps)
         return steps
@@ -253,7 +258,7 @@ class World:
         """Whether `("act", machine)` may be performed now."""
         host = self.hosts[self.places[machine]]
         found = host.core.machines.get(machine)
-        if found is None or found.body is None or host.running is not None:
+        if found is None or found.body is None or host.running is not None or host.is_down:
             return False
         return not (found.is_suspended or found.is_held)
 
@@ -420,7 +425,8 @@ class World:
         if not carried.was_delivered:
             carried.was_delivered = True
             self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
-        self.hosts[carried.target].core.arrive(carried.batch)
+        if not self.hosts[carried.target].is_down:
+            self.hosts[carried.target].core.arrive(carried.batch)
         return f"{carried.source} to {carried.target} {_contents(carried.batch)}"
 
     def _fire(self, name: str, index: int) -> str:
@@ -461,6 +467,17 @@ class World:
         del self.parts[aborted.number]
         self.control += [("abort", host, aborted.number) for host in self.coordinator.hosts]
 
+    def _crash(self, name: str) -> str:
+        """A fault: a host dies, with all that it has not sent; what was pending is given up."""
+        self.hosts[name].is_down = True
+        self.hosts[name].running = None
+        aborted = self.coordinator.leave(name)
+        for number in sorted(self.coordinator.pending):  # its report is there, but not what it would have found late
+            aborted.append(self.coordinator.abort(number, f"host {name} has crashed"))
+        for one in aborted:
+            self._give_up(one)
+        return f"{name} crashes"
+
     def _force(self, name: str, number: int) -> str:
         """Patience is over: what has not aligned by now does without."""
         core = self.hosts[name].core
@@ -496,7 +513,8 @@ class World:
             pending = self.coordinator.register(where)
             self.control.append(("welcome", where, pending, self.coordinator.last))
             return f"{where} registers"
-        getattr(self.hosts[where].core, kind)(*rest)
+        if not self.hosts[where].is_down:
+            getattr(self.hosts[where].core, kind)(*rest)
         return f"{kind} {' '.join(map(str, rest))} to {where}"
 
     def _part(self, number: int, part: Part) -> str:
@@ -535,6 +553,7 @@ _STEPS: dict[str, Callable[..., str]] = {
     "tick": World._tick,
     "abort": World._abort,
     "force": World._force,
+    "crash": World._crash,
     "report": World._report,
     "late": World._late,
     "control": World._control,

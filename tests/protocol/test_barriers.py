@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from nets import Net, barrier_net
@@ -27,7 +28,7 @@ from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.simulation.reports import part_of
 
 ALIGNED, UNALIGNED, AT_LEAST_ONCE = Mode
-SCHEMES = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
+SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
 STATES = {
     "new": [],
     "injected": ["injected"],
