@@ -197,7 +197,7 @@ def _is_stale(world: World, message: Step) -> bool:
         return True
     if kind == "request":
         return rest[0] in core.closed or rest[0] in core.open
-    return kind == "abort" and rest[0] in core.closed and rest[0] not in core.open
+    return kind == "abort" and core.is_recorded(rest[0]) and not core.protocol.is_white(core.colour, rest[0])
 
 
 def _tells_nothing(world: World, carried: Carried) -> bool:
