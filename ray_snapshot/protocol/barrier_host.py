@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ray_snapshot.protocol.barriers import (
@@ -197,11 +198,12 @@ class BarrierCore(HostCore):
     def _new_machine(self, name: str) -> Machine:
         machine = Machine(name, self.colour)
         colours = self.protocol.colours
-        alignment = Alignment(
-            self.mode, colours, self.colour, lambda channel, number: self.is_awaited(name, channel[0], number)
-        )
+        alignment = Alignment(self.mode, colours, self.colour, partial(self._awaits, name))
         machine.inbox = StreamInbox(machine, alignment, self._must_record)
         return machine
+
+    def _awaits(self, name: str, channel: tuple[str, str], number: int) -> bool:
+        return self.is_awaited(name, channel[0], number)
 
     def colour_of(self, machine: Machine) -> Colour:
         """The colour of what the machine sends now: what it has recorded."""

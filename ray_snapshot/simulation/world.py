@@ -180,7 +180,8 @@ class World:
 
     def _add_machine(self, name: str, host: str, behaviour: Behaviour, state: Any) -> None:
         self.programs[name] = behaviour
-        self.hosts[host].core.born(name, Body(behaviour, state), behaviour.joins)
+        core = self.hosts[host].core
+        core.end_action(core.born(name, Body(behaviour, state), behaviour.joins))
         self.places[name] = host
         self.log.start[name] = (behaviour, state)
         self.log.lengths[name] = 0
@@ -544,6 +545,17 @@ class World:
         del self.parts[aborted.number]
         self.control += [("abort", host, aborted.number) for host in self.coordinator.hosts]
 
+    def _die(self, name: str) -> str:
+        """A fault that nobody recovers from: a host is gone, with all that it has not sent; what was pending is given up."""
+        self.hosts[name].is_down = True
+        self.hosts[name].running = None
+        aborted = self.coordinator.leave(name)
+        for number in sorted(self.coordinator.pending):  # its report is there, but not what it would have found late
+            aborted.append(self.coordinator.abort(number, f"host {name} has crashed"))
+        for one in aborted:
+            self._give_up(one)
+        return f"{name} dies"
+
     def _force(self, name: str, number: int) -> str:
         """Patience is over: what has not aligned by now does without."""
         core = self.hosts[name].core
@@ -633,6 +645,7 @@ _STEPS: dict[str, Callable[..., str]] = {
     "tick": World._tick,
     "abort": World._abort,
     "force": World._force,
+    "die": World._die,
     "report": World._report,
     "late": World._late,
     "control": World._control,

@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.protocol.chandy_lamport import ChandyLamport, MarkerArrived, SendMarker
+from ray_snapshot.protocol.acceptance import Numbers
+from ray_snapshot.protocol.barrier_host import BarrierCore, StreamInbox
+from ray_snapshot.protocol.barriers import Alignment
+from ray_snapshot.protocol.chandy_lamport import ChandyLamport, MarkerArrived, NumberSeen, SendMarker
 from ray_snapshot.protocol.collector import PendingSnapshot
 from ray_snapshot.protocol.colours import Numbered
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.host import HostCore, OutChannel
-from ray_snapshot.protocol.links import InLink
-from ray_snapshot.protocol.mailbox import Inbox
+from ray_snapshot.protocol.links import InLink, OutLink
+from ray_snapshot.protocol.mailbox import COLOUR, Inbox
+from ray_snapshot.protocol.observer import LooseInbox, LooseInLink, Observer
 
 
 @dataclass(frozen=True)
@@ -383,6 +387,290 @@ def body_before_its_mailbox_is_copied(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostCore, "born", hasty)
 
 
+# ---- barriers ----------------------------------------------------------------------------------------------------------
+
+
+def barrier_does_not_block(patch: pytest.MonkeyPatch) -> None:
+    """What comes behind a barrier is accepted while others are awaited, as if alignment were not skipped (trap 13)."""
+    _without_barrier_guard(patch)
+    patch.setattr(Alignment, "is_blocked", lambda *_: False)
+
+
+def _without_barrier_guard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BarrierCore, "_check_white", lambda *_: None)
+
+
+def barrier_sent_late(patch: pytest.MonkeyPatch) -> None:
+    """Barriers go out when the links are next emptied, behind what was sent meanwhile; that bears no colour."""
+    _without_barrier_guard(patch)
+    send, send_on, flush = BarrierCore._send_barriers, HostCore.send_on, HostCore.take_batches
+
+    def later(self: BarrierCore, machine: Any, *rest: Any) -> None:
+        self.__dict__.setdefault("kept", []).append((machine, *rest))
+        self.must_flush = True
+
+    def pale(self: HostCore, channel: Any, *rest: Any) -> None:
+        kept = [one for one, *_ in self.__dict__.get("kept", ())]
+        if not isinstance(self, BarrierCore) or channel.owner not in kept:
+            send_on(self, channel, *rest)
+            return
+        channel.owner.copied, colour = 0, channel.owner.copied
+        self.acting, acting = channel.owner, self.acting
+        try:
+            send_on(self, channel, *rest)
+        finally:
+            channel.owner.copied, self.acting = colour, acting
+
+    def batches(self: HostCore, window: int) -> Any:
+        for machine, *rest in self.__dict__.pop("kept", ()):
+            send(self, machine, *rest)  # type: ignore[arg-type]
+        return flush(self, window)
+
+    patch.setattr(BarrierCore, "_send_barriers", later)
+    patch.setattr(HostCore, "send_on", pale)
+    patch.setattr(HostCore, "take_batches", batches)
+
+
+def barriers_are_not_sent(patch: pytest.MonkeyPatch) -> None:
+    """A machine records and tells nobody: who awaits its barrier waits for ever."""
+    patch.setattr(BarrierCore, "_send_barriers", lambda *_: None)
+
+
+def new_channels_begin_without_a_barrier(patch: pytest.MonkeyPatch) -> None:
+    """A channel that a red machine opens, and that is awaited or not, says nothing of it."""
+    patch.setattr(BarrierCore, "_redder", lambda self, inbox, mailbox, message: self.hear(NumberSeen(message[COLOUR])))
+
+
+def barriers_stay_on_their_host(patch: pytest.MonkeyPatch) -> None:
+    """Barriers reach the machines of the same host only."""
+    put = BarrierCore._put_barrier
+    patch.setattr(
+        BarrierCore,
+        "_put_barrier",
+        lambda self, channel, colour: channel.link is None and put(self, channel, colour),
+    )
+
+
+def red_reply_is_accepted_in_white(patch: pytest.MonkeyPatch) -> None:
+    """A red reply does not force its reader (traps 4 and 13)."""
+
+    def note(self: BarrierCore, colour: Any, machine: Any = None) -> tuple[Any, ...]:
+        del machine
+        self.hear(NumberSeen(colour))
+        return ()
+
+    patch.setattr(BarrierCore, "note", note)
+
+
+def back_edges_are_not_logged(patch: pytest.MonkeyPatch) -> None:
+    """What is white on an input that nobody awaits, and comes after the record, is forgotten."""
+    _complete_without_counting(patch)
+    late = HostCore._report_if_late
+
+    def report(self: HostCore, mailbox: Any, machine: Any, message: Any) -> None:
+        if (mailbox.source, mailbox.kind) in machine.inbox.alignment.awaited:
+            late(self, mailbox, machine, message)
+
+    patch.setattr(HostCore, "_report_if_late", report)
+
+
+def late_messages_within_a_host_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """No count would miss them: between two machines of a host that record one after the other."""
+    late = HostCore._report_if_late
+
+    def report(self: HostCore, mailbox: Any, machine: Any, message: Any) -> None:
+        if mailbox.link is not None:
+            late(self, mailbox, machine, message)
+
+    patch.setattr(HostCore, "_report_if_late", report)
+
+
+def barriers_are_messages_in_flight(patch: pytest.MonkeyPatch) -> None:
+    """The copy holds what lies in the mailboxes, the barriers of other snapshots among it."""
+    patch.setattr(BarrierCore, "_copy", _copy_with_barriers)
+
+
+def _copy_with_barriers(self: BarrierCore, machine: Any, number: int, extra: Any) -> Any:
+    return HostCore._copy(self, machine, number, extra)
+
+
+def overtaken_messages_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Unaligned, and what the barrier overtook is not stored."""
+    copy = BarrierCore._copy
+
+    def forget(self: BarrierCore, *rest: Any) -> Any:
+        found = copy(self, *rest)
+        found.inputs = [(box, accepted, []) for box, accepted, _ in found.inputs]
+        return found
+
+    _complete_without_counting(patch)
+    patch.setattr(BarrierCore, "_copy", forget)
+
+
+def a_white_parent_has_red_creations(patch: pytest.MonkeyPatch) -> None:
+    """What a white machine creates on a host that has heard of the number is left out (trap 3)."""
+    patch.setattr(BarrierCore, "create", HostCore.create)
+
+
+def alignment_records_inside_the_action(patch: pytest.MonkeyPatch) -> None:
+    """The state is copied though the machine is in the middle of an action (trap 6)."""
+    copy = BarrierCore._copy_if_due
+
+    def hasty(self: BarrierCore, machine: Any) -> None:
+        self.acting, acting = None, self.acting
+        try:
+            copy(self, machine)
+        finally:
+            self.acting = acting
+
+    patch.setattr(BarrierCore, "_copy_if_due", hasty)
+
+
+def duplicates_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """With alignment skipped, nobody knows what a restore will repeat."""
+    patch.setattr(BarrierCore, "_check_white", lambda *_: None)
+
+
+def duplicates_are_counted_for_the_next_snapshot_too(patch: pytest.MonkeyPatch) -> None:
+    """What was repeated for n counts again for whoever records next."""
+    patch.setattr(StreamInbox, "forget_repeated", lambda *_: None)
+    patch.setattr(BarrierCore, "_copy", _copy_with_all_duplicates)
+
+
+def _copy_with_all_duplicates(self: BarrierCore, machine: Any, number: int, extra: Any) -> Any:
+    found = HostCore._copy(self, machine, number, extra)
+    found.inputs = [(box, n, [one for one in messages if one[1]]) for box, n, messages in found.inputs]
+    for (key, _), count in machine.inbox.repeated.items():
+        found.duplicates[key] = found.duplicates.get(key, 0) + count
+    return found
+
+
+# ---- the observer -------------------------------------------------------------------------------------------------------
+
+
+def number_is_not_attached(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has recorded goes on sending as before."""
+    send_on = HostCore.send_on
+
+    def pale(self: HostCore, channel: Any, *rest: Any) -> None:
+        send_on(self, channel, *rest)
+        link = channel.link
+        if link is not None:
+            link.messages[-1] = (*link.messages[-1][:5], 0)
+
+    patch.setattr(HostCore, "send_on", pale)
+    patch.setattr(OutLink, "attach", lambda *_: None)
+
+
+def number_on_a_message_is_not_heeded(patch: pytest.MonkeyPatch) -> None:
+    """A message that bears the number does not make its receiver record."""
+    _without_guard(patch)
+    step = Observer.step
+    patch.setattr(Observer, "step", lambda self, event: () if isinstance(event, NumberSeen) else step(self, event))
+
+
+def number_is_forgotten_on_replies(patch: pytest.MonkeyPatch) -> None:
+    """Replies bear no number (trap 4)."""
+    patch.setattr(HostCore, "note", lambda *_: ())
+
+
+def number_is_forgotten_on_creations(patch: pytest.MonkeyPatch) -> None:
+    """A creation behind the record looks as if it were inside the cut (trap 3)."""
+    create = HostCore.create
+
+    def pale(self: HostCore, creator: str, child: str, host: str, *rest: Any) -> None:
+        create(self, creator, child, host, *rest)
+        if host != self.host:
+            link = self.outputs[host]
+            link.messages[-1] = (*link.messages[-1][:5], 0)
+
+    patch.setattr(HostCore, "create", pale)
+
+
+def number_is_attached_too_early(patch: pytest.MonkeyPatch) -> None:
+    """What is sent between the request and the record bears the number already."""
+    send_on = HostCore.send_on
+
+    def early(self: HostCore, channel: Any, *rest: Any) -> None:
+        send_on(self, channel, *rest)
+        link = channel.link
+        if link is not None:
+            link.messages[-1] = (*link.messages[-1][:5], self.protocol.due)  # type: ignore[attr-defined]
+
+    patch.setattr(HostCore, "send_on", early)
+
+
+def messages_without_the_number_are_not_reported(patch: pytest.MonkeyPatch) -> None:
+    """Who has recorded does not forward what was sent before."""
+    _complete_without_counting(patch)
+    patch.setattr(HostCore, "_report_if_late", lambda *_: None)
+
+
+def complete_when_all_have_answered(patch: pytest.MonkeyPatch) -> None:
+    """The observer does not count: it is satisfied when it has every state."""
+    _complete_without_counting(patch)
+
+
+def doubles_are_accepted_twice(patch: pytest.MonkeyPatch) -> None:
+    """The link takes what comes again for something new."""
+    in_order = LooseInLink.in_order
+
+    def forgetful(self: LooseInLink, batch: Any) -> Any:
+        self.seen = Numbers()
+        return in_order(self, batch)
+
+    patch.setattr(LooseInLink, "in_order", forgetful)
+
+
+def channels_are_used_before_they_are_declared(patch: pytest.MonkeyPatch) -> None:
+    """A batch that overtakes the one with the declarations is taken at once."""
+    patch.setattr(LooseInLink, "_ready", lambda self, _: next(iter(self.early), None))
+
+
+def channels_that_reorder_are_taken_for_fifo(patch: pytest.MonkeyPatch) -> None:
+    """The mailbox insists on the next number."""
+    patch.setattr(LooseInbox, "put", Inbox.put)
+
+
+# ---- links and the collector ---------------------------------------------------------------------------------------------
+
+
+def links_drop_what_comes_early(patch: pytest.MonkeyPatch) -> None:
+    """A batch that overtakes another is thrown away."""
+    in_order = InLink.in_order
+
+    def drop(self: InLink, batch: Any) -> Any:
+        found = in_order(self, batch)
+        self.early.clear()
+        return found
+
+    patch.setattr(InLink, "in_order", drop)
+
+
+def links_take_doubles_for_new(patch: pytest.MonkeyPatch) -> None:
+    """A batch that comes again is delivered again."""
+    in_order = InLink.in_order
+    patch.setattr(InLink, "in_order", lambda self, batch: [batch] if batch[1] < self.next else in_order(self, batch))
+
+
+def double_host_reports_count_twice(patch: pytest.MonkeyPatch) -> None:
+    """A host's report that comes again is counted again."""
+    report = PendingSnapshot.report
+
+    def forgetful(self: PendingSnapshot, one: Any) -> Any:
+        self.reported.discard(one.host)
+        return report(self, one)
+
+    patch.setattr(PendingSnapshot, "report", forgetful)
+
+
+def complete_without_the_reports_of_all(patch: pytest.MonkeyPatch) -> None:
+    """Complete when no channel lacks a message, whether or not every host has reported."""
+    patch.setattr(
+        PendingSnapshot, "is_complete", property(lambda self: bool(self.reported) and not any(self.missing.values()))
+    )
+
+
 MUTANTS = [
     Mutant(function.__name__, profile, function, seen_by)
     for function, profile, seen_by in (
@@ -413,6 +701,34 @@ MUTANTS = [
         (red_creations_are_counted, "births", "more in its cut than was sent"),
         (host_born_red_knows_nothing, "newcomers", "messages in flight from"),
         (body_before_its_mailbox_is_copied, "births", "the channels hold"),
+        (barrier_does_not_block, "aligned", "is impossible here: it accepts"),
+        (barrier_sent_late, "aligned", "is impossible here: it accepts"),
+        (barriers_are_not_sent, "aligned", "waits for the report"),
+        (barriers_stay_on_their_host, "aligned", "waits for the report"),
+        (new_channels_begin_without_a_barrier, "unaligned", "a red message in a white action"),
+        (red_reply_is_accepted_in_white, "unaligned", "it accepts reply"),
+        (back_edges_are_not_logged, "aligned", "the channels hold"),
+        (late_messages_within_a_host_are_forgotten, "aligned", "the channels hold"),
+        (barriers_are_messages_in_flight, "aligned", "the channels hold"),
+        (overtaken_messages_are_forgotten, "unaligned", "the channels hold"),
+        (a_white_parent_has_red_creations, "aligned-births", "creations in flight are"),
+        (alignment_records_inside_the_action, "aligned", "the channels hold"),
+        (duplicates_are_not_counted, "at-least-once", "sent by red ones, were"),
+        (duplicates_are_counted_for_the_next_snapshot_too, "at-least-once", "sent by red ones, were"),
+        (number_is_not_attached, "observer", "the channels hold"),
+        (number_on_a_message_is_not_heeded, "observer", "is impossible here: it accepts"),
+        (number_is_forgotten_on_replies, "observer", "it accepts reply"),
+        (number_is_forgotten_on_creations, "observer-everything", "creations in flight are"),
+        (number_is_attached_too_early, "observer", "messages in flight from"),
+        (messages_without_the_number_are_not_reported, "observer", "the channels hold"),
+        (complete_when_all_have_answered, "observer", "the channels hold"),
+        (doubles_are_accepted_twice, "observer", "and the channel is empty"),
+        (channels_are_used_before_they_are_declared, "observer", "was declared out of turn"),
+        (channels_that_reorder_are_taken_for_fifo, "observer", "arrived where"),
+        (links_drop_what_comes_early, "plain", "messages in flight from"),
+        (links_take_doubles_for_new, "births", "it accepts creation"),
+        (double_host_reports_count_twice, "births", "the channels hold"),
+        (complete_without_the_reports_of_all, "births", "the states are"),
     )
 ]
 

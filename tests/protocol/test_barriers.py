@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from nets import Net, barrier_net
@@ -27,7 +28,7 @@ from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.simulation.reports import part_of
 
 ALIGNED, UNALIGNED, AT_LEAST_ONCE = Mode
-SCHEMES = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
+SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
 STATES = {
     "new": [],
     "injected": ["injected"],
@@ -268,6 +269,9 @@ def test_what_is_white_on_a_back_edge_is_channel_state() -> None:
 
 def test_an_undeclared_channel_counts_as_a_back_edge() -> None:
     net = barrier_net(ALIGNED, THREE, ("a", "c"))
+    net.send("b", "c", "accepted before")
+    net.carry("B", "C")
+    accepts_all(net, "C")
     net.send("b", "c", "undeclared")
     net.record("A", 1)
     net.copy("A")
@@ -348,6 +352,20 @@ def test_a_red_call_forces_its_target_to_record_before_the_alignment_ends(mode: 
     net.carry_all()
     assert net.cores["C"].open[1].copies[0].extra == ()
     assert in_flight(net) == {("b", "c"): ["white, and still to come"]}
+
+
+def test_a_red_call_makes_an_aligning_machine_record() -> None:
+    """Trap 13, where the barrier of the call's own channel came in front of it."""
+    net = barrier_net(ALIGNED, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.carry("A", "C")
+    assert net.machine("c").copied == 0
+    net.cores["A"].send(net.machine("a"), "c", "call", "ask", "red", 0.0)
+    net.carry("A", "C")
+    net.copy("C")
+
+    assert net.act("C") == ("c", ["red"])
 
 
 def test_a_red_reply_forces_its_reader() -> None:
@@ -445,7 +463,7 @@ def test_a_parked_left_in_front_of_a_barrier_does_not_hold_the_barrier_back() ->
     assert in_flight(net) == {("a", "c"): ["l"]}
 
 
-def test_a_barrier_behind_a_half_join_that_arrived_with_it_is_met_when_the_half_is_parked() -> None:
+def test_a_join_looks_again_when_its_channel_is_unblocked() -> None:
     net = barrier_net(ALIGNED, {"a": "A", "c": "C"}, ("a", "c"), joins=(("left", "right"),))
     net.send("a", "c", "l", method="left")
     net.record("A", 1)

@@ -6,10 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import test_barriers as barriers
 import test_mail_rules as mail
+import test_observer as observer
 import test_traps as traps
 
 from ray_snapshot.errors import MachineStoppedError
+from ray_snapshot.protocol import barrier_host
+from ray_snapshot.protocol.acceptance import Numbers
+from ray_snapshot.protocol.barrier_host import BarrierCore, StreamInbox
+from ray_snapshot.protocol.barriers import Alignment, Forced, Mode
 from ray_snapshot.protocol.chandy_lamport import MarkerArrived
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.links import OutLink
@@ -122,6 +128,107 @@ def a_child_is_born_without_a_look_at_its_mailboxes(patch: Patch) -> None:
     patch.setattr(HostCore, "born", hasty)
 
 
+# ---- barriers: what makes no snapshot wrong, but one that waits for ever, stores too much, or counts wrong ---------------
+
+
+def nobody_is_unblocked_when_a_snapshot_is_given_up(patch: Patch) -> None:
+    abort = HostCore.abort
+    patch.setattr(BarrierCore, "abort", lambda self, number: (abort(self, number), self._forget(number))[0])
+
+
+def numbers_that_nobody_wants_are_closed_not_given_up(patch: Patch) -> None:
+    def welcome(self: HostCore, pending: Any, last: int) -> Any:
+        for number in [number for number in self.open if number <= last and number not in pending]:
+            self.close(number)
+        return ()
+
+    patch.setattr(HostCore, "welcome", welcome)
+
+
+def crossing_snapshots_wait_for_each_other(patch: Patch) -> None:
+    patch.setattr(Alignment, "_crossed", lambda *_: ())
+
+
+def a_number_that_was_only_heard_of_ends_every_alignment(patch: Patch) -> None:
+    def crossed(self: Alignment, channel: Any) -> Any:
+        found = self.colours.newly_red(self.due, self.known)
+        return self._ask(self.known) if any(not self.colours.is_red(self.inputs[channel], n) for n in found) else ()
+
+    patch.setattr(Alignment, "_crossed", crossed)
+
+
+def an_input_is_forgotten_by_the_alignment(patch: Patch) -> None:
+    awaited = Alignment._awaited_for
+    patch.setattr(Alignment, "_awaited_for", lambda self, number: sorted(awaited(self, number))[:1])
+
+
+def undeclared_channels_are_awaited(patch: Patch) -> None:
+    patch.setattr(Alignment, "_awaited_for", lambda self, _: [*self.inputs])
+
+
+def a_red_call_is_blocked(patch: Patch) -> None:
+    patch.setattr(barrier_host, "CALL", "no kind of channel")
+
+
+def a_half_join_holds_the_barrier_back(patch: Patch) -> None:
+    patch.setattr(StreamInbox, "_is_parked", lambda *_: False)
+    patch.setattr(StreamInbox, "park", Inbox.park)
+
+
+def a_join_does_not_look_again_when_it_is_unblocked(patch: Patch) -> None:
+    def offer_again(self: StreamInbox, mailbox: Any) -> None:
+        if not self._is_parked(mailbox):
+            self.offer(mailbox)
+
+    patch.setattr(StreamInbox, "offer_again", offer_again)
+
+
+def a_join_takes_what_is_behind_the_barrier(patch: Patch) -> None:
+    patch.setattr(StreamInbox, "_may_take", Inbox._may_take)
+    patch.setattr(BarrierCore, "_check_white", lambda *_: None)
+
+
+def a_machine_that_stops_goes_on_aligning(patch: Patch) -> None:
+    patch.setattr(BarrierCore, "stop", HostCore.stop)
+
+
+def impatience_lasts(patch: Patch) -> None:
+    def force(self: BarrierCore, number: int) -> None:
+        for machine in self.machines.values():
+            machine.inbox.alignment.mode = Mode.UNALIGNED
+            machine.inbox.step(Forced(number))
+
+    patch.setattr(BarrierCore, "force", force)
+
+
+def blocked_messages_are_counted_when_they_are_free(patch: Patch) -> None:
+    patch.setattr(StreamInbox, "blocked_count", lambda _: 0)
+
+
+def barriers_count_for_every_open_snapshot(patch: Patch) -> None:
+    send = BarrierCore._send_barriers
+    patch.setattr(
+        BarrierCore, "_send_barriers", lambda self, machine, _, colour: send(self, machine, (*self.open,), colour)
+    )
+
+
+def duplicates_are_kept_for_ever(patch: Patch) -> None:
+    patch.setattr(StreamInbox, "forget_repeated", lambda *_: None)
+
+
+def doubles_are_remembered_one_by_one(patch: Patch) -> None:
+    add = Numbers.add
+
+    def apart(self: Numbers, number: int) -> bool:
+        return add(self, 2 * number)
+
+    patch.setattr(Numbers, "add", apart)
+
+
+def the_number_is_worth_a_batch_of_its_own(patch: Patch) -> None:
+    patch.setattr(OutLink, "attach", OutLink.mark)
+
+
 MUTANTS: dict[Callable[[Patch], None], Callable[[], None]] = {
     the_busiest_mailbox_first: mail.test_the_choice_among_mailboxes_is_fair_however_full_one_of_them_is,
     the_busiest_machine_first: mail.test_the_choice_among_machines_of_a_host_is_fair_too,
@@ -137,6 +244,39 @@ MUTANTS: dict[Callable[[Patch], None], Callable[[], None]] = {
     a_refused_send_has_its_number_already: traps.test_a_send_that_raises_has_sent_nothing,
     a_number_given_up_is_kept: traps.test_a_number_given_up_before_a_host_heard_of_it_is_red_there_but_not_kept,
     a_child_is_born_without_a_look_at_its_mailboxes: traps.test_what_waited_for_a_machine_to_be_born_is_in_flight,
+    nobody_is_unblocked_when_a_snapshot_is_given_up: barriers.test_a_snapshot_that_is_given_up_unblocks_every_input,
+    numbers_that_nobody_wants_are_closed_not_given_up: (
+        barriers.test_a_host_that_is_told_that_nobody_wants_its_numbers_unblocks_every_input
+    ),
+    crossing_snapshots_wait_for_each_other: (
+        barriers.test_snapshots_that_cross_in_a_ring_of_three_inputs_do_not_wait_for_ever
+    ),
+    a_number_that_was_only_heard_of_ends_every_alignment: (
+        barriers.test_on_an_acyclic_graph_there_is_no_channel_state_however_snapshots_overlap
+    ),
+    an_input_is_forgotten_by_the_alignment: (
+        barriers.test_an_input_that_has_delivered_its_barrier_is_blocked_until_all_have
+    ),
+    undeclared_channels_are_awaited: barriers.test_an_undeclared_channel_counts_as_a_back_edge,
+    a_red_call_is_blocked: barriers.test_a_red_call_makes_an_aligning_machine_record,
+    a_half_join_holds_the_barrier_back: (
+        barriers.test_a_parked_left_in_front_of_a_barrier_does_not_hold_the_barrier_back
+    ),
+    a_join_does_not_look_again_when_it_is_unblocked: barriers.test_a_join_looks_again_when_its_channel_is_unblocked,
+    a_join_takes_what_is_behind_the_barrier: barriers.test_a_join_looks_again_when_its_channel_is_unblocked,
+    a_machine_that_stops_goes_on_aligning: barriers.test_a_machine_that_stops_waits_for_no_barriers,
+    impatience_lasts: (barriers.test_a_machine_that_has_lost_patience_is_unaligned_for_this_snapshot_and_for_no_other),
+    blocked_messages_are_counted_when_they_are_free: (
+        barriers.test_blocked_messages_and_the_time_of_alignment_are_counted_per_snapshot
+    ),
+    barriers_count_for_every_open_snapshot: (
+        barriers.test_barriers_are_counted_for_the_snapshot_that_they_are_sent_for
+    ),
+    duplicates_are_kept_for_ever: barriers.test_duplicates_of_a_snapshot_that_was_given_up_are_not_kept,
+    doubles_are_remembered_one_by_one: (
+        observer.test_a_double_is_dropped_however_late_it_comes_and_remembering_that_costs_no_memory
+    ),
+    the_number_is_worth_a_batch_of_its_own: observer.test_it_sends_no_control_message_over_the_links,
 }
 
 

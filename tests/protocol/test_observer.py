@@ -35,7 +35,7 @@ from ray_snapshot.simulation.reports import part_of
 from ray_snapshot.simulation.schedules import PROFILES, check_all, run_script, run_seeded
 from ray_snapshot.simulation.world import World
 
-SCHEMES = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
+SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
 STATES = {
     "new": [],
     "pending": ["request"],
@@ -91,7 +91,7 @@ def test_every_event_in_every_state_has_the_effects_of_the_table_of_the_observer
         return
     before = found.fingerprint()
 
-    with pytest.raises(ProtocolError, match="closed before this host recorded it|the observer variant has none"):
+    with pytest.raises(ProtocolError, match=r"closed before this host recorded it|the observer variant has none"):
         found.step(event(name, scheme))
     assert found.fingerprint() == before
 

@@ -186,7 +186,9 @@ def test_a_detector_that_fails_is_named_with_its_reason_and_the_exit_code_is_1(
     assert main(["analyze", str(tmp_path / "h"), "detections", "--detector", "failing:fails"]) == 1
     captured = capsys.readouterr()
     place = tmp_path / "failing.py"
-    told = f"ray-snapshot: detector fails of table failed on 7 of 7 snapshots: ValueError: no such thing (at {place}:5)\n"
+    told = (
+        f"ray-snapshot: detector fails of table failed on 7 of 7 snapshots: ValueError: no such thing (at {place}:5)\n"
+    )
     assert told in captured.err
     assert captured.out.splitlines()[2].split()[2] == "deadlock", "what alarms comes first"
     assert "<lambda>: evaluated 0, for only the running program knew the function" in captured.out

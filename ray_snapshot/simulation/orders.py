@@ -1,0 +1,290 @@
+"""Every order of systems that `schedules.explore` is too slow for: partial-order reduction, and what makes it sound.
+
+What is judged at the end of an order (its *outcome*: what each machine did, when it recorded, and the snapshots) does not
+change when two neighbouring steps are exchanged that commute. So one of such orders is enough (Godefroid 1996, persistent
+sets: they keep every end). Steps of different hosts commute, and so do sending to a FIFO link and taking its head. Hence:
+
+1. *Only heads.* Of a FIFO link only the first batch is delivered: a later one would be kept until that has come.
+2. *Eager steps.* What only moves recorded parts and batches on is done at once; so is turning red once it is due, for
+   nothing may be accepted before it; so are deliveries and control messages that tell nothing new.
+3. *A host that can learn nothing goes first.* If each link into a host has a head, or will never carry anything again, no
+   other host can change what this host may do next: its steps are a persistent set, and the others wait.
+4. *Snapshots are started, and given up, at the beginning.* Their control messages come at any moment and in any order, so
+   nothing is lost; a host may even hear that a number was given up before it hears of the number.
+
+`is_reduced=False` leaves out 3 and the second half of 2; a test holds both searches, and `explore`, against each other.
+Machines must be `Script`s, for what they may still send is read from these. Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
+from ray_snapshot.simulation.fingerprints import fingerprint
+from ray_snapshot.simulation.machines import Script, Send
+from ray_snapshot.simulation.oracle import OracleError, Recorded
+from ray_snapshot.simulation.schedules import check_all, check_quiet
+from ray_snapshot.simulation.world import Carried, Step, World
+
+EAGER = ("flush", "report", "late", "copy")
+
+
+@dataclass(slots=True)
+class Orders:
+    """What `every_order` has seen."""
+
+    states: int = 0
+    outcomes: set[Hashable] = field(default_factory=set)
+    snapshots: set[Hashable] = field(default_factory=set)
+    """Distinct completed snapshots, each checked by the oracle."""
+
+
+def every_order(
+    world: World,
+    acts: Iterable[str],
+    *,
+    crash: str | None = None,
+    is_reduced: bool = True,
+    check: Callable[[World], None] = lambda _: None,
+    most: int = 100_000,
+) -> Orders:
+    """Every order in which machines act once each (`acts`), messages come, and the host `crash`, if any, dies.
+
+    Raises `OracleError` on the first order that is wrong, or when there are more than `most` states.
+    """
+    search = _Search(tuple(acts), crash, is_reduced)
+    search.settle(world)
+    found, seen, stack = Orders(), {hash(_mark(world))}, [world]
+    while stack:
+        world = stack.pop()
+        found.states += 1
+        if found.states > most:
+            raise OracleError(f"more than {most} states: make the system smaller")
+        steps = search.chosen(world)
+        for after in search.after(world, steps):
+            mark = hash(_mark(after))
+            if mark not in seen:
+                seen.add(mark)
+                stack.append(after)
+        if not steps:
+            _check_end(world, found)
+            check(world)
+    return found
+
+
+def _check_end(world: World, found: Orders) -> None:
+    check_all(world)
+    check_quiet(world)
+    snapshots = frozenset(map(canonical, world.completed))
+    found.snapshots |= snapshots
+    found.outcomes.add((_histories(world), snapshots))
+
+
+def canonical(recorded: Recorded) -> Hashable:
+    """A snapshot as a value that does not depend on the order in which its parts came."""
+    counts = (recorded.channels, recorded.sent, recorded.accepted, recorded.duplicates)
+    kept = tuple(repr(sorted((key, value) for key, value in one.items() if value)) for one in counts)
+    return recorded.number, repr(sorted(recorded.states.items())), kept, repr(sorted(recorded.creations))
+
+
+def _histories(world: World) -> Hashable:
+    actions = sorted(world.log.actions, key=lambda action: (action.machine, action.index))
+    cuts = tuple(
+        (number, tuple(sorted(cut.items())))
+        for number, cut in sorted(world.log.cuts.items())
+        if any(recorded.number == number for recorded in world.completed)
+    )
+    return tuple((one.machine, one.accepted, tuple(one.sent)) for one in actions), cuts
+
+
+def _mark(world: World) -> Hashable:
+    """`fingerprint`, but that it does not matter in which order the parts of a snapshot came."""
+    parts, completed = world.parts, world.completed
+    world.parts = {
+        number: sorted(found, key=lambda part: (part.host, part.sequence)) for number, found in parts.items()
+    }
+    world.completed, marks = [], tuple(sorted(map(repr, map(canonical, completed))))
+    try:
+        return fingerprint(world), marks, tuple(host.is_down for host in world.hosts.values())
+    finally:
+        world.parts, world.completed = parts, completed
+
+
+class _Search:
+    """Which steps are tried in a state, and which are taken at once."""
+
+    def __init__(self, acts: tuple[str, ...], crash: str | None, is_reduced: bool) -> None:
+        self.acts = acts
+        self.crash = crash
+        self.is_reduced = is_reduced
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    def chosen(self, world: World) -> list[Step]:
+        """The steps to try: all, or those of one host that can learn nothing from the others."""
+        by_host = self._by_host(world)
+        if self.is_reduced:
+            may_carry = _may_carry(world, self.acts)
+            ready = [name for name, steps in by_host.items() if steps and _learns_nothing(world, name, may_carry)]
+            if ready:
+                return min((by_host[name] for name in ready), key=len)
+        return [step for steps in by_host.values() for step in steps]
+
+    def _by_host(self, world: World) -> dict[str, list[Step]]:
+        found = {name: world.enabled_on(name) for name in world.hosts}
+        for index in _heads(world):
+            found[world.network[index].target].append(("deliver", index))
+        for index, message in enumerate(world.control):
+            found[message[1]].append(("control", index))
+        for name in self.acts:
+            if not world.log.lengths.get(name) and world.can_act(name):
+                found[world.places[name]].append(("act", name))
+        if self.crash is not None and not world.hosts[self.crash].is_down:
+            found[self.crash].append(("die", self.crash))
+        return found
+
+    def after(self, world: World, steps: list[Step]) -> Iterator[World]:
+        """The worlds behind each of these steps."""
+        saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
+        for step in steps:
+            one: World = pickle.loads(saved)
+            one.perform(step, 1)
+            self.settle(one)
+            yield one
+
+    # ---- what is taken at once --------------------------------------------------------------------------------------
+
+    def settle(self, world: World) -> None:
+        """Take the eager steps until there are none."""
+        while (step := self._eager(world)) is not None:
+            world.perform(step)
+
+    def _eager(self, world: World) -> Step | None:
+        for name in world.hosts:
+            for step in world.enabled_on(name):
+                if step[0] in EAGER or (self.is_reduced and step[0] == "record"):
+                    return step
+        for index, message in enumerate(world.control):
+            if message[0] in ("part", "close") or (self.is_reduced and _is_stale(world, message)):
+                return "control", index
+        for index in _heads(world) if self.is_reduced else ():
+            if _tells_nothing(world, world.network[index]):
+                return "deliver", index
+        return None
+
+
+def _heads(world: World) -> list[int]:
+    """Of each FIFO link the batch that is next; of one that reorders, all."""
+    if not world.is_fifo:
+        return [*range(len(world.network))]
+    heads: dict[tuple[str, str], int] = {}
+    for index, carried in enumerate(world.network):
+        key = carried.source, carried.target
+        if key not in heads or carried.batch[1] < world.network[heads[key]].batch[1]:
+            heads[key] = index
+    return [*heads.values()]
+
+
+def _is_stale(world: World, message: Step) -> bool:
+    """A control message to a host that is down, or has done what it asks."""
+    kind, name, *rest = message
+    core = world.hosts[name].core
+    if world.hosts[name].is_down:
+        return True
+    if kind == "request":
+        return rest[0] in core.closed or rest[0] in core.open
+    return kind == "abort" and core.is_recorded(rest[0]) and not core.protocol.is_white(core.colour, rest[0])
+
+
+def _tells_nothing(world: World, carried: Carried) -> bool:
+    """A batch to a host that is down; or that carries no message, and no colour that its target has not."""
+    host = world.hosts[carried.target]
+    if host.is_down:
+        return True
+    core = host.core
+    for colour, messages in carried.batch[3]:
+        if not core.protocol.is_white(core.colour, 1) and colour <= core.colour and not messages:
+            continue
+        if colour or any(not _is_stale_barrier(core, carried, message) for message in messages):
+            return False
+    return True
+
+
+def _is_stale_barrier(core: Any, carried: Carried, message: Any) -> bool:
+    boxes = core.input(carried.source).mailboxes
+    if message[NUMBER] or message[0] >= len(boxes):
+        return False
+    box = boxes[message[0]]
+    return not box.queue and message[COLOUR] <= box.owner.machine.copied
+
+
+# ---- who can still send what --------------------------------------------------------------------------------------------
+
+
+def _learns_nothing(world: World, name: str, may_carry: set[tuple[str, str]]) -> bool:
+    """Whether each link into the host has a head, or will never carry anything again."""
+    carries = {carried.source for carried in world.network if carried.target == name}
+    return not any((source, name) in may_carry and not (world.is_fifo and source in carries) for source in world.hosts)
+
+
+def _may_carry(world: World, acts: tuple[str, ...]) -> set[tuple[str, str]]:
+    """The links that something may still be put on: by sending, or by recording."""
+    links = set()
+    for name, host in world.hosts.items():
+        if not host.is_down and _may_record(world, name):
+            links |= {(name, other) for other in world.hosts if other != name}
+    for source, target in _may_send(world, acts):
+        if not world.hosts[world.places[source]].is_down:
+            links.add((world.places[source], world.places[target]))
+    return links
+
+
+def _may_record(world: World, name: str) -> bool:
+    core = world.hosts[name].core
+    last = world.coordinator.last
+    if core.must_record or core.uncopied or core.colour < last:
+        return True
+    return any(machine.copied < last for machine in core.machines.values())
+
+
+def _may_send(world: World, acts: tuple[str, ...]) -> set[tuple[str, str]]:
+    """(source, target) of all messages that may still be sent: those of the events to come, and of what these send."""
+    events = {(name, "go") for name in acts if not world.log.lengths.get(name)}
+    for carried in world.network:
+        boxes = world.hosts[carried.source].core.outputs[carried.target].channels
+        for _, messages in carried.batch[3]:
+            events |= {(boxes[message[0]].target, message[METHOD]) for message in messages if message[NUMBER]}
+    for host in world.hosts.values():
+        for machine in host.core.machines.values():
+            events |= {(machine.name, message[METHOD]) for message in machine.inbox.waiting() if message[NUMBER]}
+        for link in [*host.core.inputs.values()]:
+            for batch in link.early.values():
+                events |= {
+                    (name, message[METHOD])
+                    for name in host.core.machines
+                    for _, messages in batch[3]
+                    for message in messages
+                }
+    found: set[tuple[str, str]] = set()
+    done: set[tuple[str, str]] = set()
+    while events - done:
+        event = (events - done).pop()
+        done.add(event)
+        for send in _sends(world, *event):
+            found.add((event[0], send.target))
+            events.add((send.target, send.method))
+    return found
+
+
+def _sends(world: World, name: str, event: str) -> list[Send]:
+    behaviour = world.log.start[name][0]
+    assert isinstance(behaviour, Script), f"{name} follows no script: what it may still send is unknown"
+    outputs = next((outputs for key, outputs in behaviour.sends if key == event), ())
+    return [output for output in outputs if isinstance(output, Send)]
+
+
+__all__ = ["Orders", "canonical", "every_order"]
