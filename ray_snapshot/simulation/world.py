@@ -489,11 +489,11 @@ class World:
     def _arrive(self, carried: Carried) -> str:
         if self.is_stale(carried.generation):
             return f"of generation {carried.generation}: refused"
-        if self.hosts[carried.target].is_down:
-            return f"{carried.target} is down: lost"
         if not carried.was_delivered:
             carried.was_delivered = True
             self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
+        if self.hosts[carried.target].is_down:
+            return f"{carried.target} is down: lost"
         self.hosts[carried.target].core.arrive(carried.batch)
         return f"{carried.source} to {carried.target} {_contents(carried.batch)}"
 

@@ -7,10 +7,15 @@ up), then quiet: then every open snapshot must complete. A failure names its see
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.barriers import Alignment, Forced
+from ray_snapshot.protocol.choosing import AT_LEAST_ONCE
 from ray_snapshot.protocol.collector import Answer
+from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation import __main__ as command
 from ray_snapshot.simulation import schedules
 from ray_snapshot.simulation.oracle import OracleError
@@ -32,6 +37,7 @@ def _seen(world: World) -> Counter[str]:
     )
     seen["hosts born"] = sum(name.startswith("host-of") for name in world.hosts)
     seen["doubles answered"] = world.answers[Answer.DUPLICATE] + world.answers[Answer.DISCARDED]
+    seen["messages told to come twice"] = sum(sum(one.duplicates.values()) for one in world.completed)
     cuts = [set(cut.values()) for cut in world.log.cuts.values()]
     seen["cuts that are no instant"] = sum(len(cut) > 1 for cut in cuts)
     return seen
@@ -46,14 +52,67 @@ def test_every_snapshot_is_a_state_that_could_have_been(profile: str) -> None:
     expected += ["creations in flight", "hosts born"] * bool(PROFILES[profile].birthplaces)
     expected += ["timers in flight"] * ("timer" in PROFILES[profile].habits)
     expected += ["calls in flight", "waiting callers"] * ("call" in PROFILES[profile].habits)
+    expected += ["messages told to come twice"] * (PROFILES[profile].protocol == AT_LEAST_ONCE)
     assert {what: seen[what] for what in expected if seen[what] < SEEDS // 20} == {}
     assert seen["completed"] > 2 * SEEDS
 
 
+def _met(profile: str, patch: pytest.MonkeyPatch) -> Counter[str]:
+    """What the machines and hosts of twenty seeds went through."""
+    met: Counter[str] = Counter()
+    step, record, late = Alignment.step, BarrierCore._record, HostCore._report_if_late
+
+    def counted_step(self: Alignment, event: Any) -> Any:
+        effects = step(self, event)
+        met["forced"] += isinstance(event, Forced) and bool(effects)
+        return effects
+
+    def counted_record(self: BarrierCore, machine: Any, numbers: Any, colour: Any, blocked: int) -> None:
+        met["blocked messages"] += blocked
+        met["alignments"] += any((machine.name, number) in self.aligning_since for number in numbers)
+        met["several at once"] += len(numbers) > 1
+        record(self, machine, numbers, colour, blocked)
+
+    def counted_late(self: HostCore, *rest: Any) -> None:
+        before = sum(len(one.late) for one in self.open.values())
+        late(self, *rest)
+        met["late messages"] += sum(len(one.late) for one in self.open.values()) - before
+
+    patch.setattr(Alignment, "step", counted_step)
+    patch.setattr(BarrierCore, "_record", counted_record)
+    patch.setattr(HostCore, "_report_if_late", counted_late)
+    for seed in range(20):
+        run_seeded(profile, seed)
+    return met
+
+
+@pytest.mark.parametrize(
+    ("profile", "what"),
+    [
+        ("observer", ("late messages",)),
+        ("observer-everything", ("late messages",)),
+        ("aligned", ("alignments", "blocked messages", "forced", "late messages", "several at once")),
+        ("impatient", ("alignments", "blocked messages", "forced", "late messages")),
+        ("aligned-bounded", ("alignments", "blocked messages", "forced")),
+        ("aligned-births", ("forced", "late messages")),
+        ("at-least-once", ("alignments", "late messages")),
+        ("at-least-once-everything", ("alignments", "forced")),
+        ("unaligned", ("forced", "late messages")),
+        ("unaligned-everything", ("forced", "late messages")),
+    ],
+)
+def test_each_profile_meets_what_it_is_there_for(
+    profile: str, what: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met = _met(profile, monkeypatch)
+
+    assert {one: met[one] for one in what if met[one] < 10} == {}
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_snapshot_is_right_over_ten_thousand_seeds(profile: str) -> None:
-    for seed in range(SEEDS, 10_000):
+def test_every_snapshot_is_right_over_a_hundred_thousand_seeds_of_all_profiles(profile: str) -> None:
+    for seed in range(SEEDS, SEEDS + 100_000 // len(PROFILES)):
         run_seeded(profile, seed)
 
 
