@@ -129,8 +129,11 @@ class StreamInbox(Inbox):
             super().offer(mailbox)
 
     def offer_again(self, mailbox: Mailbox) -> None:
-        """The mailbox is blocked no more."""
-        if not self._is_parked(mailbox) and not (self.ports and mailbox in self.ready):
+        """The mailbox is blocked no more: a join that had to leave what is behind its head looks again."""
+        if self._is_parked(mailbox):
+            self.parked[str(mailbox.queue[0][METHOD])].remove(mailbox)
+            self.ready.append(mailbox)
+        elif not (self.ports and mailbox in self.ready):
             self.offer(mailbox)
 
     def _may_take(self, message: Message, ports: Sequence[str]) -> bool:
@@ -149,10 +152,16 @@ class StreamInbox(Inbox):
             self.on_due(self.machine)
         return effects
 
+    def forget_repeated(self, numbers: Iterable[int]) -> None:
+        """The machine has recorded these: nothing more is repeated for them, and whoever wanted to know does."""
+        for key in [key for key in self.repeated if key[1] in numbers]:
+            del self.repeated[key]
+
     def blocked_count(self) -> int:
         """Messages that wait because their input is blocked."""
         is_blocked = self.alignment.is_blocked
-        return sum(len(box.queue) for key, box in self.mailboxes.items() if box.queue and is_blocked(key))
+        blocked = [box for key, box in self.mailboxes.items() if box.queue and is_blocked(key)]
+        return sum(bool(message[NUMBER]) for box in blocked for message in box.queue)
 
 
 class BarrierCore(HostCore):
@@ -179,7 +188,8 @@ class BarrierCore(HostCore):
         """Per open number: machines that have not recorded it."""
         self.owed_count: Counter[int] = Counter()
         """Per open number: inputs of machines that have recorded it whose barrier has not arrived."""
-        self.aligning_since: dict[str, float] = {}
+        self.aligning_since: dict[tuple[str, int], float] = {}
+        """Per machine and number: when the first of its barriers had arrived."""
         super().__init__(host, protocol=_Heard(colours or Numbered(), born), in_link=in_link, **options)
 
     # ---- machines and channels ------------------------------------------------------------------------------------
@@ -250,6 +260,8 @@ class BarrierCore(HostCore):
             return  # said already
         if message[NUMBER]:
             super()._put(mailbox, machine, message)
+            if mailbox.kind == CALL and self.mode is not Mode.AT_LEAST_ONCE and inbox.alignment.is_red(message[COLOUR]):
+                inbox.step(Forced(message[COLOUR]))  # its caller waits inside an action (trap 13)
 
     def _is_known(self, heard: Colour, colour: Colour) -> bool:
         return bool(self.protocol.colours.joined(heard, colour) == heard)
@@ -260,8 +272,6 @@ class BarrierCore(HostCore):
         inbox.heard[key] = self.protocol.colours.joined(inbox.heard[key], colour)
         self.hear(NumberSeen(colour))
         self._owe_no_more(inbox, key)
-        if mailbox.kind == CALL and self.mode is not Mode.AT_LEAST_ONCE and message[NUMBER]:
-            inbox.step(Forced(colour))  # its caller waits inside an action (trap 13)
         inbox.put_barrier(mailbox, (message[0], 0, BARRIER, None, 0.0, colour))
         self._began_to_align(inbox.machine)
 
@@ -326,8 +336,8 @@ class BarrierCore(HostCore):
         self.uncopied.append(machine)
 
     def _began_to_align(self, machine: Machine) -> None:
-        if _inbox(machine).alignment.is_aligning():
-            self.aligning_since.setdefault(machine.name, self.clock())
+        for number in _inbox(machine).alignment.aligning():
+            self.aligning_since.setdefault((machine.name, number), self.clock())
 
     def boundary(self) -> tuple[int, ...]:
         """No machine is inside an action; each records when it is its turn."""
@@ -349,26 +359,31 @@ class BarrierCore(HostCore):
         inbox = _inbox(machine)
         if machine is self.acting or not inbox.alignment.must_record:
             return
+        blocked_count = inbox.blocked_count()  # before the record unblocks them
+        numbers: tuple[int, ...] = ()
         for effect in inbox.step(BoundaryReached()):
             match effect:
                 case Record(numbers, colour):
-                    self._record(machine, inbox, numbers, colour)
+                    self._record(machine, numbers, colour, blocked_count)
                 case SendBarriers(colour):
-                    self._send_barriers(machine, colour)
+                    self._send_barriers(machine, numbers, colour)
                 case Unblock(channels):
                     for channel in channels:
                         inbox.offer_again(inbox.mailboxes[channel])
         self._queue(machine)
 
-    def _record(self, machine: Machine, inbox: StreamInbox, numbers: tuple[int, ...], colour: Colour) -> None:
+    def _record(self, machine: Machine, numbers: tuple[int, ...], colour: Colour, blocked_count: int) -> None:
+        inbox = _inbox(machine)
         due = [number for number in numbers if machine.name in self.waiting_for.get(number, ())]
+        since = {number: self.aligning_since.pop((machine.name, number), None) for number in numbers}
         extra = self.copy_body(machine) if due and machine.body is not None else None
-        since = self.aligning_since.pop(machine.name, None)
         for number in due:
             found = self._copy(machine, number, extra)
-            found.alignment_s = None if since is None else self.clock() - since
-            found.blocked_count = inbox.blocked_count()
+            began = since[number]
+            found.alignment_s = None if began is None else self.clock() - began
+            found.blocked_count = blocked_count
             self.open[number].copies.append(found)
+        inbox.forget_repeated(numbers)
         machine.copied = colour
         self.on_record(machine, numbers)
         for number in due:
@@ -386,15 +401,13 @@ class BarrierCore(HostCore):
         ]
         repeated = _inbox(machine).repeated
         found.duplicates = {key: count for (key, of), count in repeated.items() if of == number}
-        for key in found.duplicates:
-            del repeated[key, number]
         return found
 
-    def _send_barriers(self, machine: Machine, colour: Colour) -> None:
+    def _send_barriers(self, machine: Machine, numbers: tuple[int, ...], colour: Colour) -> None:
         sent = sum([self._put_barrier(channel, colour) for channel in [*machine.outputs.values()]])
-        for recording in self.open.values():
-            if machine.name not in self.waiting_for.get(recording.number, ()):
-                recording.marker_count += sent
+        for number in numbers:
+            if number in self.open:
+                self.open[number].marker_count += sent
         self.must_flush = True
 
     def _look_whether_all_have_recorded(self, number: int) -> None:

@@ -26,13 +26,15 @@ channel state, until their barrier has come. A machine that awaits no input is a
 
 `Forced` is for what cannot wait: a red call or reply (its caller waits inside an action, and blocking it could stop the very
 barrier that is awaited), a machine that accepts nothing any more, a snapshot given up, patience that is over. And one more:
-a barrier of another snapshot that comes on an input which a snapshot under way still awaits. Two snapshots whose sources
-differ would wait for each other there, each behind what the other has blocked.
+a barrier of another snapshot that comes on an input from which a snapshot under way still awaits its own. Two snapshots
+whose sources differ would wait for each other there, each behind what the other has blocked. (Not so under `Numbered`
+colours: there the lower number is never blocked by the higher one.)
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
@@ -168,9 +170,9 @@ class Alignment:
         """Whether something of this colour was sent by a machine that had recorded what this one has not."""
         return bool(self.colours.joined(self.colour, colour) != self.colour)
 
-    def is_aligning(self) -> bool:
-        """Whether some awaited inputs have delivered a barrier that others owe."""
-        return bool(self.colours.joined(self.due, self.known) != self.due)
+    def aligning(self) -> tuple[int, ...]:
+        """The numbers that the machine has met, and records only when its awaited inputs have delivered them."""
+        return self.colours.newly_red(self.due, self.known)
 
     def step(self, event: Event) -> tuple[Effect, ...]:
         """Take one event; returns the effects, in the order in which the world must carry them out."""
@@ -195,18 +197,28 @@ class Alignment:
         return [channel for channel in self.awaited if self.is_awaited(channel, number)]
 
     def _barrier(self, channel: Channel, colour: Colour) -> tuple[Effect, ...]:
-        under_way = self.colours.newly_red(self.due, self.known)
-        self.inputs[channel] = delivered = self.colours.joined(self.inputs[channel], colour)
+        self.inputs[channel] = self.colours.joined(self.inputs[channel], colour)
         self.known = self.colours.joined(self.known, colour)
         if self.mode is Mode.UNALIGNED:
             return self._ask(colour)
+        effects: tuple[Effect, ...] = (Block(channel),) if self.is_blocked(channel) else ()
+        effects += self._aligned()
+        return effects + self._crossed(channel) if self.is_blocked(channel) else effects
+
+    def _crossed(self, channel: Channel) -> tuple[Effect, ...]:
+        """Ask for what this input owes, and would never deliver: another snapshot blocks it from now on.
+
+        A number that comes after all that the input has delivered is not crossed: whoever records it records those too.
+        """
+        colours, delivered = self.colours, self.inputs[channel]
+        met = functools.reduce(colours.joined, self.inputs.values())
         effects: tuple[Effect, ...] = ()
-        if self.is_blocked(channel):
-            effects = (Block(channel),)
-            for number in under_way:
-                if not self.colours.is_red(delivered, number) and channel in self._awaited_for(number):
-                    effects += self._ask(self.colours.recorded(self.colour, (number,)))
-        return effects + self._aligned()
+        for number in colours.newly_red(self.due, met):
+            alone = colours.recorded(self.due, (number,))
+            is_owed = not colours.is_red(delivered, number) and channel in self._awaited_for(number)
+            if is_owed and colours.joined(alone, delivered) != alone:
+                effects += self._ask(colours.recorded(self.colour, (number,)))
+        return effects
 
     def _aligned(self) -> tuple[Effect, ...]:
         """Ask for what every awaited input has delivered."""

@@ -583,7 +583,7 @@ class HostCore:
         """The coordinator knows this host now: record what is `pending`; of the numbers up to `last`, no other is wanted."""
         wanted = set(pending)
         for number in [number for number in self.open if number <= last and number not in wanted]:
-            self.close(number)
+            self.abort(number)  # not `close`: under barriers its machines may still be waiting to record it
         return tuple(effect for number in sorted(wanted) for effect in self.request(number))
 
     def close(self, number: int) -> None:

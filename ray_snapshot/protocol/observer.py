@@ -26,6 +26,7 @@ import copy
 from collections.abc import Hashable
 
 from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.acceptance import Numbers
 from ray_snapshot.protocol.chandy_lamport import (
     AskForBoundary,
     AttachNumber,
@@ -123,13 +124,12 @@ class LooseInLink(InLink):
 
     def __init__(self, source: str, colour: Colour) -> None:
         super().__init__(source, colour)
-        self.seen: set[int] = set()
+        self.seen = Numbers()
 
     def in_order(self, batch: Batch) -> list[Batch]:
         """The batches that can be taken now, this one or those that waited for its declarations; none for a double."""
-        if batch[1] in self.seen:
+        if not self.seen.add(batch[1]):
             return []
-        self.seen.add(batch[1])
         self.early[batch[1]] = batch
         found = []
         known = len(self.mailboxes)

@@ -65,6 +65,9 @@ PROFILES = {
     "aligned-births": Profile(protocol=ALIGNED, machines=4, birthplaces=3, names_come_late=True, steps=450),
     "aligned-bounded": Profile(protocol=ALIGNED, bound=2, habits=frozenset({"join"}), patience=0.9),
     "at-least-once": Profile(protocol=AT_LEAST_ONCE, aborts=True),
+    "at-least-once-everything": Profile(
+        protocol=AT_LEAST_ONCE, bound=4, aborts=True, habits=frozenset({"timer", "call", "join"}), patience=0.9
+    ),
     "unaligned": Profile(protocol=UNALIGNED, aborts=True, habits=frozenset({"call", "timer"})),
     "unaligned-everything": Profile(
         protocol=UNALIGNED,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.barriers import Mode
 from ray_snapshot.protocol.collector import PendingSnapshot
 from ray_snapshot.protocol.host import HostCore, Machine, OutChannel
 from ray_snapshot.simulation.reports import assembled, late_part, part_of
@@ -13,21 +16,30 @@ from ray_snapshot.simulation.reports import assembled, late_part, part_of
 class Net:
     """Machines by the host they live on; the body of a machine is a list: what it has accepted."""
 
-    def __init__(self, places: Mapping[str, str], joins: Any = (), **options: Any) -> None:
+    def __init__(
+        self, places: Mapping[str, str], joins: Any = (), core: Callable[..., HostCore] = HostCore, **options: Any
+    ) -> None:
         self.cores: dict[str, HostCore] = {}
         self.places = dict(places)
         for name, host in places.items():
-            core = self.cores.setdefault(host, HostCore(host, copy_body=lambda m: tuple(m.body), **options))
-            core.born(name, [], joins)
+            if host not in self.cores:
+                self.cores[host] = core(host, copy_body=lambda m: tuple(m.body), **options)
+            self.cores[host].born(name, [], joins)
         for name, host in places.items():
-            for core in self.cores.values():
-                core.resolve(name, host)
+            for one in self.cores.values():
+                one.resolve(name, host)
+            self.cores[host].end_action(self.machine(name))
 
     def machine(self, name: str) -> Machine:
         return self.cores[self.places[name]].machines[name]
 
     def send(self, source: str, target: str, args: Any, method: str = "m") -> OutChannel:
         return self.cores[self.places[source]].send(self.machine(source), target, "mail", method, args, 0.0)
+
+    def barrier_core(self, host: str) -> BarrierCore:
+        core = self.cores[host]
+        assert isinstance(core, BarrierCore)
+        return core
 
     def carry(self, source: str, target: str) -> None:
         """What waits on one link arrives."""
@@ -82,3 +94,12 @@ class Net:
         assert pending.is_complete, f"it waits for {pending.waits_for()}"
         assert not pending.missing, f"more accepted or found than sent: {pending.missing}"
         return assembled(number, parts)
+
+
+def barrier_net(mode: Mode, places: Mapping[str, str], *edges: tuple[str, str], **options: Any) -> Net:
+    """Machines under a barrier protocol; `edges` are declared, and close no cycle."""
+    net = Net(places, core=partial(BarrierCore, mode=mode), **options)
+    for source, target in edges:
+        net.barrier_core(net.places[target]).await_input(target, source)
+        net.cores[net.places[source]].channel(net.machine(source), target, "mail")
+    return net

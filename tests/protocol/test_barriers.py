@@ -1,0 +1,696 @@
+"""Barriers against their table, machine by machine: every event in every state, in each mode and colour scheme; then hosts."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from nets import Net, barrier_net
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.barriers import (
+    Alignment,
+    AskForBoundary,
+    BarrierArrived,
+    Block,
+    BoundaryReached,
+    Forced,
+    Injected,
+    InputOpened,
+    Mode,
+    Record,
+    SendBarriers,
+    Unblock,
+)
+from ray_snapshot.protocol.colours import Independent, Numbered
+from ray_snapshot.simulation.reports import part_of
+
+ALIGNED, UNALIGNED, AT_LEAST_ONCE = Mode
+SCHEMES = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
+STATES = {
+    "new": [],
+    "injected": ["injected"],
+    "one delivered": ["u"],
+    "back edge delivered": ["w"],
+    "all delivered": ["u", "v"],
+    "recorded": ["u", "v", "boundary"],
+}
+EVENTS = ("input", "awaited input", "injected", "u", "v", "w", "forced", "boundary")
+
+
+def event(name: str, scheme: str) -> object:
+    red = SCHEMES[scheme][1]
+    others = {
+        "input": InputOpened("x"),
+        "awaited input": InputOpened("y", is_awaited=True),
+        "injected": Injected(1),
+        "forced": Forced(red),
+        "boundary": BoundaryReached(),
+    }
+    return others.get(name) or BarrierArrived(name, red)
+
+
+def machine(mode: Mode, scheme: str, state: str) -> Alignment:
+    """A machine that awaits u and v, and has a back edge w."""
+    found = Alignment(mode, SCHEMES[scheme][0]())
+    for channel in "uvw":
+        found.step(InputOpened(channel, is_awaited=channel != "w"))
+    for name in STATES[state]:
+        found.step(event(name, scheme))  # type: ignore[arg-type]
+    return found
+
+
+def expected(mode: Mode, scheme: str, state: str, name: str) -> tuple[object, ...]:
+    """The effects, as the docstring of the module has them."""
+    delivered = {one for one in STATES[state] if one in "uvw"}
+    is_due = delivered >= {"u", "v"} or (mode is UNALIGNED and bool(delivered))
+    if state == "recorded" or "input" in name:
+        return ()
+    if name == "boundary":
+        red = SCHEMES[scheme][1]
+        freed = (Unblock(tuple(sorted(delivered))),) if mode is ALIGNED else ()
+        return (Record((1,), red), SendBarriers(red), *freed) if is_due else ()
+    if name == "injected":
+        return ()
+    block = (Block(name),) if name != "forced" and mode is ALIGNED else ()
+    asks_now = name == "forced" or mode is UNALIGNED or delivered | {name} >= {"u", "v"}
+    return (*block, *((AskForBoundary((1,)),) if asks_now and not is_due else ()))
+
+
+@pytest.mark.parametrize(("mode", "scheme", "state", "name"), list(product(Mode, SCHEMES, STATES, EVENTS)))
+def test_every_event_in_every_state_has_the_effects_of_the_table_of_barriers(
+    mode: Mode, scheme: str, state: str, name: str
+) -> None:
+    found = machine(mode, scheme, state)
+
+    assert found.step(event(name, scheme)) == expected(mode, scheme, state, name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("mode", "scheme"), list(product(Mode, SCHEMES)))
+def test_who_awaits_no_input_is_a_source_and_records_when_it_is_asked(mode: Mode, scheme: str) -> None:
+    red = SCHEMES[scheme][1]
+    source = Alignment(mode, SCHEMES[scheme][0]())
+    source.step(InputOpened("back edge"))
+
+    assert source.step(Injected(1)) == (AskForBoundary((1,)),)
+    assert source.step(BoundaryReached()) == (Record((1,), red), SendBarriers(red))
+
+
+@pytest.mark.parametrize("mode", [ALIGNED, AT_LEAST_ONCE])
+def test_overlapping_snapshots_of_rising_numbers_are_each_aligned(mode: Mode) -> None:
+    found = machine(mode, "numbered", "new")
+    found.step(Injected(1))
+    found.step(Injected(2))
+    found.step(BarrierArrived("u", 2))  # stands for 1 too
+
+    assert AskForBoundary((1,)) in found.step(BarrierArrived("v", 1))
+    assert found.step(BoundaryReached())[0] == Record((1,), 1)
+    assert found.is_blocked("u") is (mode is ALIGNED)
+    assert not found.is_blocked("v")
+    assert AskForBoundary((2,)) in found.step(BarrierArrived("v", 2))
+
+
+def test_crossing_snapshots_of_different_sources_end_the_alignment_of_the_one_that_would_wait_for_ever() -> None:
+    found = machine(ALIGNED, "independent", "new")
+    found.step(BarrierArrived("u", frozenset({7})))
+
+    assert found.step(BarrierArrived("v", frozenset({8}))) == (Block("v"), AskForBoundary((7,)))
+    assert found.step(BoundaryReached())[0] == Record((7,), frozenset({7}))
+    assert (found.is_blocked("u"), found.is_blocked("v")) == (False, True)
+    assert AskForBoundary((8,)) in found.step(BarrierArrived("u", frozenset({8})))
+
+
+def test_snapshots_that_no_input_has_delivered_cross_nothing() -> None:
+    found = machine(ALIGNED, "independent", "new")
+    found.step(Injected(7))
+
+    assert found.step(BarrierArrived("u", frozenset({8}))) == (Block("u"),)
+
+
+def test_snapshots_that_cross_in_a_ring_of_three_inputs_do_not_wait_for_ever() -> None:
+    inputs = {1: "uv", 2: "vw", 3: "wu"}
+    found = Alignment(ALIGNED, Independent(), is_awaited=lambda channel, number: channel in inputs[number])
+    for channel in "uvw":
+        found.step(InputOpened(channel, is_awaited=True))
+    told = [found.step(BarrierArrived(channel, frozenset({n}))) for channel, n in (("u", 1), ("v", 2), ("w", 3))]
+
+    assert told == [(Block("u"),), (Block("v"), AskForBoundary((1,))), (Block("w"), AskForBoundary((2,)))]
+
+
+def test_a_machine_has_the_colour_that_it_is_born_with() -> None:
+    found = Alignment(ALIGNED, born=5)
+
+    assert found.step(Injected(5)) == ()
+    assert found.step(Injected(6)) == (AskForBoundary((6,)),)
+
+
+def test_a_copy_of_a_machine_goes_its_own_way() -> None:
+    found = machine(ALIGNED, "numbered", "one delivered")
+    other = found.copy()
+    other.step(BarrierArrived("v", 1))
+
+    assert other.must_record
+    assert not found.must_record
+    assert found.fingerprint() != other.fingerprint()
+
+
+# ---- hosts -----------------------------------------------------------------------------------------------------------
+
+THREE = {"a": "A", "b": "B", "c": "C"}
+JOINED = (("a", "c"), ("b", "c"))
+"""c has two inputs, and there is no cycle."""
+
+
+def in_flight(net: Net, number: int = 1) -> dict[tuple[str, str], list[object]]:
+    net.copy()
+    return net.in_flight(number)
+
+
+def accepts_all(net: Net, host: str) -> list[object]:
+    found = []
+    net.copy(host)
+    while (action := net.act(host)) is not None:
+        found += action[1]
+        net.copy(host)
+    return found
+
+
+def test_an_input_that_has_delivered_its_barrier_is_blocked_until_all_have() -> None:
+    net = barrier_net(ALIGNED, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.send("a", "c", "behind a's barrier")
+    net.send("b", "c", "before b's barrier")
+    net.carry_all()
+
+    assert accepts_all(net, "C") == ["before b's barrier"]
+    net.record("B", 1)
+    net.copy("B")
+    net.carry_all()
+    assert accepts_all(net, "C") == ["behind a's barrier"]
+    assert net.cores["C"].open[1].copies[0].extra == ("before b's barrier",)
+    assert in_flight(net) == {}
+
+
+def test_blocked_messages_and_the_time_of_alignment_are_counted_per_snapshot() -> None:
+    now = [10.0]
+    net = barrier_net(ALIGNED, THREE, *JOINED, clock=lambda: now[0])
+    net.record("A", 1)
+    net.copy("A")
+    for text in ("one", "two"):
+        net.send("a", "c", text)
+    net.carry_all()
+    now[0] = 17.5
+    net.cores["A"].request(2)
+    net.copy("A")
+    net.carry_all()  # a barrier of 2 behind the messages is none of them
+    now[0] = 20.0
+    for number in (1, 2):
+        net.record("B", number)
+        net.copy("B")
+        net.carry_all()
+        accepts_all(net, "C")
+        net.copy("C")
+
+    copies = [net.cores["C"].open[number].copies[0] for number in (1, 2)]
+    assert [copy.blocked_count for copy in copies] == [2, 0]
+    assert [copy.alignment_s for copy in copies] == [10.0, 2.5]
+
+
+def test_a_machine_that_aligned_nothing_says_so() -> None:
+    net = barrier_net(UNALIGNED, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.carry_all()
+    net.copy("C")
+
+    copy = net.cores["C"].open[1].copies[0]
+    assert (copy.alignment_s, copy.blocked_count) == (None, 0)
+
+
+def test_barriers_are_counted_for_the_snapshot_that_they_are_sent_for() -> None:
+    net = barrier_net(ALIGNED, THREE, ("a", "b"), ("a", "c"))
+    net.record("A", 1)
+    net.copy("A")
+    net.record("A", 2)
+    net.copy("A")
+
+    assert [net.cores["A"].open[number].marker_count for number in (1, 2)] == [2, 2]
+
+
+def test_on_an_acyclic_graph_there_is_no_channel_state_however_snapshots_overlap() -> None:
+    net = barrier_net(ALIGNED, THREE, *JOINED)
+    for number in (1, 2):
+        for host in ("A", "B"):
+            net.send(host.lower(), "c", f"before {number}")
+            net.record(host, number)
+            net.copy(host)
+    net.carry_all()
+    accepts_all(net, "C")
+    net.copy()
+
+    assert net.snapshot(1).states["c"] == ("before 1", "before 1")
+    assert net.snapshot(2).states["c"] == ("before 1", "before 1", "before 2", "before 2")
+    assert net.snapshot(1).channels == net.snapshot(2).channels == {}
+
+
+def test_what_is_white_on_a_back_edge_is_channel_state() -> None:
+    net = barrier_net(ALIGNED, {"a": "A", "b": "B"}, ("a", "b"))
+    net.send("b", "a", "back")
+    net.record("A", 1)  # a source: it awaits nothing, for b closes a cycle
+    net.copy("A")
+    net.carry_all()
+    net.copy()
+
+    assert net.in_flight(1) == {("b", "a"): ["back"]}
+
+
+def test_an_undeclared_channel_counts_as_a_back_edge() -> None:
+    net = barrier_net(ALIGNED, THREE, ("a", "c"))
+    net.send("b", "c", "undeclared")
+    net.record("A", 1)
+    net.copy("A")
+    net.carry("A", "C")
+    net.copy("C")  # nobody waits for b
+    assert net.cores["C"].is_recorded(1)
+    net.record("B", 1)
+    net.carry_all()
+
+    assert in_flight(net) == {("b", "c"): ["undeclared"]}
+
+
+def test_unaligned_barriers_overtake_and_what_they_overtake_is_channel_state() -> None:
+    net = barrier_net(UNALIGNED, THREE, *JOINED)
+    net.send("a", "c", "overtaken")
+    net.send("b", "c", "not even arrived")
+    net.record("A", 1)
+    net.copy("A")
+    net.carry("A", "C")
+    assert net.act("C") == ("c", ["overtaken"])
+    assert net.cores["C"].open[1].copies[0].extra == ()
+    net.record("B", 1)
+    net.carry_all()
+
+    assert in_flight(net) == {("a", "c"): ["overtaken"], ("b", "c"): ["not even arrived"]}
+
+
+def test_what_is_accepted_behind_a_barrier_that_nobody_aligned_is_foretold_as_a_duplicate() -> None:
+    net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    for text in ("once", "twice"):
+        net.send("a", "c", text)
+    net.carry_all()
+    assert accepts_all(net, "C") == ["once", "twice"]
+    net.record("B", 1)
+    net.copy("B")
+    net.carry_all()
+    net.send("a", "c", "behind the record")
+    net.carry_all()
+    accepts_all(net, "C")
+    net.copy()
+
+    snapshot = net.snapshot(1)
+    assert snapshot.states["c"] == ("once", "twice")
+    assert snapshot.duplicates == {("a", "c", "mail"): 2}
+
+
+def test_duplicates_of_a_snapshot_that_was_given_up_are_not_kept() -> None:
+    net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.send("a", "c", "red")
+    net.carry_all()
+    accepts_all(net, "C")
+    for core in net.cores.values():
+        core.abort(1)
+    net.copy()
+
+    assert net.machine("c").copied == 1
+    assert not net.machine("c").inbox.repeated  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("mode", [ALIGNED, UNALIGNED])
+def test_a_red_call_forces_its_target_to_record_before_the_alignment_ends(mode: Mode) -> None:
+    """Trap 13: the caller waits inside its action, and might be the one whose barrier is awaited."""
+    net = barrier_net(mode, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.send("b", "c", "white, and still to come")
+    core = net.cores["A"]
+    core.send(net.machine("a"), "c", "call", "ask", "red", 0.0)
+    net.carry("A", "C")
+
+    net.copy("C")
+    assert net.act("C") == ("c", ["red"])
+    net.record("B", 1)
+    net.carry_all()
+    assert net.cores["C"].open[1].copies[0].extra == ()
+    assert in_flight(net) == {("b", "c"): ["white, and still to come"]}
+
+
+def test_a_red_reply_forces_its_reader() -> None:
+    """Trap 13; trap 4."""
+    net = barrier_net(ALIGNED, THREE, *JOINED)
+    core = net.cores["C"]
+    core.begin_action(net.machine("c"))
+    core.suspend(net.machine("c"))
+    core.note(1, net.machine("c"))
+    core.boundary()
+    core.resume(net.machine("c"))
+
+    assert net.machine("c").copied == 1
+
+
+def test_alignment_that_is_skipped_lets_a_red_call_in() -> None:
+    net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.cores["A"].send(net.machine("a"), "c", "call", "ask", "red", 0.0)
+    net.carry("A", "C")
+
+    assert net.act("C") == ("c", ["red"])
+    assert net.machine("c").copied == 0
+
+
+def test_a_machine_that_has_lost_patience_is_unaligned_for_this_snapshot_and_for_no_other() -> None:
+    net = barrier_net(ALIGNED, THREE, *JOINED)
+    net.send("b", "c", "white")
+    net.record("A", 1)
+    net.copy("A")
+    net.carry_all()
+    net.barrier_core("C").force(1)
+    net.copy("C")
+    net.record("B", 1)
+    net.carry_all()
+    assert in_flight(net) == {("b", "c"): ["white"]}
+    net.record("A", 2)
+    net.copy("A")
+    net.carry_all()
+    net.copy("C")
+
+    assert net.machine("c").copied == 1  # it awaits b's barrier for 2
+
+
+def test_a_red_message_on_a_fresh_channel_stands_for_its_barrier() -> None:
+    net = barrier_net(ALIGNED, THREE, ("a", "c"))
+    net.record("B", 1)
+    net.copy("B")
+    net.send("b", "c", "red, from a channel opened by a red machine")
+    net.carry("B", "C")
+
+    assert net.act("C") is None
+    net.record("A", 1)
+    net.copy("A")
+    net.carry("A", "C")
+    net.copy("C")
+    assert net.act("C") == ("c", ["red, from a channel opened by a red machine"])
+    assert in_flight(net) == {}
+
+
+def test_a_red_message_on_a_channel_whose_target_was_unknown_stands_for_its_barrier() -> None:
+    net = barrier_net(ALIGNED, {"a": "A", "b": "B"})
+    late = BarrierCore("L", ALIGNED, copy_body=lambda machine: tuple(machine.body))
+    late.born("l", [])
+    late.end_action(late.machines["l"])
+    net.cores["L"], net.places["l"] = late, "L"
+    net.send("a", "l", "held, and red when it goes")
+    net.record("A", 1)
+    net.copy("A")
+    net.cores["A"].resolve("l", "L")
+    net.carry("A", "L")
+
+    net.copy("L")
+    assert net.act("L") == ("l", ["held, and red when it goes"])
+    assert late.open[1].copies[0].extra == ()
+    assert net.cores["A"].open[1].copies[0].outputs[0][2][0][3] == "held, and red when it goes"
+
+
+def test_a_parked_left_in_front_of_a_barrier_does_not_hold_the_barrier_back() -> None:
+    net = barrier_net(ALIGNED, THREE, *JOINED, joins=(("left", "right"),))
+    net.send("a", "c", "l", method="left")
+    net.carry_all()
+    assert net.act("C") is None
+    for host in ("A", "B"):
+        net.record(host, 1)
+        net.copy(host)
+    net.carry_all()
+    net.copy()
+    net.send("b", "c", "r", method="right")
+    net.carry_all()
+
+    assert net.act("C") == ("c", ["l", "r"])
+    assert net.cores["C"].open[1].copies[0].extra == ()
+    assert in_flight(net) == {("a", "c"): ["l"]}
+
+
+def test_a_barrier_behind_a_half_join_that_arrived_with_it_is_met_when_the_half_is_parked() -> None:
+    net = barrier_net(ALIGNED, {"a": "A", "c": "C"}, ("a", "c"), joins=(("left", "right"),))
+    net.send("a", "c", "l", method="left")
+    net.record("A", 1)
+    net.copy("A")
+    net.send("a", "c", "r", method="right")
+    net.carry("A", "C")
+    net.act("C")  # the left is parked; the right is red, and is not taken in the same white action
+
+    net.copy("C")
+    assert net.act("C") == ("c", ["l", "r"])
+    assert net.cores["C"].open[1].copies[0].extra == ()
+    assert in_flight(net) == {("a", "c"): ["l"]}
+
+
+def test_a_machine_that_stops_waits_for_no_barriers() -> None:
+    net = barrier_net(ALIGNED, THREE, *JOINED)
+    net.cores["C"].request(1)
+    net.cores["C"].stop(net.machine("c"))
+    net.copy("C")
+
+    assert net.cores["C"].is_recorded(1)
+
+
+def test_a_snapshot_that_is_given_up_unblocks_every_input() -> None:
+    net = barrier_net(ALIGNED, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.send("a", "c", "blocked")
+    net.carry_all()
+    assert net.act("C") is None
+    net.cores["C"].abort(1)
+    net.copy("C")
+
+    assert net.act("C") == ("c", ["blocked"])
+    assert net.cores["C"].open == {}
+
+
+def test_a_host_that_is_told_that_nobody_wants_its_numbers_unblocks_every_input() -> None:
+    net = barrier_net(ALIGNED, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.send("a", "c", "blocked")
+    net.carry_all()
+    assert net.act("C") is None
+    net.cores["C"].welcome((), 1)
+    net.copy("C")
+
+    assert net.act("C") == ("c", ["blocked"])
+
+
+def test_a_barrier_of_a_number_that_was_given_up_before_is_passed_on_at_once() -> None:
+    net = barrier_net(ALIGNED, THREE, ("a", "b"), ("b", "c"))
+    for host in ("B", "C"):
+        net.cores[host].abort(1)
+    net.record("A", 1)
+    net.copy("A")
+    for source, target in (("A", "B"), ("B", "C")):
+        net.carry(source, target)
+        net.copy(target)
+
+    assert (net.machine("b").copied, net.machine("c").copied) == (1, 1)
+    assert net.cores["B"].open == net.cores["C"].open == {}
+
+
+def test_machines_of_one_host_record_one_by_one_and_what_is_between_them_is_not_lost() -> None:
+    net = barrier_net(ALIGNED, {"a": "A", "x": "H", "y": "H"}, ("a", "y"))
+    net.send("y", "x", "white, to one that is red")
+    net.record("H", 1)
+    net.copy("H")  # x is a source and records, y waits for a
+    assert (net.machine("x").copied, net.machine("y").copied) == (1, 0)
+    net.send("y", "x", "white too")
+    net.record("A", 1)
+    net.copy("A")
+    net.carry_all()
+
+    assert in_flight(net) == {("y", "x"): ["white, to one that is red", "white too"]}
+
+
+def test_a_white_machine_on_a_host_that_has_heard_creates_white() -> None:
+    """Trap 3: the child is red, its creation is in flight."""
+    net = barrier_net(ALIGNED, {"a": "A", "x": "H"}, ("a", "x"))
+    net.record("H", 1)
+    net.cores["H"].create("x", "kid", "H", None, 0.0)
+    net.places["kid"] = "H"
+    net.cores["H"].next_birth()
+    net.cores["H"].born("kid", [])
+    net.cores["H"].end_action(net.machine("kid"))
+    net.record("A", 1)
+    net.copy("A")
+    net.carry_all()
+    net.copy()
+
+    snapshot = net.snapshot(1)
+    assert snapshot.creations == {("x", "kid")}
+    assert "kid" not in snapshot.states
+    assert net.machine("kid").copied == 1
+
+
+def test_a_red_message_is_refused_in_a_white_action() -> None:
+    net = barrier_net(UNALIGNED, THREE, ("a", "c"))
+    net.send("a", "c", "white")
+    net.carry_all()
+    core = net.cores["C"]
+    mailbox = core.machines["c"].inbox.mailboxes["a", "mail"]
+
+    with pytest.raises(ProtocolError, match="c was about to accept a red message in a white action"):
+        core._check_white(net.machine("c"), mailbox, (1, 1, "m", "red", 0.0, 1))
+
+
+# ---- claims of the texts ---------------------------------------------------------------------------------------------
+
+
+def test_barriers_are_injected_at_the_sources_which_record_at_once_and_send_them_on() -> None:
+    """barrier-snapshots.txt, "Asynchronous Barrier Snapshots", paragraph 1."""
+    net = barrier_net(ALIGNED, THREE, ("a", "b"), ("b", "c"))
+    for host in net.cores:
+        net.cores[host].request(1)
+        net.copy(host)
+    assert [net.machine(name).copied for name in "abc"] == [1, 0, 0]
+    net.carry("A", "B")
+    net.copy("B")
+
+    assert [net.machine(name).copied for name in "abc"] == [1, 1, 0]
+
+
+def test_sinks_do_the_same_and_when_all_of_them_have_recorded_the_round_is_complete() -> None:
+    """barrier-snapshots.txt, "Asynchronous Barrier Snapshots", paragraph 2."""
+    net = barrier_net(ALIGNED, THREE, ("a", "b"), ("a", "c"))
+    for host in net.cores:
+        net.cores[host].request(1)
+        net.copy(host)
+    recorded = []
+    for sink in ("B", "C"):
+        net.carry("A", sink)
+        net.copy(sink)
+        recorded.append([net.cores[host].open[1].is_copied for host in "ABC"])
+
+    assert recorded == [[True, True, False], [True, True, True]]
+    assert set(net.snapshot(1).states) == {"a", "b", "c"}
+
+
+def test_nothing_is_blocked_at_the_beginning() -> None:
+    """barrier-snapshots.txt, initialisation: blocked_inputs := {}."""
+    found = machine(ALIGNED, "numbered", "new")
+
+    assert not any(found.is_blocked(channel) for channel in "uvw")
+
+
+def test_a_barrier_blocks_its_input_and_no_other() -> None:
+    """barrier-snapshots.txt, on receiving a barrier: blocked_inputs := blocked_inputs + {input}; block."""
+    found = machine(ALIGNED, "numbered", "one delivered")
+
+    assert [found.is_blocked(channel) for channel in "uvw"] == [True, False, False]
+
+
+def test_a_source_has_no_input_to_block() -> None:
+    """barrier-snapshots.txt, on receiving a barrier: if input != Nil."""
+    source = Alignment(ALIGNED)
+
+    assert source.step(Injected(1)) == (AskForBoundary((1,)),)
+
+
+def test_with_the_last_barrier_it_broadcasts_records_and_unblocks_in_one_instant() -> None:
+    """barrier-snapshots.txt, if blocked_inputs = inputs: broadcast, snapshot, unblock; nothing comes between."""
+    found = machine(ALIGNED, "numbered", "all delivered")
+
+    assert found.step(BoundaryReached()) == (Record((1,), 1), SendBarriers(1), Unblock(("u", "v")))
+    assert found.step(BoundaryReached()) == ()
+
+
+def test_a_barrier_goes_out_after_the_record_and_before_any_further_message() -> None:
+    """barrier-snapshots.txt, marker-sending rule; "before anything else"."""
+    net = barrier_net(ALIGNED, {"a": "A", "b": "B"}, ("a", "b"))
+    net.send("a", "b", "before")
+    net.record("A", 1)
+    net.send("a", "b", "behind")  # before the host has got round to copying it
+
+    messages = net.cores["A"].output("B").messages
+    assert [(message[1], message[5]) for message in messages] == [(1, 0), (0, 1), (2, 1)]
+
+
+def test_the_channel_of_the_first_barrier_is_empty_if_nothing_was_in_front_of_it() -> None:
+    """barrier-snapshots.txt, marker-receiving rule, first case: records c as the empty sequence."""
+    net = barrier_net(UNALIGNED, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.send("a", "c", "red")
+    net.carry("A", "C")
+    net.copy("C")
+    net.record("B", 1)
+    net.carry_all()
+
+    assert in_flight(net) == {}
+
+
+def test_a_later_channel_is_what_came_between_the_record_and_its_barrier() -> None:
+    """barrier-snapshots.txt, marker-receiving rule, second case."""
+    net = barrier_net(UNALIGNED, THREE, *JOINED)
+    net.send("b", "c", "accepted before")
+    net.carry_all()
+    accepts_all(net, "C")
+    net.record("A", 1)
+    net.copy("A")
+    net.carry("A", "C")
+    net.copy("C")
+    net.send("b", "c", "between")
+    net.carry_all()
+    net.record("B", 1)
+    net.copy("B")
+    net.send("b", "c", "behind")
+    net.carry_all()
+
+    assert in_flight(net) == {("b", "c"): ["between"]}
+
+
+def test_without_alignment_it_keeps_processing_all_inputs_after_some_barriers_arrived() -> None:
+    """barrier-snapshots.txt, last paragraph, sentences 1 and 2."""
+    net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
+    net.record("A", 1)
+    net.copy("A")
+    net.send("a", "c", "of n+1")
+    net.carry_all()
+
+    assert accepts_all(net, "C") == ["of n+1"]
+    net.record("B", 1)
+    net.copy("B")
+    net.carry_all()
+    accepts_all(net, "C")
+    net.copy("C")
+    assert net.cores["C"].open[1].copies[0].extra == ("of n+1",)
+
+
+def test_on_a_restore_these_occur_as_duplicates_for_their_sender_will_send_them_again() -> None:
+    """barrier-snapshots.txt, last paragraph, sentence 3: in the state of n, and not among what a had sent by n."""
+    net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
+    for host, text in (("A", "of n+1"), ("B", None)):
+        net.record(host, 1)
+        net.copy(host)
+        if text:
+            net.send("a", "c", text)
+        net.carry_all()
+        accepts_all(net, "C")
+    net.copy()
+
+    parts = {host: part_of(host, net.cores[host].open[1]) for host in net.cores}
+    assert parts["A"].sent == {("a", "c", "mail"): 0}
+    assert parts["C"].accepted["a", "c", "mail"] == 1
+    assert parts["C"].duplicates == {("a", "c", "mail"): 1}

@@ -1,0 +1,383 @@
+"""The observer variant against its table and its text; and, as a lesson, markers where channels reorder."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+from nets import Net
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.chandy_lamport import (
+    AskForBoundary,
+    AttachNumber,
+    BoundaryReached,
+    InputOpened,
+    MarkerArrived,
+    NumberSeen,
+    OutputOpened,
+    Record,
+    SnapshotAborted,
+    SnapshotClosed,
+    SnapshotRequested,
+)
+from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, core_for
+from ray_snapshot.protocol.collector import PendingSnapshot
+from ray_snapshot.protocol.colours import Independent, Numbered
+from ray_snapshot.protocol.links import Batch
+from ray_snapshot.protocol.observer import LooseInbox, LooseInLink, Observer
+from ray_snapshot.simulation import world as worlds
+from ray_snapshot.simulation.machines import Script, Send
+from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.reports import part_of
+from ray_snapshot.simulation.schedules import PROFILES, check_all, run_script, run_seeded
+from ray_snapshot.simulation.world import World
+
+SCHEMES = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
+STATES = {
+    "new": [],
+    "pending": ["request"],
+    "recorded": ["request", "boundary"],
+    "closed": ["request", "boundary", "close"],
+}
+EVENTS = ("request", "number", "boundary", "close", "abort", "output", "input", "marker")
+
+
+def event(name: str, scheme: str) -> Any:
+    red = SCHEMES[scheme][1]
+    return {
+        "request": SnapshotRequested(1),
+        "number": NumberSeen(red),
+        "boundary": BoundaryReached(),
+        "close": SnapshotClosed(1),
+        "abort": SnapshotAborted(1),
+        "output": OutputOpened("x"),
+        "input": InputOpened("u"),
+        "marker": MarkerArrived("u", red),
+    }[name]
+
+
+def host(scheme: str, state: str) -> Observer:
+    found = Observer(SCHEMES[scheme][0]())
+    found.step(OutputOpened("x"))
+    found.step(OutputOpened("y"))
+    for name in STATES[state]:
+        found.step(event(name, scheme))
+    return found
+
+
+def expected(scheme: str, state: str, name: str) -> object:
+    """The effects, or the error, as the docstring of the module has them."""
+    red = SCHEMES[scheme][1]
+    if name == "marker" or (name == "close" and state in ("new", "pending")):
+        return ProtocolError
+    if name in ("request", "number") and state == "new":
+        return (AskForBoundary((1,)),)
+    if name == "boundary" and state == "pending":
+        return (Record((1,), red), AttachNumber("x", red), AttachNumber("y", red))
+    return ()
+
+
+@pytest.mark.parametrize(("scheme", "state", "name"), list(product(SCHEMES, STATES, EVENTS)))
+def test_every_event_in_every_state_has_the_effects_of_the_table_of_the_observer(
+    scheme: str, state: str, name: str
+) -> None:
+    found = host(scheme, state)
+    effects = expected(scheme, state, name)
+    if effects is not ProtocolError:
+        assert found.step(event(name, scheme)) == effects
+        return
+    before = found.fingerprint()
+
+    with pytest.raises(ProtocolError, match="closed before this host recorded it|the observer variant has none"):
+        found.step(event(name, scheme))
+    assert found.fingerprint() == before
+
+
+def test_an_aborted_number_that_is_pending_is_recorded_all_the_same() -> None:
+    found = host("numbered", "pending")
+    found.step(SnapshotAborted(1))
+
+    assert found.step(BoundaryReached())[0] == Record((1,), 1)
+
+
+def test_a_copy_of_an_observer_goes_its_own_way() -> None:
+    found = host("numbered", "new")
+    other = found.copy()
+    other.step(SnapshotRequested(1))
+
+    assert (found.must_record, other.must_record) == (False, True)
+    assert found.fingerprint() != other.fingerprint()
+
+
+# ---- hosts whose links reorder ----------------------------------------------------------------------------------------
+
+
+def loose_net(places: dict[str, str]) -> Net:
+    return Net(places, core=partial(core_for, OBSERVER), inbox=LooseInbox, in_link=LooseInLink)
+
+
+def batches(net: Net, source: str, target: str, *sent: Any) -> list[Batch]:
+    """One batch for each of these messages between the machines of two hosts."""
+    found = []
+    for args in sent:
+        if args == "record":
+            net.record(source.upper(), net.cores[source.upper()].colour + 1)
+            continue
+        net.send(source, target, args)
+        batch = net.cores[source.upper()].output(target.upper()).take()
+        assert batch is not None
+        found.append(batch)
+    return found
+
+
+def test_messages_that_overtake_each_other_are_accepted_as_they_come() -> None:
+    net = loose_net({"a": "A", "b": "B"})
+    first, second, third = batches(net, "a", "b", 1, 2, 3)
+    for batch in (first, third, second):
+        net.cores["B"].arrive(batch)
+
+    assert [net.act("B") for _ in range(3)] == [("b", [1]), ("b", [3]), ("b", [2])]
+
+
+def test_a_batch_waits_for_the_declaration_of_its_channels() -> None:
+    net = loose_net({"a": "A", "b": "B"})
+    first, second = batches(net, "a", "b", 1, 2)
+    net.cores["B"].arrive(second)
+    assert net.act("B") is None
+    net.cores["B"].arrive(first)
+
+    assert [net.act("B") for _ in range(2)] == [("b", [1]), ("b", [2])]
+
+
+def test_a_double_is_dropped_however_late_it_comes_and_remembering_that_costs_no_memory() -> None:
+    net = loose_net({"a": "A", "b": "B"})
+    found = batches(net, "a", "b", *range(50))
+    for batch in (*found, *found):
+        net.cores["B"].arrive(batch)
+
+    link = net.cores["B"].inputs["A"]
+    assert net.machine("b").inbox.mailboxes["a", "mail"].arrived == 50
+    assert isinstance(link, LooseInLink)
+    assert link.seen.ranges() == ((0, 49),)
+
+
+def test_a_white_message_that_comes_behind_red_ones_is_in_flight() -> None:
+    """What markers need FIFO for: here the number on each message tells."""
+    net = loose_net({"a": "A", "b": "B"})
+    opened, white, red = batches(net, "a", "b", "opened", "white", "record", "red")
+    for batch in (opened, red):
+        net.cores["B"].arrive(batch)
+    assert net.act("B") == ("b", ["opened"])  # b has recorded by now, for red is there
+    net.cores["B"].arrive(white)
+    net.copy()
+
+    snapshot = net.snapshot(1)
+    assert snapshot.channels == {("a", "b", "mail"): [(1, "m", "opened"), (2, "m", "white")]}
+    assert snapshot.states == {"a": (), "b": ()}
+
+
+def test_it_sends_no_control_message_over_the_links() -> None:
+    net = loose_net({"a": "A", "b": "B"})
+    batches(net, "a", "b", "so that there is a link")
+    net.record("A", 1)
+
+    assert net.cores["A"].output("B").take() is None
+    assert net.cores["A"].open[1].marker_count == 0
+
+
+# ---- claims of the text ------------------------------------------------------------------------------------------------
+
+
+def test_messages_arrive_intact_and_only_once() -> None:
+    """observer-variant.txt, definition, assumption 1: made true by the links, which drop doubles."""
+    net = loose_net({"a": "A", "b": "B"})
+    (batch,) = batches(net, "a", "b", {"intact": [1, 2]})
+    net.cores["B"].arrive(batch)
+    net.cores["B"].arrive(batch)
+
+    assert [net.act("B"), net.act("B")] == [("b", [{"intact": [1, 2]}]), None]
+
+
+def test_there_need_be_no_path_between_any_two_processes() -> None:
+    """observer-variant.txt, definition, assumption 3, is not needed: the observer asks everybody."""
+    net = loose_net({"a": "A", "b": "B"})
+    for host_name in ("A", "B"):
+        net.record(host_name, 1)
+    net.copy()
+
+    assert set(net.snapshot(1).states) == {"a", "b"}
+
+
+def test_any_process_may_initiate() -> None:
+    """observer-variant.txt, definition, assumption 4."""
+    for first in ("A", "B", "C"):
+        net = loose_net({"a": "A", "b": "B", "c": "C"})
+        for host_name in (first, *(set("ABC") - {first})):
+            net.record(host_name, 1)
+        net.copy()
+        assert set(net.snapshot(1).states) == {"a", "b", "c"}
+
+
+def test_the_snapshot_does_not_interfere_with_the_execution() -> None:
+    """observer-variant.txt, definition, assumption 5: the same steps with and without it lead to the same states."""
+    ends = []
+    for with_snapshot in (True, False):
+        world = reordering()
+        run_script(world, ["snapshot"] * with_snapshot + ["act a 1", "flush A", "calm"])
+        ends.append(world.states())
+
+    assert ends[0] == ends[1]
+
+
+def test_each_process_records_its_state_and_that_of_its_incoming_channels() -> None:
+    """observer-variant.txt, definition, assumption 6."""
+    net = loose_net({"a": "A", "b": "B"})
+    for batch in batches(net, "a", "b", "accepted", "waiting"):
+        net.cores["B"].arrive(batch)
+    net.act("B")
+    net.record("B", 1)
+    net.copy("B")
+
+    part = part_of("B", net.cores["B"].open[1])
+    assert part.states == {"b": ("accepted",)}
+    assert part.channels == {("a", "b", "mail"): [(2, "m", "waiting")]}
+
+
+def test_the_observer_saves_its_own_state_and_asks_all_other_processes() -> None:
+    """observer-variant.txt, algorithm, step 1."""
+    world = reordering()
+    run_script(world, ["snapshot"])
+
+    assert [one for one in world.control if one[0] == "request"] == [("request", host, 1) for host in "AB"]
+
+
+def test_a_process_that_meets_the_number_on_any_message_saves_its_state_first() -> None:
+    """observer-variant.txt, algorithm, step 2: "receiving the snapshot token for the first time on any message"."""
+    net = loose_net({"a": "A", "b": "B"})
+    net.cores["B"].request(0)
+    (red,) = batches(net, "a", "b", "record", "red")
+    net.cores["B"].arrive(red)
+
+    assert net.act("B") == ("b", ["red"])
+    net.copy("B")
+    assert net.cores["B"].open[1].copies[0].extra == ()
+
+
+def test_it_attaches_the_number_to_all_subsequent_messages() -> None:
+    """observer-variant.txt, algorithm, step 2.2; replies, timers and creations are messages too."""
+    net = loose_net({"a": "A", "b": "B"})
+    core = net.cores["A"]
+    before, behind = batches(net, "a", "b", "before", "record", "behind")
+    core.create("a", "kid", "B", None, 0.0)
+    core.fire(core.set_timer(net.machine("a"), "b", "tick", None, 0.0, 0.0), 1)
+    third = core.output("B").take()
+    assert third is not None
+
+    colours = [[message[5] for _, messages in batch[3] for message in messages] for batch in (before, behind, third)]
+    assert colours == [[0], [1], [1, 1]]
+    assert core.colour_of(net.machine("a")) == 1  # what a reply carries
+
+
+def test_who_has_saved_and_receives_a_message_without_the_number_reports_it() -> None:
+    """observer-variant.txt, algorithm, step 3: it is forwarded to the observer."""
+    net = loose_net({"a": "A", "b": "B"})
+    (white,) = batches(net, "a", "b", "without")
+    net.record("B", 1)
+    net.copy("B")
+    net.cores["B"].arrive(white)
+
+    assert [late[2][3] for late in net.cores["B"].open[1].late] == ["without"]
+
+
+@pytest.mark.parametrize("profile", ["observer", "observer-everything"])
+def test_from_this_the_observer_builds_up_a_complete_snapshot(profile: str) -> None:
+    """observer-variant.txt, algorithm, last sentence; several may be open at once (definition, last sentence)."""
+    worlds_seen = [run_seeded(profile, seed) for seed in range(20)]
+
+    assert PROFILES[profile].protocol == OBSERVER
+    assert not PROFILES[profile].is_fifo
+    assert sum(len(world.completed) for world in worlds_seen) > 40
+    assert any(one.channels for world in worlds_seen for one in world.completed)
+
+
+# ---- the lesson: markers where channels reorder ------------------------------------------------------------------------
+
+
+class MarkersAlone(LooseInLink):
+    """The receiving end of a link whose messages carry no colour: what is behind a marker *as it arrives* counts as red.
+
+    That is the marker algorithm as it stands in the paper; `OutLink` writes the colour of each segment too.
+    """
+
+    __slots__ = ()
+
+    def in_order(self, batch: Batch) -> list[Batch]:
+        return [self._as_it_looks(one) for one in super().in_order(batch)]
+
+    def _as_it_looks(self, batch: Batch) -> Batch:
+        source, sequence, declared, segments, acknowledgements = batch
+        believed, found = self.colour, []
+        for place, (colour, messages) in enumerate(segments):
+            believed = max(believed, colour) if place else believed  # a marker is a change of colour within a batch
+            found.append((believed, [(*message[:5], believed) for message in messages]))
+        return source, sequence, declared, found, acknowledgements
+
+
+def reordering(protocol: str = OBSERVER) -> World:
+    """a sends two messages to b, over channels that reorder."""
+    sends = Script((("go", (Send("b", "one", 1),)), ("again", (Send("b", "two", 2),))), ("go", "again"))
+    machines = {"a": ("A", sends, ()), "b": ("B", Script(), ())}
+    return World(machines, protocol=protocol, is_fifo=False, is_atomic=True)
+
+
+OVERTAKES = [
+    *("act a 1", "flush A", "deliver A B", "accept B"),  # the link is open, and one is accepted
+    *("snapshot", "tell request A", "record A", "flush A"),  # the marker is on its way
+    *("act a 2", "flush A", "repeat 1", "accept B"),  # two was sent behind it, arrives before it, and is accepted
+]
+"""a records after its first message; its second one overtakes the marker, or would if there were one."""
+
+
+def test_markers_over_a_reordering_channel_give_a_wrong_cut_and_the_oracle_names_the_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """EWD864a, additional remark: the algorithm is incorrect when a red message is accepted in a white action."""
+    monkeypatch.setattr(worlds, "LooseInLink", MarkersAlone)
+    world = reordering(CHANDY_LAMPORT)
+    run_script(world, [*OVERTAKES, "calm"])
+
+    assert [recorded.states["b"] for recorded in world.completed] == [("one", "two")]
+    assert world.surplus == {1: {("a", "b", "mail"): -1}}  # and so do the counts
+    with pytest.raises(OracleError, match="snapshot 1: action 2 of b is impossible here: it accepts mail 2 from a"):
+        check_all(world)
+
+
+def test_the_observer_gives_a_right_cut_in_the_very_same_order() -> None:
+    world = reordering()
+    run_script(world, ["deliver A B" if step == "repeat 1" else step for step in OVERTAKES] + ["calm"])
+    check_all(world)
+
+    assert [recorded.states["b"] for recorded in world.completed] == [("one",)]
+
+
+def test_markers_over_a_reordering_channel_lose_white_messages_that_come_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And a collector that did not count would announce it as complete."""
+    monkeypatch.setattr(worlds, "LooseInLink", MarkersAlone)
+    monkeypatch.setattr(PendingSnapshot, "is_complete", property(lambda self: not self.awaited))
+    world = reordering(CHANDY_LAMPORT)
+    run_script(
+        world,
+        [
+            *("act a 1", "flush A", "deliver A B", "accept B", "act a 2", "flush A"),  # two is white, and on its way
+            *("snapshot", "tell request A", "record A", "flush A"),
+            *("repeat 1", "record B", "calm"),  # the marker overtakes it
+        ],
+    )
+
+    with pytest.raises(OracleError, match=r"snapshot 1: after the white actions, the channels hold .*two"):
+        check_all(world)
