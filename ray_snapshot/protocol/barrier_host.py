@@ -289,11 +289,13 @@ class BarrierCore(HostCore):
     # ---- turning red ----------------------------------------------------------------------------------------------
 
     def note(self, colour: Colour, machine: Machine | None = None) -> tuple[Any, ...]:
-        """Something of this colour came over no channel: `machine` (or, if none is named, each) must not align for it."""
+        """Something of this colour came over no channel: `machine` (or, if none is named, each) must not align for it.
+
+        Also where alignment is skipped: no channel would count what is let in so, and the cut would pass for consistent.
+        """
         self.hear(NumberSeen(colour))
         for found in [machine] if machine is not None else [*self.machines.values()]:
-            if self.mode is not Mode.AT_LEAST_ONCE:
-                _inbox(found).step(Forced(colour))
+            _inbox(found).step(Forced(colour))
         return ()
 
     def force(self, number: int) -> None:
