@@ -432,7 +432,9 @@ class BarrierCore(HostCore):
         self.acting = None
         found = super().next_action()
         if found is not None:
-            self.acting = found[0]
+            self.acting = machine = found[0]
+            # Taking may have uncovered the last barrier: then the machine is due from within its action on.
+            self.must_record = self.must_record or _inbox(machine).alignment.must_record
         return found
 
     def begin_action(self, machine: Machine) -> None:

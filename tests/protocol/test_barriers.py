@@ -364,6 +364,21 @@ def test_a_red_reply_forces_its_reader(mode: Mode) -> None:
     assert net.machine("c").copied == 1
 
 
+def test_a_machine_that_takes_what_stood_in_front_of_the_last_barrier_is_due_within_that_action() -> None:
+    """So that the world can record it in the middle, should the action be long."""
+    net = barrier_net(ALIGNED, THREE, ("a", "c"))
+    net.send("a", "c", "in front")
+    net.record("A", 1)
+    net.copy("A")
+    net.carry_all()
+    core = net.cores["C"]
+    core.boundary()
+    assert not core.must_record
+    assert core.next_action() is not None
+
+    assert core.must_record
+
+
 def test_alignment_that_is_skipped_lets_a_red_call_in() -> None:
     net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
     net.record("A", 1)
