@@ -291,11 +291,13 @@ class BarrierCore(HostCore):
     # ---- turning red ----------------------------------------------------------------------------------------------
 
     def note(self, colour: Colour, machine: Machine | None = None) -> tuple[Any, ...]:
-        """Something of this colour came over no channel: `machine` (or, if none is named, each) must not align for it."""
+        """Something of this colour came over no channel: `machine` (or, if none is named, each) must not align for it.
+
+        Also where alignment is skipped: no channel would count what is let in so, and the cut would pass for consistent.
+        """
         self.hear(NumberSeen(colour))
         for found in [machine] if machine is not None else [*self.machines.values()]:
-            if self.mode is not Mode.AT_LEAST_ONCE:
-                _inbox(found).step(Forced(colour))
+            _inbox(found).step(Forced(colour))
         return ()
 
     def force(self, number: int) -> None:
@@ -432,7 +434,9 @@ class BarrierCore(HostCore):
         self.acting = None
         found = super().next_action()
         if found is not None:
-            self.acting = found[0]
+            self.acting = machine = found[0]
+            # Taking may have uncovered the last barrier: then the machine is due from within its action on.
+            self.must_record = self.must_record or _inbox(machine).alignment.must_record
         return found
 
     def begin_action(self, machine: Machine) -> None:

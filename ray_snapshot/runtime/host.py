@@ -589,6 +589,7 @@ class HostPost(Post):
         if self.forced is not None:
             self.core._copy_if_due(self.forced)
         self.core.acting, self.forced = self.forced, None
+        self.flush()  # its barriers must not wait for the end of the action
         if not self.core.uncopied:
             self._report_what_is_copied()
 
@@ -766,6 +767,7 @@ class HostPost(Post):
         with self.lock:
             if isinstance(self.core, BarrierCore) and number in self.core.open:
                 self.core.force(number)
+                self._guard_soon()
                 self.floor.wake()
 
     def _guard_soon(self) -> None:
@@ -785,6 +787,7 @@ class HostPost(Post):
                     self._record_without_boundary()
                 if self.core.uncopied and self.performing is not None:
                     self._copy_slice()
+                    self.flush()
 
     def _is_overdue(self) -> bool:
         return any(not self.core.is_recorded(number) for number in self.overdue)

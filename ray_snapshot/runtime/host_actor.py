@@ -60,7 +60,7 @@ class Host:
             core.arrive(batch)
             if core.open:
                 post.report_late()
-            if core.must_record:
+            if core.must_record or core.uncopied:
                 post._guard_soon()
             post.watch_alignment()
             post.floor.wake()

@@ -368,9 +368,10 @@ def test_a_red_call_makes_an_aligning_machine_record() -> None:
     assert net.act("C") == ("c", ["red"])
 
 
-def test_a_red_reply_forces_its_reader() -> None:
-    """Trap 13; trap 4."""
-    net = barrier_net(ALIGNED, THREE, *JOINED)
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_red_reply_forces_its_reader(mode: Mode) -> None:
+    """Trap 13; trap 4: also where alignment is skipped, for no channel counts a reply."""
+    net = barrier_net(mode, THREE, *JOINED)
     core = net.cores["C"]
     core.begin_action(net.machine("c"))
     core.suspend(net.machine("c"))
@@ -379,6 +380,21 @@ def test_a_red_reply_forces_its_reader() -> None:
     core.resume(net.machine("c"))
 
     assert net.machine("c").copied == 1
+
+
+def test_a_machine_that_takes_what_stood_in_front_of_the_last_barrier_is_due_within_that_action() -> None:
+    """So that the world can record it in the middle, should the action be long."""
+    net = barrier_net(ALIGNED, THREE, ("a", "c"))
+    net.send("a", "c", "in front")
+    net.record("A", 1)
+    net.copy("A")
+    net.carry_all()
+    core = net.cores["C"]
+    core.boundary()
+    assert not core.must_record
+    assert core.next_action() is not None
+
+    assert core.must_record
 
 
 def test_alignment_that_is_skipped_lets_a_red_call_in() -> None:

@@ -240,3 +240,21 @@ def test_unaligned_barriers_may_begin_aligned(ray_cluster: None, gate: Gate) -> 
         taken.verify()
         assert "middle-0" in taken.coverage["without_state"]
         assert taken.machines["sink"].record_delay_ms < 0.75 * taken.machines["middle-0"].record_delay_ms
+
+
+def test_a_long_action_holds_up_no_barrier_of_the_other_machines_of_its_host(ray_cluster: None, gate: Gate) -> None:
+    """One of two machines of a host is in a long action: the other passes its barrier on meanwhile."""
+    with rs.System("beside", protocol="aligned-barrier", detectors=[], snapshot_timeout=BOUND_S) as system:
+        sink = system.spawn(Middle, name="sink")
+        source = system.spawn(Source, name="source")
+        system.spawn_many(Middle, args=[(), (sink,)], names=["long", "beside"], per_host=2)
+        system.start()
+        system.connect(source, "beside")
+        system.connect("beside", sink)
+        system.machine("long").stay.send(gate.path)
+        gate.await_arrival()
+        taken = system.snapshot(timeout=6)
+        gate.open()
+        taken.verify()
+        assert taken.coverage["without_state"] == ["long"]
+        assert taken.machines["sink"].record_delay_ms < 0.5 * taken.machines["long"].record_delay_ms
