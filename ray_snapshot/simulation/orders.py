@@ -257,14 +257,14 @@ def _may_send(world: World, acts: tuple[str, ...]) -> set[tuple[str, str]]:
     for carried in world.network:
         boxes = world.hosts[carried.source].core.outputs[carried.target].channels
         for _, messages in carried.batch[3]:
-            events |= {(boxes[message[0]].target, message[METHOD]) for message in messages if message[NUMBER]}
+            events |= {(boxes[message[0]].target, str(message[METHOD])) for message in messages if message[NUMBER]}
     for host in world.hosts.values():
         for machine in host.core.machines.values():
-            events |= {(machine.name, message[METHOD]) for message in machine.inbox.waiting() if message[NUMBER]}
+            events |= {(machine.name, str(message[METHOD])) for message in machine.inbox.waiting() if message[NUMBER]}
         for link in [*host.core.inputs.values()]:
             for batch in link.early.values():
                 events |= {
-                    (name, message[METHOD])
+                    (name, str(message[METHOD]))
                     for name in host.core.machines
                     for _, messages in batch[3]
                     for message in messages

@@ -26,21 +26,21 @@ def to(target: str, method: str) -> Send:
     return Send(target, method, 1)
 
 
-SCENARIOS: dict[str, tuple[dict[str, Script], tuple[str, ...]]] = {
+SCENARIOS: dict[str, tuple[dict[str, Script], tuple[tuple[str, str], ...]]] = {
     "ring": (
         {"a": machine(to("b", "x"), z=to("b", "w")), "b": machine(x=to("c", "y")), "c": machine(y=to("a", "z"))},
-        ("ab", "bc"),
+        (("a", "b"), ("b", "c")),
     ),
     "chain": (  # one way, and a back edge from c to b
         {"a": machine(to("b", "x"), to("b", "w")), "b": machine(x=to("c", "y")), "c": machine(y=to("b", "z"))},
-        ("ab", "bc"),
+        (("a", "b"), ("b", "c")),
     ),
     "complete": (
         {"a": machine(to("b", "x"), to("c", "x")), "b": machine(x=to("c", "y")), "c": machine(x=to("b", "y"))},
-        ("ab", "ac", "bc"),
+        (("a", "b"), ("a", "c"), ("b", "c")),
     ),
-    "two": ({"a": machine(to("b", "x")), "b": machine(x=to("a", "y"))}, ("ab",)),
-    "vee": ({"a": machine(to("c", "x")), "b": machine(), "c": machine()}, ("ac", "bc")),
+    "two": ({"a": machine(to("b", "x")), "b": machine(x=to("a", "y"))}, (("a", "b"),)),
+    "vee": ({"a": machine(to("c", "x")), "b": machine(), "c": machine()}, (("a", "c"), ("b", "c"))),
 }
 """Machines by name, each on a host of its own, and the declared channels that close no cycle."""
 
