@@ -227,7 +227,8 @@ def test_what_alignment_skipped_accepts_too_early_is_named_and_comes_twice() -> 
     for edge in (("fast", "join"), ("slow", "join"), ("join", "sink")):
         world.connect(*edge)
     begin = ["snapshot", "tell request h-fast", "copy h-fast", "act fast 1", "flush h-fast", "deliver h-fast h-join"]
-    run_script(world, [*begin, "accept h-join", "act fast 1", "act slow 1", "calm"])
+    slow = ["tell request h-slow", "copy h-slow", "flush h-slow", "deliver h-slow h-join", "copy h-join"]
+    run_script(world, [*begin, "accept h-join", "record h-join", *slow, "act fast 1", "act slow 1", "calm"])
     (recorded,) = world.completed
 
     assert recorded.duplicates == {("fast", "join", "mail"): 1}
