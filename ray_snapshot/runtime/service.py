@@ -83,8 +83,8 @@ class Service:
         self.counters: dict[str, int] = {}
         self.sources: set[str] = set()
         """Machines whose role says that barriers are injected there, whatever is connected to them."""
-        self.forward: set[tuple[str, str]] = set()
-        """Declared channels that close no cycle among themselves: barriers align on them."""
+        self.forward: dict[str, set[str]] = {}
+        """Declared channels that close no cycle among themselves: barriers align on them. Targets by source."""
         self.collections: dict[int, Collection] = {}
         self.driver_log: list[tuple[Any, ...]] = []
         """What the driver has not obeyed yet."""
@@ -206,10 +206,19 @@ class Service:
 
     def _is_forward(self, source: str, target: str) -> bool:
         """Whether barriers align on this declared channel: it closes no cycle, and leads to no source."""
-        if target in self.sources or source in reachable(self.forward, [target]):
+        if target in self.sources or self._leads(target, source):
             return False
-        self.forward.add((source, target))
+        self.forward.setdefault(source, set()).add(target)
         return True
+
+    def _leads(self, start: str, end: str) -> bool:
+        """Whether declared channels lead from one machine to another; O(what is reached)."""
+        found, stack = {start}, [start]
+        while stack and end not in found:
+            fresh = self.forward.get(stack.pop(), set()) - found
+            found |= fresh
+            stack += fresh
+        return end in found
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
