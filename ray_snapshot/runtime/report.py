@@ -184,21 +184,22 @@ def host_payload(
         MACHINES,
         *("machine", "class_name", "status", "state", "state_truncated", "state_bytes"),
         *("wait_mode", "wait_k", "waits_for", "accepted_count", "sent_count"),
-        *("recorded_at", "alignment_ms", "blocked_count"),
+        *(_BY_ITSELF if _turned_red_one_by_one(recording) else ()),
     )
     ends = _Ends(host)
     rows = MessageRows()
     part = HostPart(_empty(inner(MESSAGES)), _empty(ENDS), markers=facts.markers)
     for copy in recording.copies:
         if copy.is_born:
-            _machine_row(machines, copy, part, facts.recorded_at)
+            _machine_row(machines, copy, part)
         _inputs(copy, ends, rows)
         _outputs(copy, ends, rows)
     for creation in recording.creations:
         rows.add_creation(creation)
     arrived = dict(recording.arrived)
     _late(late, late_creations, ends, arrived, rows)
-    part.machines = machines.batch(host=host, incarnation=1, max_concurrency=1)
+    recorded_at = int(facts.recorded_at * 1e6)
+    part.machines = machines.batch(host=host, incarnation=1, max_concurrency=1, recorded_at=recorded_at)
     part.messages, part.ends = rows.batch(), ends.columns.batch()
     counts = HostReport(host, ends.sent, ends.accepted, ends.in_flight, recording.created, arrived)
     return HostPayload(recording.number, counts, pickle.dumps(part, protocol=5), facts.markers)
@@ -264,15 +265,24 @@ def _late(
         rows.add_creation(creation)
 
 
-def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPart, recorded_at: float) -> None:
+_BY_ITSELF = ("recorded_at", "alignment_ms", "blocked_count")
+"""Columns that differ between the machines of a host only where each turns red by itself."""
+
+
+def _turned_red_one_by_one(recording: Recording) -> bool:
+    first = next((copy for copy in recording.copies if copy.is_born), None)
+    return first is not None and first.extra.recorded_at is not None
+
+
+def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPart) -> None:
     body: BodyCopy = copy.extra
     state = (None, False, None) if body.state is None else tuple(body.state)
     counts = (copy.accepted, copy.sent)
-    when = int((body.recorded_at or recorded_at) * 1e6)
-    aligned = (None, None) if copy.alignment_s is None else (copy.alignment_s * 1e3, copy.blocked_count)
-    machines.rows.append(
-        (copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts, when, *aligned)
-    )
+    own: tuple[Any, ...] = ()
+    if body.recorded_at is not None:
+        aligned = (None, None) if copy.alignment_s is None else (copy.alignment_s * 1e3, copy.blocked_count)
+        own = (int(body.recorded_at * 1e6), *aligned)
+    machines.rows.append((copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts, *own))
     if body.state is None:
         found.without_state.append(copy.machine)
     if body.waits:
