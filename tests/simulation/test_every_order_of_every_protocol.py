@@ -112,7 +112,10 @@ OVERLAPPING = {
 """States, outcomes, distinct snapshots."""
 
 
-@pytest.mark.parametrize(("scenario", "protocol"), OVERLAPPING)
+@pytest.mark.parametrize(
+    ("scenario", "protocol"),
+    [pytest.param(*key, marks=pytest.mark.nightly) if key[0] == "chain" else key for key in OVERLAPPING],
+)
 def test_two_overlapping_snapshots_are_right_in_every_order(scenario: str, protocol: str) -> None:
     found = every_order(world_of(scenario, protocol, 2), ["a"], check=all_is_accepted)
 
