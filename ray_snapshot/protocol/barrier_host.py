@@ -48,6 +48,14 @@ def _always(_machine: str, _source: str, _number: int) -> bool:
     return True
 
 
+def _no_time() -> float:
+    return 0.0
+
+
+def _nobody_listens(_machine: Machine, _numbers: tuple[int, ...]) -> None:
+    """Without a listener; a function of the module, so that a core can be pickled by a world that tries every order."""
+
+
 class _Heard:
     """What the host has heard of; stands where a `HostProtocol` of hosts that turn red as a whole would."""
 
@@ -176,8 +184,8 @@ class BarrierCore(HostCore):
         colours: Colours | None = None,
         born: Colour | None = None,
         is_awaited: Callable[[str, str, int], bool] = _always,
-        on_record: Callable[[Machine, tuple[int, ...]], None] = lambda machine, numbers: None,  # noqa: ARG005
-        clock: Callable[[], float] = lambda: 0.0,
+        on_record: Callable[[Machine, tuple[int, ...]], None] = _nobody_listens,
+        clock: Callable[[], float] = _no_time,
         in_link: type[InLink] = InLink,
         **options: Any,
     ) -> None:
