@@ -324,14 +324,8 @@ class Service:
             return
         collection.payloads.append(payload)
         collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
-        if collection.unasked:
-            unasked, collection.unasked = collection.unasked, []
-            await self._request(number, unasked)
         if self.coordinator.completed(number) is None:
-            pending = self.coordinator.pending[number]
-            if pending.awaited == {DRIVER} and not collection.is_driver_asked:
-                collection.is_driver_asked = True
-                await self._request(number, [DRIVER])
+            await self._ask_the_rest(number, collection)
             return
         del self.collections[number]
         self._tell_lazily(("close", number))
@@ -345,6 +339,15 @@ class Service:
         self.in_line[number] = found
         self._advance()
         await self._notify()
+
+    async def _ask_the_rest(self, number: int, collection: Collection) -> None:
+        """Whom a report that completes nothing is the sign to ask; nothing may follow this: others report meanwhile."""
+        if collection.unasked:
+            unasked, collection.unasked = collection.unasked, []
+            await self._request(number, unasked)
+        elif self.coordinator.pending[number].awaited == {DRIVER} and not collection.is_driver_asked:
+            collection.is_driver_asked = True
+            await self._request(number, [DRIVER])
 
     def _advance(self, *, is_last_call: bool = False) -> None:
         """Hand over what is complete in the order of numbers: verdicts are heard in that order.

@@ -1,0 +1,47 @@
+"""The service without Ray: what may happen between two of its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ray_snapshot.protocol.collector import HostReport
+from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.runtime.service import Service, ServiceConfig
+
+
+class Silent:
+    """An actor that takes every call and never answers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def remote(self, *_: Any) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+
+def reported(host: str) -> HostPayload:
+    return HostPayload(1, HostReport(host), b"")
+
+
+async def _asks_while_others_complete_it() -> bool:
+    service = Service(ServiceConfig("alone", "run", "observer", 8, 30.0), Silent())
+    for host in ("host-0", "host-1"):
+        await service.register(host, [Silent()])
+        service.places[f"on-{host}"] = host
+    await service.snapshot(["on-host-0"], None, wait=False)
+    async with service.changed:  # whoever wants to tell of a change waits for this
+        first = asyncio.create_task(service.report(reported("host-0")))
+        others = [asyncio.create_task(service.report(reported(host))) for host in ("host-1", "driver")]
+        while 1 in service.coordinator.pending:
+            await asyncio.sleep(0)
+    await asyncio.gather(first, *others)
+    done = 1 not in service.collections
+    for task in [*service.tasks, *service.handing_over]:
+        task.cancel()
+    return done
+
+
+def test_reports_that_complete_a_snapshot_while_the_rest_are_being_asked_do_no_harm() -> None:
+    """The others had recorded before they were asked: red messages reach them first."""
+    assert asyncio.run(asyncio.wait_for(_asks_while_others_complete_it(), 10))
