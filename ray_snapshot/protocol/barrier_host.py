@@ -23,6 +23,7 @@ from ray_snapshot.protocol.barriers import (
     Alignment,
     AskForBoundary,
     BarrierArrived,
+    BarrierQueued,
     BoundaryReached,
     Effect,
     Forced,
@@ -54,6 +55,10 @@ def _no_time() -> float:
 
 def _nobody_listens(_machine: Machine, _numbers: tuple[int, ...]) -> None:
     """Without a listener; a function of the module, so that a core can be pickled by a world that tries every order."""
+
+
+def _nothing_to_bound(_number: int) -> None:
+    """Without a bound on patience."""
 
 
 class _Heard:
@@ -115,6 +120,7 @@ class StreamInbox(Inbox):
             self._meet(mailbox, message[COLOUR])
             return
         mailbox.queue.append(message)
+        self.step(BarrierQueued((mailbox.source, mailbox.kind), message[COLOUR]))
         if len(mailbox.queue) == 1:
             self.offer(mailbox)
 
@@ -174,7 +180,10 @@ class StreamInbox(Inbox):
 
 
 class BarrierCore(HostCore):
-    """See the module. `is_awaited(machine, source, number)` may take declared inputs out for single snapshots."""
+    """See the module. `is_awaited(machine, source, number)` may take declared inputs out for single snapshots.
+
+    `on_open(number)`: the host has heard of it; `on_record(machine, numbers)`: a machine has turned red.
+    """
 
     def __init__(
         self,
@@ -185,6 +194,7 @@ class BarrierCore(HostCore):
         born: Colour | None = None,
         is_awaited: Callable[[str, str, int], bool] = _always,
         on_record: Callable[[Machine, tuple[int, ...]], None] = _nobody_listens,
+        on_open: Callable[[int], None] = _nothing_to_bound,
         clock: Callable[[], float] = _no_time,
         in_link: type[InLink] = InLink,
         **options: Any,
@@ -192,6 +202,7 @@ class BarrierCore(HostCore):
         self.mode = mode
         self.is_awaited = is_awaited
         self.on_record = on_record
+        self.on_open = on_open
         self.clock = clock
         self.waiting_for: dict[int, set[str]] = {}
         """Per open number: machines that have not recorded it."""
@@ -207,7 +218,7 @@ class BarrierCore(HostCore):
         machine = Machine(name, self.colour)
         colours = self.protocol.colours
         alignment = Alignment(self.mode, colours, self.colour, partial(self._awaits, name))
-        machine.inbox = StreamInbox(machine, alignment, self._must_record)
+        machine.inbox = StreamInbox(machine, alignment, self._fall_due)
         return machine
 
     def _awaits(self, name: str, channel: tuple[str, str], number: int) -> bool:
@@ -329,6 +340,7 @@ class BarrierCore(HostCore):
                 self.open[number] = recording = self._begin(number)
                 self.waiting_for[number] = set(self.machines)
                 recording.is_copied = recording.has_markers = not self.machines
+                self.on_open(number)
         for machine in [*self.machines.values()] if fresh else ():
             self._inject(machine, fresh)
         return ()
@@ -341,7 +353,7 @@ class BarrierCore(HostCore):
             else:
                 _inbox(machine).step(Injected(number))
 
-    def _must_record(self, machine: Machine) -> None:
+    def _fall_due(self, machine: Machine) -> None:
         """The machine must record: at once, or, if it is inside an action, behind it."""
         if machine is self.acting:
             self.must_record = True

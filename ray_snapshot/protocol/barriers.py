@@ -21,20 +21,22 @@ channel state, until their barrier has come. A machine that awaits no input is a
     Injected           AskForBoundary if no input is awaited, else none: its barriers will come
     BarrierArrived     ALIGNED: Block its input, and AskForBoundary with the last awaited one
                        UNALIGNED: AskForBoundary; AT_LEAST_ONCE: AskForBoundary with the last awaited one
+    BarrierQueued      ALIGNED: AskForBoundary for what waits behind a higher number on this input
     Forced             AskForBoundary: the machine is unaligned for this snapshot
     BoundaryReached    Record, then SendBarriers, before anything else, then Unblock what was blocked for it
 
 `Forced` is for what cannot wait: a red call or reply (its caller waits inside an action, and blocking it could stop the very
-barrier that is awaited), a machine that accepts nothing any more, a snapshot given up, patience that is over. And one more:
-a barrier of another snapshot that comes on an input from which a snapshot under way still awaits its own. Two snapshots
-whose sources differ would wait for each other there, each behind what the other has blocked. (Not so under `Numbered`
-colours: there the lower number is never blocked by the higher one.)
+barrier that is awaited), a machine that accepts nothing any more, a snapshot given up, patience that is over.
+
+Snapshots whose sources differ may cross: the barrier for m waits behind one for n that has blocked its input, and elsewhere,
+at this machine or over several, n waits for m. So a machine never lets m wait behind a higher n. What is left cannot wait in
+a circle: for each number from inputs to their sources, which closes no cycle, and from a number to lower ones. (`Numbered`
+colours need no such rule: a barrier for n is one for every lower number too.)
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
@@ -72,6 +74,14 @@ class Injected:
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
     """A barrier of this colour has come: on arrival if `UNALIGNED`, else when it is the head of its channel."""
+
+    channel: Channel
+    colour: Colour
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierQueued:
+    """A barrier of this colour has taken its place in the channel, behind what is there."""
 
     channel: Channel
     colour: Colour
@@ -125,7 +135,7 @@ class Unblock:
     channels: tuple[Channel, ...]
 
 
-Event = InputOpened | Injected | BarrierArrived | Forced | BoundaryReached
+Event = InputOpened | Injected | BarrierQueued | BarrierArrived | Forced | BoundaryReached
 Effect = AskForBoundary | Block | Record | SendBarriers | Unblock
 
 
@@ -154,6 +164,8 @@ class Alignment:
         """The numbers that the machine has met, by a barrier or by injection."""
         self.inputs: dict[Channel, Colour] = {}
         """What the barriers of each input have said."""
+        self.queued: dict[Channel, Colour] = {}
+        """The same, with those that have yet to become the head of their channel."""
         self.awaited: set[Channel] = set()
         self.is_awaited = is_awaited
 
@@ -179,11 +191,15 @@ class Alignment:
         match event:
             case InputOpened(channel, is_awaited):
                 self.inputs.setdefault(channel, self.colours.white)
+                self.queued.setdefault(channel, self.colours.white)
                 if is_awaited:
                     self.awaited.add(channel)
                 return ()
             case BarrierArrived(channel, colour):
                 return self._barrier(channel, colour)
+            case BarrierQueued(channel, colour):
+                self.queued[channel] = self.colours.joined(self.queued[channel], colour)
+                return self._stuck(channel) if self.is_blocked(channel) else ()
             case Injected(number):
                 self.known = self.colours.recorded(self.known, (number,))
                 return self._aligned() if not self._awaited_for(number) else ()
@@ -203,20 +219,16 @@ class Alignment:
             return self._ask(colour)
         effects: tuple[Effect, ...] = (Block(channel),) if self.is_blocked(channel) else ()
         effects += self._aligned()
-        return effects + self._crossed(channel) if self.is_blocked(channel) else effects
+        return effects + self._stuck(channel) if self.is_blocked(channel) else effects
 
-    def _crossed(self, channel: Channel) -> tuple[Effect, ...]:
-        """Ask for what this input owes, and would never deliver: another snapshot blocks it from now on.
-
-        A number that comes after all that the input has delivered is not crossed: whoever records it records those too.
-        """
+    def _stuck(self, channel: Channel) -> tuple[Effect, ...]:
+        """Ask for what waits on this input behind a higher number, which has blocked it."""
         colours, delivered = self.colours, self.inputs[channel]
-        met = functools.reduce(colours.joined, self.inputs.values())
+        blocking = max(colours.newly_red(self.colour, delivered))
         effects: tuple[Effect, ...] = ()
-        for number in colours.newly_red(self.due, met):
-            alone = colours.recorded(self.due, (number,))
-            is_owed = not colours.is_red(delivered, number) and channel in self._awaited_for(number)
-            if is_owed and colours.joined(alone, delivered) != alone:
+        for number in colours.newly_red(self.due, self.queued[channel]):
+            is_stuck = number < blocking and not colours.is_red(delivered, number)
+            if is_stuck and channel in self._awaited_for(number):
                 effects += self._ask(colours.recorded(self.colour, (number,)))
         return effects
 
@@ -250,7 +262,8 @@ class Alignment:
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
         inputs = tuple(sorted((channel, _plain(colour)) for channel, colour in self.inputs.items()))
-        return _plain(self.colour), _plain(self.due), _plain(self.known), inputs, tuple(sorted(self.awaited))
+        queued = tuple(sorted((channel, _plain(colour)) for channel, colour in self.queued.items()))
+        return _plain(self.colour), _plain(self.due), _plain(self.known), inputs, queued, tuple(sorted(self.awaited))
 
 
 def _plain(colour: Colour) -> Any:

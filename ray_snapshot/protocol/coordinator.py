@@ -7,7 +7,7 @@ a start is refused (the clock skips its beat). Time is an input: seconds, of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.collector import (
@@ -96,7 +96,12 @@ def reachable(edges: Iterable[tuple[str, str]], initiators: Iterable[str]) -> se
     targets: dict[str, list[str]] = {}
     for source, target in edges:
         targets.setdefault(source, []).append(target)
-    found = set(initiators)
+    return reached(targets, initiators)
+
+
+def reached(targets: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
+    """What can be reached from `start`, itself included, over edges given as targets by source; O(what is reached)."""
+    found = set(start)
     stack = list(found)
     while stack:
         for target in targets.get(stack.pop(), ()):

@@ -130,7 +130,7 @@ class HostPost(Post):
             config.protocol,
             config.host,
             born=config.colour,
-            barriers={"clock": time.monotonic},
+            barriers={"clock": time.monotonic, "on_open": self._bound_alignment},
             copy_body=self.copy_body,
             bound=config.mailbox_bound,
             polled=("driver",),
@@ -159,8 +159,6 @@ class HostPost(Post):
         self.reported: set[int] = set()
         self.overdue: set[int] = set()
         """Snapshots that this host must record now, in the middle of an action if need be."""
-        self.timed: set[int] = set()
-        """Snapshots for which patience with unaligned inputs has a bound already."""
         self.copier = ThreadPoolExecutor(1, thread_name_prefix="report")
         self.is_guarding = False
         self.construct_count = 0
@@ -756,12 +754,12 @@ class HostPost(Post):
             self.core.force(number)
         self._guard_soon()
 
-    def watch_alignment(self) -> None:
-        """Bound the patience with inputs whose barriers do not come. Under the lock, on the event loop."""
-        timeout = self.config.alignment_timeout
-        for number in () if timeout is None else self.core.open.keys() - self.timed:
-            self.timed.add(number)
-            self.loop.call_later(cast(float, timeout), self._turn_unaligned, number)
+    def _bound_alignment(self, number: int) -> None:
+        """Bound the patience with inputs whose barriers do not come, from when this host has heard of the number."""
+        if self.config.alignment_timeout is not None:
+            self.loop.call_soon_threadsafe(
+                self.loop.call_later, self.config.alignment_timeout, self._turn_unaligned, number
+            )
 
     def _turn_unaligned(self, number: int) -> None:
         with self.lock:
@@ -795,7 +793,6 @@ class HostPost(Post):
     def forget(self, number: int) -> None:
         """A snapshot is over."""
         self.recorded_at.pop(number, None)
-        self.timed.discard(number)
         self.reported.discard(number)
         self.overdue.discard(number)
 

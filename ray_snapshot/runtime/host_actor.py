@@ -62,7 +62,6 @@ class Host:
                 post.report_late()
             if core.must_record or core.uncopied:
                 post._guard_soon()
-            post.watch_alignment()
             post.floor.wake()
             polled = core.polled_acknowledgements.get(batch[0])
             if not polled:
@@ -106,7 +105,6 @@ class Host:
         with post.lock:
             for command in commands:
                 _obey(post, command)
-            post.watch_alignment()
             post.flush()
             post.floor.wake()
 

@@ -14,6 +14,7 @@ import asyncio
 import pickle
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 import ray
@@ -35,7 +36,7 @@ WINDOW = 2
 """Batches of one link that may be on their way; the rest gathers meanwhile."""
 
 
-class Post:
+class Post(ABC):
     """What hosts and the driver have in common."""
 
     def __init__(self, run_id: str, host: str, service: Any, *, spawn_timeout: float) -> None:
@@ -60,11 +61,11 @@ class Post:
 
     # ---- who acts -------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def acting(self) -> Machine:
         """The machine on whose behalf this thread sends; raises `NotAMachineError`."""
-        raise NotImplementedError
 
-    def hold_back(self, machine: Machine) -> None:
+    def hold_back(self, machine: Machine) -> None:  # noqa: B027 - not every post has something to do here
         """The machine has gone over a channel's bound: where it must wait at once, it waits here."""
 
     # ---- sending --------------------------------------------------------------------------------------------------
@@ -156,10 +157,10 @@ class Post:
             self.tell(self.failure)
             raise self.failure.with_traceback(None)  # or each time it is raised makes it longer
 
-    def tell(self, error: RaySnapshotError) -> None:
+    def tell(self, error: RaySnapshotError) -> None:  # noqa: B027 - not every post has something to do here
         """This error is about to be raised to the program."""
 
-    def wake(self) -> None:
+    def wake(self) -> None:  # noqa: B027 - not every post has something to do here
         """There may be something to do on this host."""
 
     # ---- where machines live --------------------------------------------------------------------------------------

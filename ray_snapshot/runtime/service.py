@@ -27,7 +27,7 @@ from ray_snapshot.errors import (
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
-from ray_snapshot.protocol.coordinator import Coordinator, reachable
+from ray_snapshot.protocol.coordinator import Coordinator, reachable, reached
 from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.report import HostPayload
@@ -206,19 +206,10 @@ class Service:
 
     def _is_forward(self, source: str, target: str) -> bool:
         """Whether barriers align on this declared channel: it closes no cycle, and leads to no source."""
-        if target in self.sources or self._leads(target, source):
+        if target in self.sources or source in reached(self.forward, [target]):
             return False
         self.forward.setdefault(source, set()).add(target)
         return True
-
-    def _leads(self, start: str, end: str) -> bool:
-        """Whether declared channels lead from one machine to another; O(what is reached)."""
-        found, stack = {start}, [start]
-        while stack and end not in found:
-            fresh = self.forward.get(stack.pop(), set()) - found
-            found |= fresh
-            stack += fresh
-        return end in found
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 

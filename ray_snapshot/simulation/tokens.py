@@ -15,7 +15,7 @@ Imports the standard library only; `scripts` reads the files, `playing` chooses 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -373,36 +373,25 @@ def amount(tokens: int) -> str:
     return "1 token" if tokens == 1 else f"{tokens} tokens"
 
 
-def closing(outputs: dict[str, list[tuple[str, str]]], sources: Sequence[str]) -> set[tuple[str, str]]:
-    """The channels that close a cycle: back edges of the depth-first search from the sources; O(V + E)."""
-    found: set[tuple[str, str]] = {channel for name in sources for channel in _into(outputs, name)}
+def closing(outputs: Mapping[str, Sequence[tuple[str, str]]], sources: Sequence[str]) -> set[tuple[str, str]]:
+    """The channels that close a cycle: into a source, or back edges of the depth-first search from them; O(V + E)."""
+    found = {channel for channels in outputs.values() for channel in channels if channel[1] in sources}
     done: set[str] = set()
-    for start in sources:
-        path: list[str] = []
-        stack: list[tuple[str, Iterator[tuple[str, str]]]] = []
-
-        def enter(name: str, path: list[str] = path, stack: list[Any] = stack) -> None:
-            path.append(name)
-            stack.append((name, iter(outputs[name])))
-
-        if start not in done:
-            enter(start)
-        while stack:
-            name, channels = stack[-1]
-            channel = next(channels, None)
-            if channel is None:
-                done.add(name)
-                path.pop()
-                stack.pop()
-            elif channel[1] in path:
-                found.add(channel)
-            elif channel[1] not in done:
-                enter(channel[1])
+    on_path: set[str] = set()
+    stack = [(name, iter(outputs[name])) for name in sources]
+    while stack:
+        name, channels = stack[-1]
+        on_path.add(name)
+        channel = next(channels, None)
+        if channel is None:
+            stack.pop()
+            done.add(name)
+            on_path.discard(name)
+        elif channel[1] in on_path:
+            found.add(channel)
+        elif channel[1] not in done and channel[1] not in sources:
+            stack.append((channel[1], iter(outputs[channel[1]])))
     return found
-
-
-def _into(outputs: dict[str, list[tuple[str, str]]], name: str) -> Iterator[tuple[str, str]]:
-    return (channel for channels in outputs.values() for channel in channels if channel[1] == name)
 
 
 def _is_barrier(batch: Batch) -> bool:

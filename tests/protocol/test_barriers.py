@@ -14,6 +14,7 @@ from ray_snapshot.protocol.barriers import (
     Alignment,
     AskForBoundary,
     BarrierArrived,
+    BarrierQueued,
     Block,
     BoundaryReached,
     Forced,
@@ -112,31 +113,48 @@ def test_overlapping_snapshots_of_rising_numbers_are_each_aligned(mode: Mode) ->
     assert AskForBoundary((2,)) in found.step(BarrierArrived("v", 2))
 
 
-def test_crossing_snapshots_of_different_sources_end_the_alignment_of_the_one_that_would_wait_for_ever() -> None:
-    found = machine(ALIGNED, "independent", "new")
-    found.step(BarrierArrived("u", frozenset({7})))
+def queued(found: Alignment, channel: str, number: int) -> tuple[Any, ...]:
+    return found.step(BarrierQueued(channel, frozenset({number})))
 
-    assert found.step(BarrierArrived("v", frozenset({8}))) == (Block("v"), AskForBoundary((7,)))
+
+def delivered(found: Alignment, channel: str, number: int) -> tuple[Any, ...]:
+    return found.step(BarrierArrived(channel, frozenset({number})))
+
+
+def test_snapshots_that_wait_for_each_other_at_one_machine_are_parted_by_their_numbers() -> None:
+    found = machine(ALIGNED, "independent", "new")
+    for channel, first, second in (("u", 7, 8), ("v", 8, 7)):
+        assert queued(found, channel, first) == ()
+        assert delivered(found, channel, first) == (Block(channel),)
+        assert queued(found, channel, second) == ((AskForBoundary((7,)),) if channel == "v" else ())
+
     assert found.step(BoundaryReached())[0] == Record((7,), frozenset({7}))
     assert (found.is_blocked("u"), found.is_blocked("v")) == (False, True)
-    assert AskForBoundary((8,)) in found.step(BarrierArrived("u", frozenset({8})))
+    assert AskForBoundary((8,)) in delivered(found, "u", 8)
 
 
-def test_snapshots_that_no_input_has_delivered_cross_nothing() -> None:
+def test_a_lower_number_that_is_behind_already_when_its_input_is_blocked_does_not_wait() -> None:
+    found = machine(ALIGNED, "independent", "new")
+    queued(found, "u", 8)
+    assert queued(found, "u", 7) == ()
+
+    assert delivered(found, "u", 8) == (Block("u"), AskForBoundary((7,)))
+
+
+def test_a_lower_number_waits_for_no_back_edge_and_so_is_aligned_though_one_is_blocked() -> None:
+    found = machine(ALIGNED, "independent", "new")
+    delivered(found, "w", 8)
+
+    assert queued(found, "w", 7) == ()
+
+
+def test_snapshots_that_cross_at_different_inputs_stay_aligned_as_long_as_no_barrier_is_stuck() -> None:
     found = machine(ALIGNED, "independent", "new")
     found.step(Injected(7))
 
-    assert found.step(BarrierArrived("u", frozenset({8}))) == (Block("u"),)
-
-
-def test_snapshots_that_cross_in_a_ring_of_three_inputs_do_not_wait_for_ever() -> None:
-    inputs = {1: "uv", 2: "vw", 3: "wu"}
-    found = Alignment(ALIGNED, Independent(), is_awaited=lambda channel, number: channel in inputs[number])
-    for channel in "uvw":
-        found.step(InputOpened(channel, is_awaited=True))
-    told = [found.step(BarrierArrived(channel, frozenset({n}))) for channel, n in (("u", 1), ("v", 2), ("w", 3))]
-
-    assert told == [(Block("u"),), (Block("v"), AskForBoundary((1,))), (Block("w"), AskForBoundary((2,)))]
+    assert delivered(found, "u", 7) == (Block("u"),)
+    assert delivered(found, "v", 8) == (Block("v"),)
+    assert not found.must_record
 
 
 def test_a_machine_has_the_colour_that_it_is_born_with() -> None:

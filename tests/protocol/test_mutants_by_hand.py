@@ -15,7 +15,7 @@ from ray_snapshot.errors import MachineStoppedError
 from ray_snapshot.protocol import barrier_host
 from ray_snapshot.protocol.acceptance import Numbers
 from ray_snapshot.protocol.barrier_host import BarrierCore, StreamInbox
-from ray_snapshot.protocol.barriers import Alignment, Forced, Mode
+from ray_snapshot.protocol.barriers import Alignment, BarrierQueued, Forced, Mode
 from ray_snapshot.protocol.chandy_lamport import MarkerArrived
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.links import OutLink
@@ -146,15 +146,20 @@ def numbers_that_nobody_wants_are_closed_not_given_up(patch: Patch) -> None:
 
 
 def crossing_snapshots_wait_for_each_other(patch: Patch) -> None:
-    patch.setattr(Alignment, "_crossed", lambda *_: ())
+    patch.setattr(Alignment, "_stuck", lambda *_: ())
+
+
+def only_what_has_blocked_an_input_is_looked_at(patch: Patch) -> None:
+    step = Alignment.step
+    patch.setattr(Alignment, "step", lambda self, event: () if isinstance(event, BarrierQueued) else step(self, event))
 
 
 def a_number_that_was_only_heard_of_ends_every_alignment(patch: Patch) -> None:
-    def crossed(self: Alignment, channel: Any) -> Any:
+    def stuck(self: Alignment, channel: Any) -> Any:
         found = self.colours.newly_red(self.due, self.known)
         return self._ask(self.known) if any(not self.colours.is_red(self.inputs[channel], n) for n in found) else ()
 
-    patch.setattr(Alignment, "_crossed", crossed)
+    patch.setattr(Alignment, "_stuck", stuck)
 
 
 def an_input_is_forgotten_by_the_alignment(patch: Patch) -> None:
@@ -249,7 +254,10 @@ MUTANTS: dict[Callable[[Patch], None], Callable[[], None]] = {
         barriers.test_a_host_that_is_told_that_nobody_wants_its_numbers_unblocks_every_input
     ),
     crossing_snapshots_wait_for_each_other: (
-        barriers.test_snapshots_that_cross_in_a_ring_of_three_inputs_do_not_wait_for_ever
+        barriers.test_a_lower_number_that_is_behind_already_when_its_input_is_blocked_does_not_wait
+    ),
+    only_what_has_blocked_an_input_is_looked_at: (
+        barriers.test_snapshots_that_wait_for_each_other_at_one_machine_are_parted_by_their_numbers
     ),
     a_number_that_was_only_heard_of_ends_every_alignment: (
         barriers.test_on_an_acyclic_graph_there_is_no_channel_state_however_snapshots_overlap
