@@ -1,6 +1,7 @@
 # Everything runs in .venv, which these targets make themselves; PYTHON may name the interpreter to make it with.
 PYTHON ?= python3
 BIN := .venv/bin
+TWO_AT_ONCE := -n 2 --dist loadgroup
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
@@ -18,10 +19,10 @@ demo: .venv
 	$(BIN)/ray-snapshot demo
 
 test: .venv
-	$(BIN)/python -m pytest -m 'not nightly'
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not nightly'
 
 nightly: .venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO_AT_ONCE)
 
 bench: .venv
 	$(BIN)/python -m benchmarks

@@ -56,7 +56,16 @@ def spark_session(master: str | None = None, *, brief: bool = False) -> SparkSes
     # Spark would print each error as JSON beside the one line that we print.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     running = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
-    return _build(_SETTINGS) if running else _launch(master or default_master(), brief)
+    session = _build(_SETTINGS) if running else _launch(master or default_master(), brief)
+    _register_source(session)
+    return session
+
+
+def _register_source(session: SparkSession) -> None:
+    """Spark finds it by itself where this package is installed, but not in an editable installation."""
+    from ray_snapshot.spark_jobs.source import HistorySource
+
+    session.dataSource.register(HistorySource)
 
 
 def _launch(master: str, brief: bool) -> SparkSession:
@@ -111,6 +120,7 @@ def first_line(error: BaseException) -> str:
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
     # Files are named by the Delta log one by one; Spark must not start a job of its own to list them.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }

@@ -88,7 +88,7 @@ def test_values_of_python_come_back_with_their_types(value: Any) -> None:
         there_and_back,
         dict,
     ],
-    ids=repr,
+    ids=lambda value: getattr(value, "__name__", repr(value)),
 )
 def test_tagged_values_come_back(value: Any) -> None:
     found = there_and_back(value)

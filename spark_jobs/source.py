@@ -1,0 +1,365 @@
+"""`spark.read.format("ray_snapshot")`: a table of a history as a Spark data source, batch and streaming.
+
+    spark.read.format("ray_snapshot").option("table", "machines").load("history")
+
+A task reads whole files, or groups of rows of a large one, and hands Arrow batches on. Only what `snapshots` lists exists:
+a task takes the ids that its files may hold from there, and leaves all other rows out. Filters are pushed down where Spark
+hands them to Python sources (`spark.sql.python.filterPushdown.enabled`); columns never are, so they are an option.
+Read `pushdown.py` for filters, `stream.py` for the streaming side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
+from ray_snapshot.history import History, tables
+from ray_snapshot.schema import TABLES
+from ray_snapshot.spark_jobs import pushdown
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+OPTIONS = ("path", "table", "columns", "versionAsOf", "timestampAsOf", "startingVersion", "maxCommitsPerTrigger")
+BYTES_PER_TASK = 32 << 20
+"""Compressed bytes that a task reads, about: small files are put together, large ones are split at groups of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for, checked."""
+
+    path: str
+    table: str
+    columns: tuple[str, ...]
+    version: int | None = None
+    """Of `snapshots`: a version of the history."""
+    time: datetime | None = None
+    starting: int | None = None
+    most_commits: int | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The chosen columns with their types."""
+        stored = tables.stored_schema(self.table)
+        return pa.schema([stored.field(name) for name in self.columns])
+
+
+def options_of(given: Mapping[str, str]) -> Options:
+    """Check the options; raises `SettingError`, naming the option and what it may be."""
+    known = {name.lower() for name in OPTIONS}
+    if strange := sorted(name for name in given if name.lower() not in known):
+        raise SettingError(f"ray_snapshot has no option {strange[0]!r}; it has {', '.join(OPTIONS)}")
+    path, table = given.get("path"), given.get("table", "snapshots")
+    if not path:
+        raise SettingError("ray_snapshot needs the folder of a history: .load(folder)")
+    if table not in TABLES:
+        raise SettingError(f"option table: a history has no table {table!r}; it has {', '.join(TABLES)}")
+    version, time = _number(given, "versionAsOf"), _time(given, "timestampAsOf")
+    if version is not None and time is not None:
+        raise SettingError("give one of versionAsOf and timestampAsOf, not both")
+    return Options(
+        path=path,
+        table=table,
+        columns=_columns(given.get("columns"), table),
+        version=version,
+        time=time,
+        starting=_number(given, "startingVersion"),
+        most_commits=_number(given, "maxCommitsPerTrigger", least=1),
+    )
+
+
+def _columns(text: str | None, table: str) -> tuple[str, ...]:
+    known = tables.stored_schema(table).names
+    if text is None:
+        return tuple(known)
+    chosen = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if strange := [name for name in chosen if name not in known]:
+        raise SettingError(f"option columns: {table} has no column {strange[0]!r}; it has {', '.join(known)}")
+    return chosen or tuple(known)
+
+
+def _number(given: Mapping[str, str], name: str, least: int = 0) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < least:
+        raise SettingError(f"option {name}: {text!r} is no whole number of {least} or more")
+    return int(text)
+
+
+def _time(given: Mapping[str, str], name: str) -> datetime | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingError(f"option {name}: {text!r} is no time: write it like 2026-01-31T12:30:00") from error
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+class HistorySource(DataSource):
+    """A table of a history; see the module. Options: `OPTIONS`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "ray_snapshot"
+
+    def schema(self) -> StructType:
+        """The chosen columns of the table."""
+        return from_arrow_schema(options_of(self.options).schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is that of the options
+        """For `spark.read`."""
+        return HistoryReader(options_of(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's name
+        """For `spark.readStream`."""
+        from ray_snapshot.spark_jobs.stream import HistoryStream
+
+        return HistoryStream(options_of(self.options))
+
+
+# ---- which files -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One file, or every `of`-th group of its rows beginning with group `part`."""
+
+    path: str
+    system: str
+    date: date
+    part: int = 0
+    of: int = 1
+
+
+@dataclass
+class Task(InputPartition):
+    """What one task reads: rows of `pieces` whose snapshot is listed in one of `listings` (None: all of them)."""
+
+    pieces: tuple[Piece, ...]
+    listings: tuple[str, ...] | None = None
+
+
+def tasks_of(pieces: Iterable[tuple[Piece, int]], listings: tuple[str, ...] | None) -> list[Task]:
+    """Pieces (with their bytes) put together, and split, to tasks of about the same size."""
+    found: list[Task] = []
+    gathered: list[Piece] = []
+    size = 0
+    for piece, size_bytes in pieces:
+        if size_bytes > BYTES_PER_TASK:
+            of = -(-size_bytes // BYTES_PER_TASK)
+            found += [Task((replace(piece, part=part, of=of),), listings) for part in range(of)]
+            continue
+        if gathered and size + size_bytes > BYTES_PER_TASK:
+            found.append(Task(tuple(gathered), listings))
+            gathered, size = [], 0
+        gathered.append(piece)
+        size += size_bytes
+    return [*found, Task(tuple(gathered), listings)] if gathered else found
+
+
+def pieces_of(path: Path, name: str, table: DeltaTable, **selected: Any) -> list[tuple[Piece, int]]:
+    """The files of a version of a table with their bytes; fewer if some cannot hold what is `selected`."""
+    found = tables.data_files(path, name, table, **selected)
+    return [(Piece(str(one.path), one.system, one.date), _size(one.path)) for one in found]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0  # whoever reads it says so
+
+
+def as_of(options: Options, name: str) -> DeltaTable:
+    """A table of the history at the version or time that was asked for.
+
+    A version counts the commits of `snapshots`; the other tables are taken as of the time of that commit. Raises
+    `HistoryNotFoundError` if the history does not go back so far, or not so far yet.
+    """
+    path = History(options.path).path
+    table = tables.open_table(path, name)
+    if options.version is None and options.time is None:
+        return table
+    moment: int | datetime | None = options.time
+    if options.version is not None:
+        moment = options.version if name == "snapshots" else _time_of(path, options.version)
+    return _loaded(path, name, table, moment)
+
+
+def _time_of(path: Path, version: int) -> datetime:
+    table = _loaded(path, "snapshots", tables.open_table(path, "snapshots"), version)
+    return _times(table)[version]
+
+
+def _times(table: DeltaTable) -> dict[int, datetime]:
+    """When the commits of a table were made that its log still has."""
+    return {one["version"]: datetime.fromtimestamp(one["timestamp"] / 1000, UTC) for one in table.history()}
+
+
+def _loaded(path: Path, name: str, table: DeltaTable, moment: int | datetime | None) -> DeltaTable:
+    latest = table.version()
+    if isinstance(moment, int) and moment > latest:
+        raise HistoryNotFoundError(
+            f"history {path}: table {name} has no version {moment}; the latest is {latest}", path=path
+        )
+    if isinstance(moment, datetime) and moment < (first := min(_times(table).values())):
+        raise HistoryNotFoundError(
+            f"history {path}: table {name} goes back to {first.isoformat()}, not to {moment.isoformat()}", path=path
+        )
+    with tables.faults(path, name, f"read as of {moment}", HistoryNotFoundError):
+        table.load_as_version(moment)
+    return table
+
+
+# ---- batch ---------------------------------------------------------------------------------------------------------------
+
+
+class _Pushdown:
+    """Remembers what can be skipped; Spark applies all of it again.
+
+    Spark refuses a source that can take filters while its switch is off, and sees by this attribute whether one can.
+    """
+
+    def __init__(self, reader: HistoryReader) -> None:
+        self.reader = reader
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.reader.filters = tuple(filters)
+        return filters
+
+
+class HistoryReader(DataSourceReader):
+    """One read of one table."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.filters: tuple[Filter, ...] = ()
+        self.pushFilters = _Pushdown(self)  # type: ignore[method-assign]
+
+    def partitions(self) -> list[Task]:  # type: ignore[override]
+        """The tasks of this read; the files are those of one version."""
+        options, path = self.options, History(self.options.path).path
+        listed = as_of(options, "snapshots")  # before the other table: what it lists, that one has
+        selected = self._selected()
+        pieces = pieces_of(path, options.table, as_of(options, options.table), **selected)
+        listings: tuple[str, ...] | None = None
+        if options.table not in ("snapshots", "actions"):
+            listings = tuple(piece.path for piece, _ in pieces_of(path, "snapshots", listed, **selected))
+        return tasks_of([one for one in pieces if self._may_hold(one[0])], listings) or [Task(())]
+
+    def _selected(self) -> dict[str, Any]:
+        low, high = pushdown.bounds(self.filters, "snapshot_id")
+        known = low is not None and high is not None and self.options.table != "actions"
+        return {"snapshot_ids": (low, high)} if known else {}
+
+    def _may_hold(self, piece: Piece) -> bool:
+        for column, value in (("system", piece.system), ("date", piece.date)):
+            low, high = pushdown.bounds(self.filters, column)
+            if (low is not None and value < low) or (high is not None and value > high):
+                return False
+        return True
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        assert isinstance(partition, Task)
+        return rows_of(self.options, partition, self.filters)
+
+
+# ---- in a task -----------------------------------------------------------------------------------------------------------
+
+
+def rows_of(options: Options, task: Task, filters: Iterable[Filter] = ()) -> Iterator[pa.RecordBatch]:
+    """The rows of `task` in Arrow batches of the chosen columns."""
+    wanted = pushdown.all_of(filters, tables.stored_schema(options.table))
+    for piece in task.pieces:
+        with _there(options.path, options.table, piece):
+            fragment = _fragment(piece)
+            chosen = wanted
+            if task.listings is not None:
+                exists = _is_one_of(listed(options.path, task.listings, _extent(fragment)))
+                chosen = exists if wanted is None else exists & wanted
+            yield from _batches(fragment, options.table, options.schema, chosen)
+
+
+def listed(history: str, listings: tuple[str, ...], extent: tuple[str, str] | None = None) -> pa.Array:
+    """The ids that these files of `snapshots` list, those within `extent` alone if it is given."""
+    schema = pa.schema([tables.stored_schema("snapshots").field("snapshot_id")])
+    wanted = None
+    if extent is not None:
+        wanted = (pc.field("snapshot_id") >= extent[0]) & (pc.field("snapshot_id") <= extent[1])
+    found: list[pa.Array] = [pa.array([], pa.string())]
+    for path in listings:
+        piece = Piece(path, "", date.min)
+        with _there(history, "snapshots", piece):
+            found += [batch.column(0) for batch in _batches(_fragment(piece), "snapshots", schema, wanted)]
+    return pa.concat_arrays(found)
+
+
+def extent_of(ids: pa.Array) -> tuple[str, str] | None:
+    """The first and the last of some ids; None if there are none."""
+    found = pc.min_max(ids).as_py()
+    return None if found["min"] is None else (found["min"], found["max"])
+
+
+def _is_one_of(ids: pa.Array) -> pc.Expression:
+    """Rows of these snapshots; between the first and the last, so that groups of rows can be skipped."""
+    column, extent = pc.field("snapshot_id"), extent_of(ids)
+    if extent is None:
+        return pc.scalar(False)
+    return (column >= extent[0]) & (column <= extent[1]) & column.isin(ids)
+
+
+def _extent(fragment: Any) -> tuple[str, str] | None:
+    """The ids between which all rows lie, by the statistics of the file; None if a group has none."""
+    found = [(group.statistics or {}).get("snapshot_id") for group in fragment.row_groups]
+    if not found or None in found:
+        return None
+    return min(one["min"] for one in found), max(one["max"] for one in found)
+
+
+def _batches(fragment: Any, name: str, schema: pa.Schema, wanted: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+    scanner = ds.Scanner.from_fragment(fragment, schema=tables.stored_schema(name), columns=schema.names, filter=wanted)
+    for batch in scanner.to_batches():
+        if batch.num_rows:
+            yield batch.cast(schema)
+
+
+@contextmanager
+def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as fault:
+        raise HistoryFormatError(
+            f"history {history}: {piece.path} is gone: a vacuum took it away while it was read; read again",
+            path=history,
+            table=name,
+        ) from fault
+
+
+def _fragment(piece: Piece) -> Any:
+    from pyarrow.fs import LocalFileSystem
+
+    partition = (pc.field("system") == piece.system) & (pc.field("date") == pa.scalar(piece.date))
+    fragment = ds.ParquetFileFormat().make_fragment(piece.path, LocalFileSystem(), partition)
+    if piece.of == 1:
+        return fragment
+    groups = [group.id for group in fragment.row_groups][piece.part :: piece.of]
+    return fragment.subset(row_group_ids=groups)

@@ -1,0 +1,335 @@
+"""`format("ray_snapshot")`: what exists and nothing else, skipped where it can be, as of a version; in a stream, once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from conftest import BANK, BEGIN, live, snapshot, write
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNull, LessThan, Not
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
+from ray_snapshot.history import History, HistoryWriter, tables
+from ray_snapshot.schema import TABLES
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.spark_jobs import source
+from ray_snapshot.spark_jobs.source import HistoryReader, Task, options_of
+from ray_snapshot.spark_jobs.stream import HistoryStream
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+
+def bank(run: str, sequence: int) -> Snapshot:
+    machines = [
+        {"machine": f"m{index}", "state": {"balance": 100}, "recorded_at": BEGIN + timedelta(seconds=sequence)}
+        for index in range(3)
+    ]
+    channels = [{"source": "m0", "target": "m1", "sent_count": sequence, "accepted_count": sequence}]
+    return snapshot(run, sequence, machines=machines, channels=channels)
+
+
+def add(history: History, run: str, *sequences: int) -> None:
+    with HistoryWriter(history.path) as writer:
+        for sequence in sequences:
+            writer.add(bank(run, sequence))
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Five snapshots in two partitions, and rows of machines that no snapshot lists."""
+    taken = [bank("bank-1", sequence) for sequence in range(5)]
+    found = write(tmp_path_factory.mktemp("source") / "history", taken, live(taken, BANK))
+    rows = found.table("machines", "bank-1-0003")
+    lost = rows.set_column(rows.schema.get_field_index("snapshot_id"), "snapshot_id", pa.array(["bank-1-0003x"] * 3))
+    tables.append(found.path, "machines", tables.open_table(found.path, "machines"), lost)
+    return found
+
+
+def read(spark: Any, history: History, **options: str) -> pa.Table:
+    return spark.read.format("ray_snapshot").options(**options).load(str(history.path)).toArrow()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_read_gives_the_rows_of_what_exists(spark: Any, history: History, table: str) -> None:
+    found = read(spark, history, table=table)
+
+    expected = history.table(table)
+    assert found.column_names == expected.column_names
+    keys = [(key, "ascending") for key in tables.ORDER[table]]
+    assert found.sort_by(keys).to_pylist() == expected.sort_by(keys).to_pylist()
+
+
+def test_the_snapshots_are_read_if_no_table_is_named_and_columns_can_be_chosen(spark: Any, history: History) -> None:
+    found = read(spark, history, columns="sequence, snapshot_id")
+
+    assert found.sort_by("sequence").to_pylist() == [
+        {"sequence": sequence, "snapshot_id": f"bank-1-000{sequence}"} for sequence in range(5)
+    ]
+
+
+@pytest.mark.parametrize("is_pushed", ["true", "false"])
+@pytest.mark.parametrize(
+    ("condition", "sequences"),
+    [
+        ("snapshot_id = 'bank-1-0002'", [2]),
+        ("snapshot_id in ('bank-1-0001', 'bank-1-0004')", [1, 4]),
+        ("snapshot_id >= 'bank-1-0003' and machine <> 'm9'", [3, 4]),
+        ("date = '2026-03-02'", [2, 3, 4]),
+        ("system = 'nobody'", []),
+        ("recorded_at < timestamp '2026-03-01 23:59:59.5'", [0, 1]),
+        ("snapshot_id like 'bank-1-0%' and snapshot_id like '%4'", [4]),
+        ("wait_mode is null and state_truncated = false and snapshot_id < 'bank-1-0001'", [0]),
+        ("snapshot_id = 'bank-1-0001' or snapshot_id = 'bank-1-0002'", [1, 2]),
+        ("record_delay_ms > 1", []),
+    ],
+)
+def test_a_filter_gives_the_same_whether_it_is_handed_down_or_not(
+    spark: Any, history: History, condition: str, sequences: list[int], is_pushed: str
+) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", is_pushed)
+    try:
+        frame = spark.read.format("ray_snapshot").option("table", "machines").load(str(history.path))
+        found = frame.where(condition).select("snapshot_id").toArrow()["snapshot_id"].to_pylist()
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+    assert Counter(found) == {f"bank-1-000{sequence}": 3 for sequence in sequences}
+
+
+def rows_read(history: History, *filters: Filter, table: str = "machines") -> int:
+    """How many rows a read hands to Spark."""
+    reader = HistoryReader(options_of({"path": str(history.path), "table": table}))
+    assert [*reader.pushFilters([*filters])] == [*filters]  # Spark applies them again
+    return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
+
+
+def test_what_a_filter_excludes_is_not_handed_to_spark(history: History) -> None:
+    naive = (BEGIN + timedelta(seconds=1)).astimezone().replace(tzinfo=None)  # as Spark hands times down
+
+    assert rows_read(history) == 15
+    assert rows_read(history, EqualTo(("snapshot_id",), "bank-1-0002")) == 3
+    assert rows_read(history, In(("machine",), ("m1", "m7"))) == 5
+    assert rows_read(history, GreaterThanOrEqual(("snapshot_id",), "bank-1-0001"), EqualTo(("machine",), "m0")) == 4
+    assert rows_read(history, LessThan(("recorded_at",), naive)) == 3
+    assert rows_read(history, EqualTo(("date",), (BEGIN + timedelta(days=1)).date())) == 9
+    assert rows_read(history, IsNull(("wait_mode",)), EqualTo(("state_truncated",), True)) == 0
+    assert rows_read(history, GreaterThan(("record_delay_ms",), 1.0)) == 15  # Spark orders NaN otherwise
+    assert rows_read(history, Not(EqualTo(("machine",), "m0")), EqualTo(("machine",), 5)) == 15
+    assert rows_read(history, EqualTo(("sequence",), 3), table="snapshots") == 1
+
+
+def test_a_file_whose_day_is_excluded_is_not_opened(history: History) -> None:
+    reader = HistoryReader(options_of({"path": str(history.path), "table": "machines"}))
+    reader.pushFilters([EqualTo(("date",), BEGIN.date())])
+
+    assert {piece.date for task in reader.partitions() for piece in task.pieces} == {BEGIN.date()}
+
+
+def test_large_files_are_split_and_small_ones_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: History
+) -> None:
+    monkeypatch.setattr(tables, "ROWS_PER_GROUP", 2)
+    found = write(tmp_path / "history", [bank("bank-1", sequence) for sequence in range(2)])
+    reader = HistoryReader(options_of({"path": str(found.path), "table": "machines"}))
+    assert len(reader.partitions()) == 1
+    monkeypatch.setattr(source, "BYTES_PER_TASK", 2_000)
+
+    split = reader.partitions()
+    parts = [
+        [(row["snapshot_id"], row["machine"]) for batch in reader.read(task) for row in batch.to_pylist()]
+        for task in split
+    ]
+    assert len([part for part in parts if part]) > 1
+    assert sorted(key for part in parts for key in part) == [
+        (f"bank-1-000{sequence}", f"m{index}") for sequence in range(2) for index in range(3)
+    ]
+
+
+# ---- as of a version or a time -------------------------------------------------------------------------------------------
+
+
+def test_a_version_of_the_history_is_read_whole_though_it_was_compacted_since(spark: Any, tmp_path: Path) -> None:
+    history = write(tmp_path / "history", [bank("bank-1", 0)])
+    version = history.version("snapshots")
+    add(history, "bank-1", 1)
+    history.compact()
+    add(history, "bank-1", 2)
+
+    def ids(**options: str) -> set[str]:
+        return set(read(spark, history, table="machines", **options)["snapshot_id"].to_pylist())
+
+    assert ids(versionAsOf=str(version)) == {"bank-1-0000"}
+    assert ids(versionAsOf=str(version + 1)) == {"bank-1-0000", "bank-1-0001"}
+    assert ids(timestampAsOf=datetime.now(UTC).isoformat()) == ids() == {f"bank-1-000{one}" for one in range(3)}
+
+
+def test_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    history = write(tmp_path / "history", [bank("bank-1", 0)])
+    for options, told in (
+        ({"versionAsOf": "99"}, "has no version 99; the latest is"),
+        ({"timestampAsOf": "2020-01-01"}, "table snapshots goes back to .*, not to 2020-01-01T00:00:00"),
+    ):
+        with pytest.raises(HistoryNotFoundError, match=told):
+            HistoryReader(options_of({"path": str(history.path), **options})).partitions()
+
+
+def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
+    history = write(tmp_path / "history", [bank("bank-1", 0)])
+    add(history, "bank-1", 1)
+    reader = HistoryReader(options_of({"path": str(history.path), "table": "machines"}))
+    tasks = reader.partitions()
+    history.compact()
+    history.vacuum(retention_hours=0)
+
+    with pytest.raises(HistoryFormatError, match=r"\.parquet is gone: a vacuum .*read again"):
+        [batch for task in tasks for batch in reader.read(task)]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "needs the folder of a history"),
+        ({"path": "x", "tabel": "machines"}, "no option 'tabel'; it has path, table"),
+        ({"path": "x", "table": "machine"}, "option table: a history has no table 'machine'; it has snapshots"),
+        ({"path": "x", "columns": "sequence,statu"}, "option columns: snapshots has no column 'statu'"),
+        ({"path": "x", "versionAsOf": "-1"}, "option versionAsOf: '-1' is no whole number of 0 or more"),
+        ({"path": "x", "maxCommitsPerTrigger": "0"}, "option maxCommitsPerTrigger: '0' is no whole number of 1"),
+        ({"path": "x", "timestampAsOf": "noon"}, "option timestampAsOf: 'noon' is no time"),
+        ({"path": "x", "timestampAsOf": "2026-01-01", "versionAsOf": "1"}, "one of versionAsOf and timestampAsOf"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, str], told: str) -> None:
+    with pytest.raises(SettingError, match=told):
+        options_of(options)
+
+
+# ---- streaming -----------------------------------------------------------------------------------------------------------
+
+
+def stream(spark: Any, history: History, into: Path, table: str, **options: str) -> None:
+    """Take what is there, and stop."""
+    (
+        spark.readStream.format("ray_snapshot")
+        .options(table=table, columns="snapshot_id", **options)
+        .load(str(history.path))
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(into / "_checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(into / "rows"))
+        .awaitTermination(60)
+    )
+
+
+def streamed(spark: Any, into: Path) -> Counter[str]:
+    return Counter(spark.read.parquet(str(into / "rows")).toArrow()["snapshot_id"].to_pylist())
+
+
+def test_a_stream_gives_each_row_once_though_the_history_is_compacted_between(spark: Any, tmp_path: Path) -> None:
+    history = write(tmp_path / "history", [bank("bank-1", 0)])
+    stream(spark, history, tmp_path, "machines")
+    add(history, "bank-1", 1)
+    history.compact()
+    stream(spark, history, tmp_path, "machines", maxCommitsPerTrigger="1")
+    history.compact()
+    history.vacuum(retention_hours=0)
+    stream(spark, history, tmp_path, "machines")
+    add(history, "bank-1", 2, 3)
+    stream(spark, history, tmp_path, "machines")
+
+    assert streamed(spark, tmp_path) == {f"bank-1-000{sequence}": 3 for sequence in range(4)}
+
+
+def batches(found: HistoryStream, start: dict[str, int], limit: Any) -> tuple[dict[str, int], Counter[str]]:
+    end = found.latestOffset(start, limit)
+    tasks: list[Task] = found.partitions(start, end)
+    ids = [name for task in tasks for batch in found.read(task) for name in batch["snapshot_id"].to_pylist()]
+    return end, Counter(ids)
+
+
+@pytest.mark.parametrize("table", ["machines", "snapshots"])
+def test_a_batch_is_the_same_when_it_is_asked_for_again(tmp_path: Path, table: str) -> None:
+    history = write(tmp_path / "history", [bank("bank-1", 0)])
+    found = HistoryStream(options_of({"path": str(history.path), "table": table}))
+    start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
+    add(history, "bank-1", 1)
+    add(history, "bank-1", 2)
+    end, first = batches(found, start, ReadMaxFiles(1))
+    history.compact()
+    _, rest = batches(found, end, ReadAllAvailable())
+
+    each = 3 if table == "machines" else 1
+    assert (first, rest) == ({"bank-1-0001": each}, {"bank-1-0002": each})
+    assert (
+        Counter(
+            name
+            for task in found.partitions(start, end)
+            for batch in found.read(task)
+            for name in batch["snapshot_id"].to_pylist()
+        )
+        == first
+    )
+
+
+def test_rows_exist_in_a_stream_from_the_commit_of_their_snapshot_on(tmp_path: Path) -> None:
+    history = write(tmp_path / "history", [bank("bank-1", 0)])
+    found = HistoryStream(options_of({"path": str(history.path), "table": "machines"}))
+    start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
+    rows = history.table("machines", "bank-1-0000")
+    lost = rows.set_column(0, "snapshot_id", pa.array(["bank-1-0000x"] * 3))
+    tables.append(history.path, "machines", tables.open_table(history.path, "machines"), lost)
+
+    assert batches(found, start, ReadAllAvailable()) == (start, {})
+    add(history, "bank-1", 1)
+    assert batches(found, start, ReadAllAvailable())[1] == {"bank-1-0001": 3}
+
+
+def test_what_is_removed_brings_nothing_new(tmp_path: Path) -> None:
+    history = write(tmp_path / "history", [bank("bank-1", 0), bank("bank-1", 1)])
+    found = HistoryStream(options_of({"path": str(history.path)}))
+    start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
+    tables.delete(history.path, "snapshots", "bank-1-0000")
+
+    assert batches(found, start, ReadAllAvailable())[1] == {}
+
+
+def test_a_stream_that_has_fallen_behind_the_log_is_told_so(tmp_path: Path) -> None:
+    history = write(tmp_path / "history", [bank("bank-1", 0)])
+    found = HistoryStream(options_of({"path": str(history.path), "startingVersion": "0"}))
+    (history.path / "snapshots" / "_delta_log" / f"{1:020}.json").unlink()
+
+    with pytest.raises(HistoryFormatError, match="has no version 1 any more; begin again with an empty checkpoint"):
+        found.partitions(found.initialOffset(), {"version": 1})
+
+
+_FOUND = """
+from pyspark.sql import SparkSession
+from ray_snapshot.spark_jobs.java import use_java
+use_java()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print("rows:", spark.read.format("ray_snapshot").option("table", "machines").load({path!r}).count())
+"""
+
+
+@pytest.mark.nightly
+def test_the_format_is_found_without_registering(history: History) -> None:
+    """An installed `pyspark_ray_snapshot` is a top-level module; so it is with its folder on the path."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "spark_jobs"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", _FOUND.format(path=str(history.path))],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert "rows: 15" in done.stdout, done.stderr[-2000:]
