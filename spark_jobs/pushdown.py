@@ -44,7 +44,7 @@ def all_of(filters: Iterable[Filter], schema: pa.Schema) -> pc.Expression | None
 
 def expression(one: Filter, schema: pa.Schema) -> pc.Expression | None:
     """One filter as Arrow's; None if it must stay with Spark."""
-    path = getattr(one, "attribute", ())
+    path: tuple[str, ...] = getattr(one, "attribute", ())
     kind = schema.field(path[0]).type if len(path) == 1 and path[0] in schema.names else None
     if kind is None or not _is_plain(kind):
         return None
@@ -54,10 +54,10 @@ def expression(one: Filter, schema: pa.Schema) -> pc.Expression | None:
             return column.is_null()
         case IsNotNull():
             return column.is_valid()
-        case In(_, values):
+        case In(value=values):
             known = [_value(value, kind) for value in values if value is not None]
             return None if None in known else column.isin(pa.array(known, kind))
-        case StringStartsWith(_, prefix) if pa.types.is_string(kind):
+        case StringStartsWith(value=prefix) if pa.types.is_string(kind):
             return pc.starts_with(column, prefix)
     compare, value = _COMPARISONS.get(type(one)), _value(getattr(one, "value", None), kind)
     return None if compare is None or value is None else compare(column, pa.scalar(value, kind))
@@ -71,17 +71,17 @@ def bounds(filters: Iterable[Filter], column: str) -> tuple[Any, Any]:
         if getattr(one, "attribute", ()) != (column,):
             continue
         match one:
-            case EqualTo(_, value):
+            case EqualTo(value=value):
                 low.append(value)
                 high.append(value)
-            case In(_, values) if values and None not in values:
+            case In(value=values) if values and None not in values:
                 low.append(min(values))
                 high.append(max(values))
-            case StringStartsWith(_, prefix):
+            case StringStartsWith(value=prefix):
                 low.append(prefix)
-            case GreaterThan(_, value) | GreaterThanOrEqual(_, value):
+            case GreaterThan(value=value) | GreaterThanOrEqual(value=value):
                 low.append(value)
-            case LessThan(_, value) | LessThanOrEqual(_, value):
+            case LessThan(value=value) | LessThanOrEqual(value=value):
                 high.append(value)
     return max(low, default=None), min(high, default=None)
 

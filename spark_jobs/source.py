@@ -111,7 +111,7 @@ def _time(given: Mapping[str, str], name: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-class HistorySource(DataSource):
+class HistorySource(DataSource):  # type: ignore[misc]
     """A table of a history; see the module. Options: `OPTIONS`."""
 
     @classmethod
@@ -149,7 +149,7 @@ class Piece:
 
 
 @dataclass
-class Task(InputPartition):
+class Task(InputPartition):  # type: ignore[misc]
     """What one task reads: rows of `pieces` whose snapshot is listed in one of `listings` (None: all of them)."""
 
     pieces: tuple[Piece, ...]
@@ -246,15 +246,15 @@ class _Pushdown:
         return filters
 
 
-class HistoryReader(DataSourceReader):
+class HistoryReader(DataSourceReader):  # type: ignore[misc]
     """One read of one table."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.filters: tuple[Filter, ...] = ()
-        self.pushFilters = _Pushdown(self)  # type: ignore[method-assign]
+        self.pushFilters = _Pushdown(self)
 
-    def partitions(self) -> list[Task]:  # type: ignore[override]
+    def partitions(self) -> list[Task]:
         """The tasks of this read; the files are those of one version."""
         options, path = self.options, History(self.options.path).path
         listed = as_of(options, "snapshots")  # before the other table: what it lists, that one has
@@ -329,8 +329,8 @@ def _is_one_of(ids: pa.Array) -> pc.Expression:
 
 def _extent(fragment: Any) -> tuple[str, str] | None:
     """The ids between which all rows lie, by the statistics of the file; None if a group has none."""
-    found = [(group.statistics or {}).get("snapshot_id") for group in fragment.row_groups]
-    if not found or None in found:
+    found = [one["snapshot_id"] for group in fragment.row_groups if "snapshot_id" in (one := group.statistics or {})]
+    if not found or len(found) < fragment.num_row_groups:
         return None
     return min(one["min"] for one in found), max(one["max"] for one in found)
 

@@ -26,7 +26,7 @@ OWN_LOG = ("snapshots", "verdicts", "actions")
 """Tables whose rows exist as soon as they are committed; those of the others, with the row of their snapshot."""
 
 
-class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """One stream over one table. `startingVersion`: the last version that is not wanted; without it all rows are."""
 
     def __init__(self, options: Options) -> None:
@@ -63,7 +63,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What comes from now on is for the next time."""
         self.last = self._version()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Task]:  # type: ignore[override]
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Task]:
         """The tasks for what came after version `start`, up to `end`; the same for the same versions."""
         path = History(self.options.path).path
         new = self._new(path, start["version"], end["version"])
