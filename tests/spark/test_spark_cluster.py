@@ -1,0 +1,156 @@
+"""On a standalone cluster on loopback: two workers, and executors whose Python has nothing but what an archive brings."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import BANK, live, snapshot, write
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+
+ROOT = Path(__file__).parents[2]
+BOUND_S = 240
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON")
+}
+
+
+def base_python() -> str:
+    """The Python that the virtual environment was made with: it has none of the packages."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return str(Path(sys.base_prefix, "bin", name))
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What docs/spark.md says under "On a cluster"."""
+    folder = tmp_path_factory.mktemp("environment")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    what = ["-c", "constraints.txt", "-r", "spark_jobs/executors.txt", str(_copy_of_sources(folder / "sources"))]
+    subprocess.run([*pip, "--target", str(folder / "packages"), *what], cwd=ROOT, check=True, timeout=BOUND_S)
+    with tarfile.open(folder / "environment.tar.gz", "w:gz", compresslevel=1) as packed:
+        packed.add(folder / "packages", ".")
+    return folder / "environment.tar.gz"
+
+
+def _copy_of_sources(folder: Path) -> Path:
+    """So that building the wheel leaves nothing in the checkout."""
+    for name in ("ray_snapshot", "spark_jobs", "detectors", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@contextmanager
+def daemon(home: Path, name: str, *arguments: str, ready: str) -> Iterator[None]:
+    """A daemon of Spark's, once it has said that it is `ready`; ends with the block."""
+    command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=lambda: [lines.put(line) for line in process.stderr or ()], daemon=True).start()
+        try:
+            said = [lines.get(timeout=60)]
+            while not re.search(ready, said[-1]):
+                said.append(lines.get(timeout=60))
+            yield
+        except queue.Empty:
+            pytest.fail(f"{name} did not say {ready!r} within 60 s: {said[-5:]}")
+        finally:
+            process.terminate()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """Where Spark is, and the address of a master with two workers of one core each."""
+    import pyspark
+
+    from ray_snapshot.spark_jobs.java import find_java
+
+    home = Path(pyspark.__file__).parent
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "log4j2.properties").write_text(
+        "rootLogger.level = info\nrootLogger.appenderRef.out.ref = out\nappender.out.type = Console\n"
+        "appender.out.name = out\nappender.out.target = SYSTEM_ERR\nappender.out.layout.type = PatternLayout\n"
+        "appender.out.layout.pattern = %m%n\n"
+    )
+    ENVIRONMENT.update(
+        JAVA_HOME=str(find_java()[0].home), SPARK_HOME=str(home), SPARK_CONF_DIR=str(folder), SPARK_LOCAL_IP="127.0.0.1"
+    )
+    port = free_port()
+    address, web = f"spark://127.0.0.1:{port}", ("--webui-port", "0")
+    with ExitStack() as stack:
+        where = ("--host", "127.0.0.1", *web)
+        stack.enter_context(daemon(home, "master.Master", "--port", str(port), *where, ready="Starting Spark master"))
+        for one in range(2):
+            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{one}"), *where)
+            stack.enter_context(daemon(home, "worker.Worker", *options, address, ready="Successfully registered"))
+        yield home, address
+
+
+@pytest.mark.parametrize(("job", "table", "rows"), [("conservation", "ledger", 6), ("detections", "verdicts", 18)])
+def test_a_job_runs_on_a_cluster_whose_python_has_only_what_the_archive_brings(
+    cluster: tuple[Path, str], archive: Path, tmp_path: Path, job: str, table: str, rows: int
+) -> None:
+    home, address = cluster
+    machines = [{"machine": name, "state": {"balance": 150}} for name in "ab"]
+    taken = [snapshot("bank-1", sequence, machines=machines) for sequence in range(6)]
+    history = write(tmp_path / "history", taken, live(taken, BANK))
+    missing = subprocess.run([base_python(), "-c", "import pyarrow"], env=ENVIRONMENT, capture_output=True, check=False)
+    assert missing.returncode != 0, "this Python has pyarrow, so nothing here would show where it comes from"
+
+    settings = {
+        "spark.archives": f"{archive}#environment",
+        "spark.executorEnv.PYTHONPATH": "environment",
+        "spark.pyspark.python": base_python(),
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.ui.enabled": "false",
+        "spark.cores.max": "2",
+    }
+    given = [option for name, value in settings.items() for option in ("--conf", f"{name}={value}")]
+    program = str(ROOT / "spark_jobs" / f"{job}.py")
+    done = subprocess.run(
+        [
+            str(home / "bin" / "spark-submit"),
+            "--master",
+            address,
+            *given,
+            program,
+            str(history.path),
+            "--out",
+            str(tmp_path / "out"),
+        ],
+        env=ENVIRONMENT,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert pq.read_table(tmp_path / "out" / table).num_rows == rows
+    hosts = set(re.findall(r"Executor added: app-\d+-\d+/(\d+) on worker-", done.stderr))
+    assert len(hosts) == 2, done.stderr[-3000:]
