@@ -351,7 +351,7 @@ def _problems(snapshot: Snapshot) -> list[str]:
         sent, accepted, settled, in_flight, duplicate = values
         if (
             recorded == list(range(accepted + 1, sent + 1))
-            and in_flight == len(recorded)
+            and in_flight == len(recorded) == sent - accepted
             and not (settled or duplicate)
         ):
             continue

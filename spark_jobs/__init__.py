@@ -9,6 +9,12 @@ from __future__ import annotations
 JOBS = {
     "detections": "every detector evaluated again: since when does it hold, for how long, and did it ever go back",
     "conservation": "the ledger of a conserved quantity over time, and the snapshot at which it broke",
-    "traffic": "messages per channel and interval, growing backlogs, heads of line that do not move",
+    "changes": "which machines appeared or vanished, and which fields changed where, from what to what",
+    "deadlocks": "each deadlock once: how it formed edge by edge, who is in it, how long before it was reported",
+    "traffic": "messages per channel and interval, hot machines, growing backlogs, heads of line that do not move",
+    "progress": "what is active, blocked and in flight over time, in which phases, and when nothing moved any more",
+    "cost": "what snapshots cost, which were given up, and which host made the slow ones slow",
+    "compare": "two runs side by side",
+    "verify": "whether each snapshot is consistent by its rows alone, and what each verdict says is so",
 }
 """Each job's name (its module) and the question it answers."""

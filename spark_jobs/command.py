@@ -15,8 +15,10 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -61,13 +63,28 @@ class Request:
     out: str | None = None
     json: bool = False
     top: int = TOP
-    detectors: list[str] = field(default_factory=list)
+    detectors: list[str] = default(default_factory=list)
     state: str | None = None
-    messages: list[str] = field(default_factory=list)
+    messages: list[str] = default(default_factory=list)
     total: float | None = None
+    machine: str | None = None
+    field: str | None = None
+    value: str | None = None
+    between: str | None = None
+    against: str | None = None
 
 
-_OPTIONS = {"detectors": "--detector", "state": "--state", "messages": "--message", "total": "--total"}
+_OPTIONS = {
+    "detectors": "--detector",
+    "state": "--state",
+    "messages": "--message",
+    "total": "--total",
+    "machine": "--machine",
+    "field": "--field",
+    "value": "--value",
+    "between": "--between",
+    "against": "--against",
+}
 """The options that belong to single jobs: a job takes those that are parameters of its `run`."""
 
 
@@ -76,16 +93,18 @@ def execute(job: str, request: Request) -> int:
     check_job(job)
     check_installed()
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
-    from ray_snapshot.spark_jobs.tables import Selection, parse_time
+    from ray_snapshot.spark_jobs.tables import Selection, parse_time, whole_run_id
 
     if request.master:
         is_local(request.master)
     history = _open(request.history)
     options = _options(job, module, request)
-    run_id = _whole_run_id(history, request.run)
+    run_id = whole_run_id(history, request.run)
     since, until = parse_time(request.since, "--from"), parse_time(request.until, "--to")
     selection = Selection(request.system, run_id, since, until)
     check_selection(history, selection)
+    if hasattr(module, "prepare"):
+        options = module.prepare(history, selection, **options)
     out = prepare_out(request.out or default_out(request.history, job))
     with _Interrupts() as interrupts:
         spark = spark_session(request.master, brief=row_count(history) < BRIEF_ROWS)
@@ -93,10 +112,11 @@ def execute(job: str, request: Request) -> int:
         with reported(job):
             frames = module.run(spark, history, out, selection=selection, **options)
             troubles = _show(module, frames, request)
+            picture = _drawn(module, frames, out, job)
     for trouble in troubles:
         print(f"ray-snapshot: {trouble}", file=sys.stderr)
     if not request.json:  # spark-submit joins the two streams, and a program expects nothing but JSON
-        print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))})", file=sys.stderr)
+        print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))}{picture})", file=sys.stderr)
     return FAILED if troubles else 0
 
 
@@ -131,19 +151,6 @@ def check_selection(history: History, selection: Selection) -> None:
         left = left.filter(pc.less(left["started_at"], pa.scalar(until, left["started_at"].type)))
     if not left.num_rows and selection != type(selection)():
         raise SettingError(f"no completed snapshot is selected; {_times(rows)}")
-
-
-def _whole_run_id(history: History, given: str | None) -> str | None:
-    """The run id that begins like this, if only one does: nobody types sixteen digits. Raises `SettingError`."""
-    if given is None:
-        return None
-    known = set(history.table("snapshots")["run_id"].to_pylist())
-    found = sorted(one for one in known if one.startswith(given))
-    if given in known or not found:
-        return given
-    if len(found) > 1:
-        raise SettingError(f"--run: {given!r} may be any of {', '.join(found[:MOST_NAMED])}: write more of it")
-    return str(found[0])
 
 
 def _chosen(rows: pa.Table, option: str, column: str, value: str) -> pa.Table:
@@ -284,6 +291,16 @@ def _show(module: ModuleType, frames: dict[str, Any], request: Request) -> list[
             print_view(view, frames[view.name], request.top)
     troubles: list[str] = module.troubles(frames) if hasattr(module, "troubles") else []
     return troubles
+
+
+def _drawn(module: ModuleType, frames: dict[str, Any], out: str, job: str) -> str:
+    """Draw the job's picture beside its results, if it has one and they lie in a folder; says so."""
+    if not hasattr(module, "draw") or "://" in out:
+        return ""
+    if find_spec("matplotlib") is None:
+        return "; no picture, as matplotlib is not installed: pip install 'ray-snapshot[spark]'"
+    module.draw(frames, str(Path(out) / f"{job}.png"))
+    return f"; picture: {job}.png"
 
 
 def main(job: str, argv: Sequence[str] | None = None) -> int:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ray_snapshot.history import History
 
 LEDGER = ("system", "run_id", "detector")
+CHANNEL = ("source", "target", "kind")
 
 VIEWS = (
     View(
@@ -66,6 +67,20 @@ VIEWS = (
         order=LEDGER,
         minor=("run_id", "first_broken_at", "unknown", "snapshots", "held"),
     ),
+    View(
+        "changed_machines",
+        "Machines that changed where it broke, those first that sent and accepted nothing",
+        (*LEDGER, "machine", "before", "after", "difference", "sent", "accepted", "unexplained"),
+        order=(*LEDGER, "-unexplained", "-size", "machine"),
+        minor=("run_id", "sent", "accepted"),
+    ),
+    View(
+        "changed_channels",
+        "Channels that changed where it broke, those first whose counts do not add up",
+        (*LEDGER, *CHANNEL, "before", "after", "sent", "accepted", "missing"),
+        order=(*LEDGER, "-size", *CHANNEL),
+        minor=("run_id", "kind"),
+    ),
 )
 
 EXACT = "decimal(38,12)"
@@ -88,7 +103,8 @@ def run(
     messages: dict[str, str] | None = None,
     total: float | None = None,
 ) -> dict[str, DataFrame]:
-    """`ledger` (one row a snapshot and ledger) and `breaks` (one row a run and ledger).
+    """`ledger` (one row a snapshot and ledger), `breaks` (one row a run and ledger); and of each break, `changed_machines` and
+    `changed_channels`: what is different from the last snapshot that was right.
 
     `state`, `messages` (path by method) and `total` take the place of what is stored, each of itself only; see `own_specs` for
     runs that have no ledger stored.
@@ -101,7 +117,13 @@ def run(
     settings = with_given(read_specs(specs), *given)
     ledgers = ledger(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
     (ledgers,) = results({"ledger": ledgers}, out).values()
-    return {"ledger": ledgers, **results({"breaks": breaks(ledgers)}, out)}
+    (broken,) = results({"breaks": breaks(ledgers)}, out).values()
+    where = ends(broken)
+    changed = {
+        "changed_machines": changed_machines(tables.rows("machines"), settings, where),
+        "changed_channels": changed_channels(tables.rows("channels"), tables.rows("messages"), settings, where),
+    }
+    return {"ledger": ledgers, "breaks": broken, **results(changed, out)}
 
 
 def options(state: str | None = None, messages: Sequence[str] = (), total: float | None = None) -> dict[str, Any]:
@@ -208,19 +230,19 @@ def ledger(snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messa
     )
 
 
-def in_machines(machines: DataFrame, settings: DataFrame) -> DataFrame:
+def in_machines(machines: DataFrame, settings: DataFrame, *kept: str) -> DataFrame:
     """The amount in each machine that a ledger counts; a state without one holds 0, and so does a driver without state."""
     path = F.coalesce("state_path", F.try_element_at("state_paths", F.col("class_name")))
     driver = (F.col("machine") == DRIVER) & _recorded("state").isNull()
     frame = machines.where(~driver).join(settings, "run_id", "inner").withColumn("path", path)
-    return _amounts(frame.where(F.col("path").isNotNull()), "state", missing_is_zero=True)
+    return _amounts(frame.where(F.col("path").isNotNull()), "state", *kept, missing_is_zero=True)
 
 
-def in_messages(messages: DataFrame, settings: DataFrame) -> DataFrame:
+def in_messages(messages: DataFrame, settings: DataFrame, *kept: str) -> DataFrame:
     """The amount in each message in flight of a method that a ledger counts."""
     path = F.try_element_at("message_paths", F.col("method"))
     frame = messages.join(settings, "run_id", "inner").withColumn("path", path)
-    return _amounts(frame.where(F.col("path").isNotNull()), "args", missing_is_zero=False)
+    return _amounts(frame.where(F.col("path").isNotNull()), "args", *kept, missing_is_zero=False)
 
 
 def _recorded(column: str) -> Column:
@@ -229,7 +251,7 @@ def _recorded(column: str) -> Column:
     return F.when(whole, F.col(column))
 
 
-def _amounts(frame: DataFrame, column: str, *, missing_is_zero: bool) -> DataFrame:
+def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool) -> DataFrame:
     """`exact` or `rounded` of each row: an amount as decimal or float; `unreadable` where a number is due but is none."""
     frame = (
         frame.withColumn("parsed", F.try_parse_json(_recorded(column)))
@@ -249,6 +271,7 @@ def _amounts(frame: DataFrame, column: str, *, missing_is_zero: bool) -> DataFra
         exact.alias("exact"),
         rounded.alias("rounded"),
         (exact.isNull() & rounded.isNull() & ~nothing).alias("unreadable"),
+        *kept,
     )
 
 
@@ -370,6 +393,95 @@ def breaks(ledgers: DataFrame) -> DataFrame:
             "last_right",
         )
     )
+
+
+def ends(breaks: DataFrame) -> DataFrame:
+    """The two snapshots between which each ledger broke, a row each: `is_after` tells which."""
+    broken = breaks.where(F.col("first_broken").isNotNull() & F.col("last_right").isNotNull())
+    both = F.array(
+        F.struct(F.col("last_right").alias("snapshot_id"), F.lit(False).alias("is_after")),
+        F.struct(F.col("first_broken").alias("snapshot_id"), F.lit(True).alias("is_after")),
+    )
+    return F.broadcast(broken.select(*LEDGER, F.explode(both).alias("end")).select(*LEDGER, "end.*"))
+
+
+def _before_after(name: str, how: Callable[[Column], Column]) -> tuple[Column, Column]:
+    """One column as of either end."""
+    return how(F.when(~F.col("is_after"), F.col(name))), how(F.when(F.col("is_after"), F.col(name)))
+
+
+def changed_machines(machines: DataFrame, settings: DataFrame, ends: DataFrame) -> DataFrame:
+    """One row a machine whose amount is another where a ledger broke than before; null where it was not there.
+
+    `unexplained`: it neither sent nor accepted anything in between, or is not there at one end.
+    """
+    there = machines.join(ends.select("snapshot_id").distinct(), "snapshot_id", "left_semi")
+    held = in_machines(there, F.broadcast(settings), "machine", "sent_count", "accepted_count")
+    held = held.withColumn("amount", F.coalesce(F.col("exact").cast("double"), "rounded", F.lit(0.0)))
+    pairs = held.join(ends, ["snapshot_id", "detector"], "inner").groupBy(*LEDGER, "machine")
+    columns = {}
+    for name, short in (("amount", ""), ("sent_count", "sent_"), ("accepted_count", "accepted_")):
+        columns[f"{short}before"], columns[f"{short}after"] = _before_after(name, F.max)
+    found = pairs.agg(*(column.alias(name) for name, column in columns.items()))
+    difference = F.coalesce("after", F.lit(0.0)) - F.coalesce("before", F.lit(0.0))
+    sent, accepted = (F.col(f"{name}_after") - F.col(f"{name}_before") for name in ("sent", "accepted"))
+    return found.where(difference != 0).select(
+        *LEDGER,
+        "machine",
+        "before",
+        "after",
+        difference.alias("difference"),
+        sent.alias("sent"),
+        accepted.alias("accepted"),
+        F.coalesce((sent == 0) & (accepted == 0), F.lit(True)).alias("unexplained"),
+        F.abs(difference).alias("size"),
+    )
+
+
+def changed_channels(channels: DataFrame, messages: DataFrame, settings: DataFrame, ends: DataFrame) -> DataFrame:
+    """One row a channel with other amounts in flight where a ledger broke than before, or whose counts do not add up.
+
+    `missing`: messages that were sent and are neither accepted, settled nor in flight.
+    """
+    only = ends.select("snapshot_id").distinct()
+    there, flying = (frame.join(only, "snapshot_id", "left_semi") for frame in (channels, messages))
+    amounts = in_messages(flying, F.broadcast(settings), *CHANNEL)
+    amount = F.coalesce(F.col("exact").cast("double"), F.col("rounded"), F.lit(0.0))
+    carried = amounts.groupBy("snapshot_id", "detector", *CHANNEL).agg(F.sum(amount).alias("amount"))
+    missing = F.col("sent_count") - F.col("accepted_count") - F.col("settled_count") - F.col("in_flight_count")
+    rows = (
+        there.select("snapshot_id", *CHANNEL, "sent_count", "accepted_count", missing.alias("missing"))
+        .join(ends, "snapshot_id", "inner")
+        .join(carried, ["snapshot_id", "detector", *CHANNEL], "left_outer")
+        .na.fill(0.0, ["amount"])
+    )
+    columns = {}
+    for name in ("amount", "sent_count", "accepted_count", "missing"):
+        columns[f"{name}_before"], columns[f"{name}_after"] = _before_after(name, F.max)
+    found = rows.groupBy(*LEDGER, *CHANNEL).agg(*(column.alias(name) for name, column in columns.items()))
+    before, after = (F.coalesce(f"amount_{end}", F.lit(0.0)) for end in ("before", "after"))
+    lost = F.coalesce("missing_after", F.lit(0))
+    return found.where((before != after) | (lost != 0)).select(
+        *LEDGER,
+        *CHANNEL,
+        before.alias("before"),
+        after.alias("after"),
+        (F.col("sent_count_after") - F.coalesce("sent_count_before", F.lit(0))).alias("sent"),
+        (F.col("accepted_count_after") - F.coalesce("accepted_count_before", F.lit(0))).alias("accepted"),
+        lost.alias("missing"),
+        (F.abs(lost) * 1e9 + F.abs(after - before)).alias("size"),
+    )
+
+
+def draw(frames: dict[str, DataFrame], path: str) -> None:
+    """What machines hold, what is in flight, and the difference from what it has to be, over time."""
+    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.output import some_rows
+
+    columns = ["in_machines", "in_flight", "difference"]
+    broken = frames["breaks"].where(F.col("first_broken").isNotNull()).select("first_broken_at", "detector")
+    marks = [(row["first_broken_at"], f"{row['detector']} broke") for row in some_rows(broken, 10)]
+    pictures.lines(path, "The ledger over time", pictures.series(frames["ledger"], columns), marks=marks)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

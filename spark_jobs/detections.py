@@ -413,6 +413,27 @@ def _looks_back(reference: str) -> bool:
     return "earlier" in inspect.signature(load_detector(reference).evaluate).parameters
 
 
+def draw(frames: Mapping[str, DataFrame], path: str) -> None:
+    """On how many snapshots' detectors there was an alarm, over time."""
+    from ray_snapshot.spark_jobs import pictures
+
+    names = [
+        row["detector"] for row in some_rows(frames["detectors"].where("rank > 0").select("detector").distinct(), 5)
+    ]
+    answers = (
+        frames["verdicts"]
+        .groupBy("system", "run_id", "snapshot_id", "started_at")
+        .agg(
+            F.count_if(again_alarm()).alias("alarms"),
+            *(
+                F.max(F.when(F.col("detector") == name, F.col("holds").cast("int"))).alias(name)
+                for name in sorted(names)
+            ),
+        )
+    )
+    pictures.lines(path, "What held when (1: it held)", pictures.series(answers, ["alarms", *sorted(names)]))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit detections.py HISTORY`."""
     from ray_snapshot.spark_jobs.command import main as run_job

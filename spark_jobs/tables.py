@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -24,6 +24,9 @@ from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
+
+MOST_NAMED = 10
+"""So many systems or runs are named in an error."""
 
 PARTITIONS = pa.schema([("system", pa.string()), ("date", pa.date32())])
 """The columns that stand in the folder names and not in the files."""
@@ -37,6 +40,10 @@ class Selection:
     run: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    runs: tuple[str, ...] = ()
+    """Of any of these runs, if there are some."""
+    ids: tuple[str, ...] = ()
+    """These snapshots alone, if there are some."""
 
 
 @dataclass
@@ -103,6 +110,49 @@ def seconds_between(first: Column, last: Column) -> Column:
     return (F.unix_micros(last) - F.unix_micros(first)) / 1e6
 
 
+def per_second(count: Column) -> Column:
+    """A count over the column `seconds`; null where no time passed."""
+    return F.try_divide(count.cast("double"), F.col("seconds"))
+
+
+def generations(snapshots: DataFrame, *kept: str) -> DataFrame:
+    """Snapshots with `generation`, which a restore begins, and with the one before: `previous_id`, `seconds` since it."""
+    by_run = Window.partitionBy("system", "run_id").orderBy("sequence")
+    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(
+        F.lag("restored_from").over(by_run)
+    )
+    numbered = snapshots.withColumn("restored", restored.cast("int")).withColumn(
+        "generation", F.sum("restored").over(by_run)
+    )
+    within = Window.partitionBy("system", "run_id", "generation").orderBy("sequence")
+    began = F.lag("started_at").over(within)
+    return numbered.select(
+        "snapshot_id",
+        "system",
+        "run_id",
+        "sequence",
+        "started_at",
+        "completed_at",
+        "generation",
+        *kept,
+        F.lag("snapshot_id").over(within).alias("previous_id"),
+        seconds_between(began, F.col("started_at")).alias("seconds"),
+    )
+
+
+def whole_run_id(history: History, given: str | None, option: str = "--run") -> str | None:
+    """The run id that begins like this, if only one does: nobody types sixteen digits. Raises `SettingError`."""
+    if given is None:
+        return None
+    known = set(history.table("snapshots")["run_id"].to_pylist())
+    found = sorted(one for one in known if one.startswith(given))
+    if given in known or not found:
+        return given
+    if len(found) > 1:
+        raise SettingError(f"{option}: {given!r} may be any of {', '.join(found[:MOST_NAMED])}: write more of it")
+    return str(found[0])
+
+
 def parse_time(text: str | None, option: str) -> datetime | None:
     """An ISO 8601 time given on the command line, UTC unless it says otherwise; raises `SettingError`."""
     if text is None:
@@ -118,6 +168,10 @@ def _selects(selection: Selection) -> Column:
     chosen = F.lit(True)
     if selection.run is not None:
         chosen &= F.col("run_id") == selection.run
+    if selection.runs:
+        chosen &= F.col("run_id").isin(*selection.runs)
+    if selection.ids:
+        chosen &= F.col("snapshot_id").isin(*selection.ids)
     if selection.since is not None:
         chosen &= F.col("started_at") >= F.lit(selection.since)
     if selection.until is not None:

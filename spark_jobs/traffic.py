@@ -14,13 +14,19 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.output import View, results
-from ray_snapshot.spark_jobs.tables import Selection, Tables, seconds_between
+from ray_snapshot.spark_jobs.tables import Selection, Tables, generations, per_second, seconds_between
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
 
 STUCK_AFTER = 3
 """So many snapshots in a row must see the same message at the head of a channel before it counts as stuck."""
+
+GROWING_AFTER = 5
+"""So many snapshots in a row must see more in flight on a channel than the one before."""
+
+HOT_TIMES, HOT_LEAST = 10, 10
+"""A machine is hot if it accepted so many times the mean of its run, and at least so many messages."""
 
 CHANNEL = ("source", "target", "kind")
 
@@ -50,42 +56,66 @@ VIEWS = (
         order=("-snapshots", "-behind", "system", "run_id", *CHANNEL, "number"),
         minor=("run_id", "number", "behind", "target_accepted", "seconds"),
     ),
+    View(
+        "deaf",
+        "Machines that accept nothing though messages wait for them",
+        ("system", "run_id", "machine", "channels", "waiting", "since", "snapshots", "seconds"),
+        order=("-snapshots", "system", "run_id", "machine"),
+        minor=("run_id", "since", "channels"),
+    ),
+    View(
+        "growing",
+        f"Backlogs that grew for {GROWING_AFTER} snapshots in a row or more",
+        ("system", "run_id", *CHANNEL, "snapshots", "since", "in_flight", "grown_per_s"),
+        order=("-in_flight", "system", "run_id", *CHANNEL),
+        minor=("run_id", "since"),
+    ),
+    View(
+        "machines",
+        "Busiest machines",
+        ("system", "run_id", "machine", "host", "accepted", "sent", "accepted_per_s", "times_mean", "hot"),
+        order=("-hot", "-accepted", "system", "run_id", "machine"),
+        minor=("run_id", "host", "sent"),
+    ),
+    View(
+        "hosts",
+        "Hosts",
+        ("system", "run_id", "host", "machines", "accepted", "share", "times_mean"),
+        order=("system", "run_id", "-accepted", "host"),
+        minor=("run_id",),
+    ),
+    View(
+        "ages",
+        "How old what is in flight is, the snapshots with the oldest first",
+        ("system", "run_id", "snapshot_id", "in_flight", "mean_seconds", "oldest_seconds", "oldest_channel", "method"),
+        order=("-oldest_seconds", "system", "run_id", "snapshot_id"),
+        minor=("run_id", "method"),
+    ),
 )
 
 
 def run(
     spark: SparkSession, history: History, out: str | None = None, *, selection: Selection | None = None
 ) -> dict[str, DataFrame]:
-    """`channels` (a row a channel), `stuck` (a row a head that stood still), `intervals` (a row a channel and interval)."""
+    """`channels`, `machines`, `hosts` (a row each), `stuck` (a row a head that stood still), `deaf`, `growing`, `ages`, and
+    `intervals` (a row a channel and interval).
+    """
     tables = Tables(spark, history, selection or Selection())
     messages = tables.rows("messages")
     traffic = intervals(tables.complete, tables.rows("channels"), heads(messages))
     (traffic,) = results({"intervals": traffic}, out).values()
-    return {**results({"channels": channels(traffic), "stuck": stuck(traffic, messages)}, out), "intervals": traffic}
-
-
-def generations(snapshots: DataFrame) -> DataFrame:
-    """Snapshots with `generation`, which a restore begins, and with the one before: `previous_id`, `seconds` since it."""
-    by_run = Window.partitionBy("system", "run_id").orderBy("sequence")
-    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(
-        F.lag("restored_from").over(by_run)
-    )
-    numbered = snapshots.withColumn("restored", restored.cast("int")).withColumn(
-        "generation", F.sum("restored").over(by_run)
-    )
-    within = Window.partitionBy("system", "run_id", "generation").orderBy("sequence")
-    began = F.lag("started_at").over(within)
-    return numbered.select(
-        "snapshot_id",
-        "system",
-        "run_id",
-        "sequence",
-        "started_at",
-        "completed_at",
-        "generation",
-        F.lag("snapshot_id").over(within).alias("previous_id"),
-        seconds_between(began, F.col("started_at")).alias("seconds"),
-    )
+    still = stuck(traffic, messages)
+    both = {
+        "channels": channels(traffic),
+        "stuck": still,
+        "growing": growing(traffic),
+        "ages": ages(tables.complete, messages),
+    }
+    found = results(both, out)
+    busy = machines(found["channels"], hosts_of(tables.complete, tables.rows("machines")))
+    (busy,) = results({"machines": busy}, out).values()
+    rest = results({"deaf": deaf(found["stuck"]), "hosts": hosts(busy)}, out)
+    return {**found, **rest, "machines": busy, "intervals": traffic}
 
 
 def heads(messages: DataFrame) -> DataFrame:
@@ -116,8 +146,10 @@ def intervals(snapshots: DataFrame, channels: DataFrame, heads: DataFrame) -> Da
     def at_first(name: str) -> Column:
         return F.last(F.when(~F.col("same_head"), F.col(name)), True).over(until_here)
 
+    grows = F.coalesce(since_before("in_flight_count") > 0, F.lit(False))
     same_head = F.coalesce(F.col("head_number") == F.lag("head_number").over(channel), F.lit(False))
     frame = frame.withColumn("same_head", same_head).withColumn("row", F.row_number().over(channel))
+    still = F.last(F.when(~grows, F.col("row")), True).over(until_here)
     has_head = F.col("head_number").isNotNull()
     streak = F.when(has_head, F.col("row") - at_first("row") + 1).otherwise(0)
     return frame.select(
@@ -141,6 +173,7 @@ def intervals(snapshots: DataFrame, channels: DataFrame, heads: DataFrame) -> Da
         streak.cast("long").alias("head_snapshots"),
         F.when(has_head, at_first("snapshot_id")).alias("head_since_id"),
         F.when(has_head, at_first("started_at")).alias("head_since"),
+        (F.col("row") - F.coalesce(still, F.lit(0))).cast("long").alias("growing_snapshots"),
     )
 
 
@@ -190,7 +223,9 @@ def stuck(traffic: DataFrame, messages: DataFrame) -> DataFrame:
             F.max("in_flight_count").alias("behind"),
         )
     )
-    accepted = traffic.groupBy("snapshot_id", "target").agg(F.sum("accepted_count").alias("accepted"))
+    asked = streaks.select(F.explode(F.array("head_since_id", "last_id")).alias("snapshot_id"), "target").distinct()
+    few = traffic.join(F.broadcast(asked), ["snapshot_id", "target"], "left_semi")
+    accepted = few.groupBy("snapshot_id", "target").agg(F.sum("accepted_count").alias("accepted"))
     at_first = accepted.withColumnsRenamed({"snapshot_id": "head_since_id", "accepted": "accepted_then"})
     at_last = accepted.withColumnRenamed("snapshot_id", "last_id")
     heads = messages.select(F.col("snapshot_id").alias("last_id"), *CHANNEL, "number", "method")
@@ -212,9 +247,152 @@ def stuck(traffic: DataFrame, messages: DataFrame) -> DataFrame:
     )
 
 
-def per_second(count: Column) -> Column:
-    """A count over the column `seconds`; null where no time passed."""
-    return F.try_divide(count.cast("double"), F.col("seconds"))
+def deaf(stuck: DataFrame) -> DataFrame:
+    """One row a machine that accepted nothing on any channel while a message stood at the head of one."""
+    return (
+        stuck.where(F.col("target_accepted") == 0)
+        .groupBy("system", "run_id", F.col("target").alias("machine"))
+        .agg(
+            F.count(F.lit(1)).alias("channels"),
+            F.sum("behind").alias("waiting"),
+            F.min("since").alias("since"),
+            F.max("until").alias("until"),
+            F.max("snapshots").alias("snapshots"),
+        )
+        .select(
+            "system",
+            "run_id",
+            "machine",
+            "channels",
+            "waiting",
+            "since",
+            "until",
+            "snapshots",
+            seconds_between(F.col("since"), F.col("until")).alias("seconds"),
+        )
+    )
+
+
+def growing(traffic: DataFrame) -> DataFrame:
+    """One row a channel whose messages in flight grew from snapshot to snapshot: the longest time that they did."""
+    keys = ("system", "run_id", *CHANNEL)
+    longest = F.struct("growing_snapshots", "sequence")
+    found = (
+        traffic.where((F.col("growing_snapshots") >= GROWING_AFTER) & (F.col("kind") != "timer"))
+        .groupBy(*keys)
+        .agg(
+            F.max("growing_snapshots").alias("snapshots"),
+            F.max_by("started_at", longest).alias("until"),
+            F.max_by("in_flight_count", longest).alias("in_flight"),
+            F.max_by("backlog_growth", longest).alias("last_growth"),
+            F.max_by("seconds", longest).alias("seconds"),
+        )
+    )
+    since = F.timestamp_micros(F.unix_micros("until") - (F.col("snapshots") * F.col("seconds") * 1e6).cast("long"))
+    return found.select(
+        *keys,
+        "snapshots",
+        since.alias("since"),
+        "until",
+        "in_flight",
+        per_second(F.col("last_growth")).alias("grown_per_s"),
+    )
+
+
+def ages(snapshots: DataFrame, messages: DataFrame) -> DataFrame:
+    """One row a snapshot with anything in flight but timers: how long ago it was sent, and where the oldest is."""
+    known = snapshots.select("snapshot_id", "system", "run_id", "sequence", "started_at")
+    sent = messages.where((F.col("kind") != "timer") & F.col("sent_at").isNotNull()).drop("run_id")
+    age = seconds_between(F.col("sent_at"), F.col("started_at"))
+    oldest = F.max_by(F.struct(*CHANNEL, "method"), "age")
+    return (
+        sent.join(F.broadcast(known), "snapshot_id", "inner")
+        .withColumn("age", age)
+        .groupBy("system", "run_id", "snapshot_id", "sequence", "started_at")
+        .agg(
+            F.count(F.lit(1)).alias("in_flight"),
+            F.avg("age").alias("mean_seconds"),
+            F.max("age").alias("oldest_seconds"),
+            oldest.alias("oldest"),
+        )
+        .select(
+            "system",
+            "run_id",
+            "snapshot_id",
+            "sequence",
+            "started_at",
+            "in_flight",
+            "mean_seconds",
+            "oldest_seconds",
+            F.concat_ws(" ", *(f"oldest.{name}" for name in CHANNEL)).alias("oldest_channel"),
+            "oldest.method",
+        )
+    )
+
+
+def hosts_of(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
+    """`run_id, machine, host` as of the last snapshot of each run."""
+    last = snapshots.groupBy("run_id").agg(F.max_by("snapshot_id", "sequence").alias("snapshot_id"))
+    return machines.join(F.broadcast(last.select("snapshot_id")), "snapshot_id", "left_semi").select(
+        "run_id", "machine", "host"
+    )
+
+
+def machines(channels: DataFrame, hosts: DataFrame) -> DataFrame:
+    """One row a machine of a run: what it sent and accepted on all its channels, and whether it is hot.
+
+    `host`: null if the last snapshot has the machine no more.
+    """
+    keys = ("system", "run_id", "machine")
+    accepted = channels.groupBy("system", "run_id", F.col("target").alias("machine")).agg(
+        F.sum("accepted").alias("accepted"), F.max("seconds").alias("seconds")
+    )
+    sent = channels.groupBy("system", "run_id", F.col("source").alias("machine")).agg(F.sum("sent").alias("sent"))
+    both = accepted.join(sent, list(keys), "full_outer").na.fill(0, ["accepted", "sent"])
+    mean = F.avg("accepted").over(Window.partitionBy("system", "run_id"))
+    times = F.try_divide(F.col("accepted"), mean)
+    return (
+        both.withColumn("times_mean", times)
+        .join(F.broadcast(hosts), ["run_id", "machine"], "left_outer")
+        .select(
+            *keys,
+            "host",
+            "accepted",
+            "sent",
+            per_second(F.col("accepted")).alias("accepted_per_s"),
+            "times_mean",
+            ((F.col("times_mean") >= HOT_TIMES) & (F.col("accepted") >= HOT_LEAST)).alias("hot"),
+        )
+    )
+
+
+def hosts(machines: DataFrame) -> DataFrame:
+    """One row a host of a run: its share of what was accepted, and how many times the mean of all hosts that is."""
+    run = Window.partitionBy("system", "run_id")
+    by_host = machines.where(F.col("host").isNotNull()).groupBy("system", "run_id", "host")
+    return (
+        by_host.agg(
+            F.count(F.lit(1)).alias("machines"), F.sum("accepted").alias("accepted"), F.sum("sent").alias("sent")
+        )
+        .withColumn("share", F.try_divide(F.col("accepted"), F.sum("accepted").over(run)))
+        .withColumn("times_mean", F.try_divide(F.col("accepted"), F.avg("accepted").over(run)))
+        .select("system", "run_id", "host", "machines", "accepted", "sent", "share", "times_mean")
+    )
+
+
+def draw(frames: dict[str, DataFrame], path: str) -> None:
+    """Messages sent and in flight over time, and the age of the oldest."""
+    from ray_snapshot.spark_jobs import pictures
+
+    keys = ("system", "run_id", "snapshot_id", "started_at")
+    totals = (
+        frames["intervals"]
+        .groupBy(*keys)
+        .agg(F.sum("sent_per_s").alias("sent_per_s"), F.sum("in_flight_count").alias("in_flight"))
+    )
+    found = pictures.series(totals, ["sent_per_s", "in_flight"])
+    found |= pictures.series(frames["ages"], ["oldest_seconds"])
+    pictures.lines(path, "Traffic over time", found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

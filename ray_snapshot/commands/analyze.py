@@ -44,6 +44,13 @@ def analyze(
     total: Annotated[
         float | None, typer.Option(help="conservation: the sum that must stay; what is not given is as stored.")
     ] = None,
+    machine: Annotated[str | None, typer.Option(help="changes: only of this machine.")] = None,
+    field: Annotated[str | None, typer.Option(help="changes: only of this field of the states.")] = None,
+    value: Annotated[str | None, typer.Option(help="changes: only to this value (with --field).")] = None,
+    between: Annotated[
+        str | None, typer.Option(metavar="A..B", help="changes: between two snapshots (ids, or such as -2..-1).")
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="compare: the run to hold against --run.")] = None,
 ) -> int:
     """Run one job and print its answer; exit code 1 if a detector failed on the way."""
     from ray_snapshot.spark_jobs.command import Request, execute
@@ -64,5 +71,10 @@ def analyze(
             state=state,
             messages=message or [],
             total=total,
+            machine=machine,
+            field=field,
+            value=value,
+            between=between,
+            against=against,
         ),
     )

@@ -41,7 +41,7 @@ def test_help_lists_every_job(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["weather"], "there is no Spark job 'weather': choose one of detections, conservation, traffic"),
+        (["weather"], "there is no Spark job 'weather': choose one of detections, conservation, changes, deadlocks"),
         (["traffic", "--master", "nonsense"], "'nonsense' is no Spark master"),
         (["traffic", "--from", "yesterday"], "--from 'yesterday' is no time"),
         (["traffic", "--detector", "termination"], "the job traffic takes no --detector"),
@@ -85,9 +85,11 @@ def test_what_is_asked_wrongly_is_told_in_one_line_before_spark_starts(
 
 def test_a_run_is_named_by_as_much_of_its_id_as_is_unique(tmp_path: Path) -> None:
     write(tmp_path / "h", [snapshot("one-1", 0), snapshot("one-11", 1), snapshot("two-1", 2)])
+    from ray_snapshot.spark_jobs.tables import whole_run_id
+
     history = History(tmp_path / "h")
     given = ("t", "one-1", "one-11", "three", None)
-    assert [command._whole_run_id(history, one) for one in given] == ["two-1", "one-1", "one-11", "three", None]
+    assert [whole_run_id(history, one) for one in given] == ["two-1", "one-1", "one-11", "three", None]
 
 
 def refuse_to_start(*_: Any, **__: Any) -> None:

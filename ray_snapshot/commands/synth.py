@@ -1,0 +1,92 @@
+"""`ray-snapshot synth`: a made-up history of any size, with known anomalies planted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ray_snapshot.errors import SettingError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `synth` to the command line."""
+    app.command("synth")(synth)
+
+
+def synth(
+    machines: Annotated[int, typer.Option(help="How many machines each snapshot has, beside the driver.")],
+    snapshots: Annotated[int, typer.Option(help="How many snapshots.")],
+    out: Annotated[str, typer.Option(help="The folder of the history; a run is added to one that is there.")],
+    anomalies: Annotated[
+        str | None, typer.Option(help="What to plant, separated by commas, such as deadlock,leak; or 'all'.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Chooses what is sent and where anomalies are.")] = 0,
+    system: Annotated[str, typer.Option(help="The name of the system.")] = "synth",
+    every: Annotated[float, typer.Option(help="Seconds from one snapshot to the next.")] = 1.0,
+    verdicts: Annotated[
+        bool, typer.Option(help="Whether the detectors judge each snapshot, as they would live.")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a planted anomaly and line.")] = False,
+) -> None:
+    """Make up a history, with or without anomalies, for trying and measuring the Spark jobs.
+
+    What was planted is printed, and noted in planted.json beside the tables.
+    """
+    from ray_snapshot.synth import Settings, synthesise
+    from ray_snapshot.views import tables
+
+    begin = _begin(out)
+    given: dict[str, Any] = {} if begin is None else {"started_at": begin}
+    settings = Settings(machines, snapshots, _anomalies(anomalies), seed, system, every, **given)
+    found = synthesise(out, settings, verdicts=verdicts)
+    if json:
+        for row in found:
+            tables.print_json(row)
+        return
+    print(f"{snapshots:,} snapshots of {machines:,} machines written to {out}")
+    columns = [
+        tables.Column("anomaly", "anomaly"),
+        tables.Column("from snapshot", "snapshot_id"),
+        tables.Column("told by", lambda row: ", ".join(row["jobs"])),
+        tables.Column("where", lambda row: _where(row["details"]), wraps=True),
+    ]
+    if found:
+        tables.print_table(found, columns, title="Planted")
+    else:
+        print("Nothing was planted: no job finds anything in it")
+
+
+def _anomalies(given: str | None) -> tuple[str, ...]:
+    from ray_snapshot.synth import ANOMALIES
+
+    if given == "all":
+        return tuple(ANOMALIES)
+    return tuple(name.strip() for name in (given or "").split(",") if name.strip())
+
+
+def _begin(out: str) -> datetime | None:
+    """A run that is added to a history begins a minute after its latest snapshot; None: there is none yet."""
+    import pyarrow.compute as pc
+
+    from ray_snapshot.history import History
+
+    folder = Path(out)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    if not folder.is_dir():
+        raise SettingError(f"--out {out} is a file: name a folder")
+    latest: datetime | None = pc.max(History(out).table("snapshots")["started_at"]).as_py()
+    return None if latest is None else latest.replace(microsecond=0) + timedelta(minutes=1)
+
+
+def _where(details: dict[str, Any]) -> str:
+    def text(value: Any) -> str:
+        return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    return ", ".join(f"{name.replace('_', ' ')} {text(value)}" for name, value in details.items())

@@ -1,0 +1,272 @@
+"""Which machines appeared, vanished or were replaced, and which fields of their states changed, where and from what to what?
+
+With `--machine`, `--field` and `--value` it is blame: in which snapshot did this field of this machine get this value? With
+`--between A..B` two snapshots are held against each other, else each with the one before it in its run. Everything is in
+Spark's own expressions, and goes over the machines once: states are parsed only where their text differs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.spark_jobs.output import View, results, some_rows
+from ray_snapshot.spark_jobs.tables import Selection, Tables
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+
+KEY = ("system", "run_id", "machine")
+
+EXISTS, CLASS, HOST, INCARNATION, WHOLE = "(exists)", "(class)", "(host)", "(incarnation)", "(state)"
+"""Fields that are no fields of a state; `WHOLE` stands for a state that has none, such as a list."""
+
+VIEWS = (
+    View(
+        "machines",
+        "Machines that appeared, vanished or were replaced",
+        ("system", "run_id", "machine", "class_name", "event", "snapshot_id", "started_at", "before", "after"),
+        order=("system", "run_id", "sequence", "machine", "event"),
+        minor=("run_id", "started_at", "class_name", "before", "after"),
+    ),
+    View(
+        "fields",
+        "Fields that changed, the rarest first",
+        ("system", "run_id", "class_name", "field", "changes", "machines", "first_id", "last_id"),
+        order=("changes", "system", "run_id", "class_name", "field"),
+        minor=("run_id", "last_id", "class_name"),
+    ),
+    View(
+        "changes",
+        "What changed, the latest first",
+        ("system", "run_id", "machine", "field", "snapshot_id", "started_at", "before", "after"),
+        order=("system", "run_id", "-sequence", "machine", "field"),
+        minor=("run_id", "started_at"),
+        none="no such change",
+    ),
+)
+
+
+def run(
+    spark: SparkSession,
+    history: History,
+    out: str | None = None,
+    *,
+    selection: Selection | None = None,
+    machine: str | None = None,
+    field: str | None = None,
+    value: str | None = None,
+    between: tuple[str, str] | None = None,
+) -> dict[str, DataFrame]:
+    """`machines`, `fields` (a row a field of a class) and `changes` (a row a machine, snapshot and field).
+
+    `between`: two snapshot ids, the earlier first. `value`: as text, what the field became. Raises `SettingError` for a
+    machine that none of the snapshots has.
+    """
+    selection = selection or Selection()
+    tables = Tables(spark, history, selection if between is None else replace(selection, ids=between))
+    rows = tables.rows("machines")
+    if machine is not None:
+        rows = _of_machine(rows, machine)
+    found = changes(places(tables.complete, one_run=between is not None), rows)
+    if field is not None:
+        found = found.where(F.col("field") == field)
+    if value is not None:
+        found = found.where(F.col("after") == value)
+    (found,) = results({"changes": found}, out).values()
+    return {**results({"machines": machines(found), "fields": fields(found)}, out), "changes": found}
+
+
+def options(
+    machine: str | None = None, field: str | None = None, value: str | None = None, between: str | None = None
+) -> dict[str, Any]:
+    """Check what the command line gave before Spark starts; raises `SettingError`."""
+    if value is not None and field is None:
+        raise SettingError("--value: say of which field, with --field NAME")
+    first, dots, second = (between or "..").partition("..")
+    if between is not None and not (dots and first and second):
+        raise SettingError(f"--between {between!r} is not FIRST..SECOND: two snapshot ids, their beginnings, or -2..-1")
+    return {"machine": machine, "field": field, "value": value, "between": None if between is None else (first, second)}
+
+
+def prepare(history: History, selection: Selection, **given: Any) -> dict[str, Any]:
+    """Find the two snapshots that `between` means, the earlier first; raises `HistoryNotFoundError`, `SettingError`."""
+    if given.get("between") is None:
+        return given
+    first, second = (history.resolve(text, system=selection.system) for text in given["between"])
+    if first == second:
+        raise SettingError(f"--between: both are the snapshot {first}")
+    listed = {row.snapshot_id: row for row in history.snapshots(selection.system) if row.snapshot_id in (first, second)}
+    for row in listed.values():
+        if row.status != "complete":
+            raise SettingError(f"--between: snapshot {row.snapshot_id} was aborted and has no states to compare")
+    return {**given, "between": tuple(sorted((first, second), key=lambda one: listed[one].started_at))}
+
+
+def _of_machine(rows: DataFrame, machine: str) -> DataFrame:
+    """The rows of one machine; raises `SettingError`, naming some that there are, if it has none."""
+    found = rows.where(F.col("machine") == machine)
+    if not some_rows(found.select("machine"), 1):
+        some = ", ".join(row["machine"] for row in some_rows(rows.select("machine"), 3))
+        raise SettingError(f"--machine: no machine {machine!r} in these snapshots; they have {some or 'none'}, ...")
+    return found
+
+
+def places(snapshots: DataFrame, *, one_run: bool = False) -> DataFrame:
+    """Each snapshot's place in its run, and the one behind it; `one_run`: as if they were all of one run."""
+    key = ("system",) if one_run else ("system", "run_id")
+    by_time = Window.partitionBy(*key).orderBy("started_at", "snapshot_id")
+    place = F.struct("snapshot_id", "sequence", "started_at")
+    return snapshots.select(
+        "snapshot_id",
+        "system",
+        F.col("run_id") if not one_run else F.first("run_id").over(by_time).alias("run_id"),
+        F.row_number().over(by_time).alias("place"),
+        place.alias("here"),
+        F.lead(place).over(by_time).alias("next"),
+    )
+
+
+def changes(places: DataFrame, machines: DataFrame) -> DataFrame:
+    """One row a machine, snapshot and field whose value is another than in the snapshot before (null: it had none).
+
+    A machine's class, host, incarnation and existence count as fields too (`CLASS`, ...).
+    """
+    by_time = Window.partitionBy("run_id", "machine").orderBy("place")
+    kept = ("class_name", "host", "incarnation", "state")
+    rows = machines.select("snapshot_id", "machine", *kept).join(F.broadcast(places), "snapshot_id", "inner")
+    had = F.lag(F.struct("place", *kept)).over(by_time)
+    rows = rows.withColumn("had", had).withColumn("again", F.lead("place").over(by_time))
+    gone = F.col("next").isNotNull() & ~F.col("again").eqNullSafe(F.col("place") + 1)
+    born = (F.col("place") > 1) & ~F.col("had.place").eqNullSafe(F.col("place") - 1)
+    same = F.col("had.state").eqNullSafe(F.col("state")) & F.col("had.host").eqNullSafe(F.col("host"))
+    same &= F.col("had.class_name").eqNullSafe(F.col("class_name"))
+    same &= F.col("had.incarnation").eqNullSafe(F.col("incarnation"))
+    seen_before = F.col("had").isNotNull()
+    rows = rows.where(gone | born | (seen_before & ~same))
+    no_changes = F.array().cast(
+        "array<struct<at:struct<snapshot_id:string,sequence:bigint,started_at:timestamp>,"
+        "field:string,before:string,after:string>>"
+    )
+    found = F.concat(
+        F.when(born, F.array(_change("here", EXISTS, F.lit("no"), F.lit("yes")))).otherwise(no_changes),
+        F.when(gone, F.array(_change("next", EXISTS, F.lit("yes"), F.lit("no")))).otherwise(no_changes),
+        F.when(seen_before & ~born & ~same, F.concat(*_of_columns(no_changes), _of_state())).otherwise(no_changes),
+    )
+    return rows.select(*KEY, "class_name", F.explode(found).alias("change")).select(
+        *KEY,
+        "class_name",
+        "change.field",
+        "change.at.snapshot_id",
+        "change.at.sequence",
+        "change.at.started_at",
+        "change.before",
+        "change.after",
+    )
+
+
+def _change(at: str, field: str | Column, before: Column, after: Column) -> Column:
+    name = F.lit(field) if isinstance(field, str) else field
+    parts = (F.col(at).alias("at"), name.alias("field"), before.alias("before"), after.alias("after"))
+    return F.struct(*parts)
+
+
+def _of_columns(no_changes: Column) -> list[Column]:
+    found = []
+    for name, field in (("class_name", CLASS), ("host", HOST), ("incarnation", INCARNATION)):
+        before, after = (F.col(place).cast("string") for place in (f"had.{name}", name))
+        change = F.array(_change("here", field, before, after))
+        found.append(F.when(before.eqNullSafe(after), no_changes).otherwise(change))
+    return found
+
+
+def _of_state() -> Column:
+    """The fields of two states that differ, as text; of states that are no objects the whole."""
+    old, new = (_fields(F.col(place)) for place in ("had.state", "state"))
+    names = F.array_union(F.map_keys(old), F.map_keys(new))
+    every = F.transform(
+        names, lambda name: _change("here", name, F.try_element_at(old, name), F.try_element_at(new, name))
+    )
+    return F.filter(every, lambda change: ~change["before"].eqNullSafe(change["after"]))
+
+
+def _fields(state: Column) -> Column:
+    """A state as a map from field to JSON text."""
+    parsed = F.from_json(state, "map<string,string>")
+    whole = F.when(state.isNull(), F.create_map().cast("map<string,string>")).otherwise(
+        F.create_map(F.lit(WHOLE), state)
+    )
+    return F.when(state.startswith("{") & parsed.isNotNull(), parsed).otherwise(whole)
+
+
+def machines(changes: DataFrame) -> DataFrame:
+    """The changes that are no changes of a state: `event` is `appeared`, `vanished`, `moved`, `restarted` or `replaced`."""
+    event = (
+        F.when((F.col("field") == EXISTS) & (F.col("after") == "yes"), "appeared")
+        .when(F.col("field") == EXISTS, "vanished")
+        .when(F.col("field") == HOST, "moved")
+        .when(F.col("field") == INCARNATION, "restarted")
+        .when(F.col("field") == CLASS, "replaced")
+    )
+    about = F.col("field").isin(HOST, INCARNATION, CLASS)
+    return changes.where(event.isNotNull()).select(
+        *KEY,
+        "class_name",
+        event.alias("event"),
+        "snapshot_id",
+        "sequence",
+        "started_at",
+        F.when(about, F.col("before")).alias("before"),
+        F.when(about, F.col("after")).alias("after"),
+    )
+
+
+def fields(changes: DataFrame) -> DataFrame:
+    """One row a field of a class: how often it changed, in how many machines, first and last where."""
+    of_states = changes.where(~F.col("field").isin(EXISTS, CLASS, HOST, INCARNATION))
+    by_machine = of_states.groupBy("system", "run_id", "class_name", "field", "machine").agg(
+        F.count(F.lit(1)).alias("changes"),
+        F.min(F.struct("sequence", "snapshot_id")).alias("first"),
+        F.max(F.struct("sequence", "snapshot_id")).alias("last"),
+    )
+    return (
+        by_machine.groupBy("system", "run_id", "class_name", "field")
+        .agg(
+            F.sum("changes").alias("changes"),
+            F.count(F.lit(1)).alias("machines"),
+            F.min("first")["snapshot_id"].alias("first_id"),
+            F.max("last")["snapshot_id"].alias("last_id"),
+        )
+        .select("system", "run_id", "class_name", "field", "changes", "machines", "first_id", "last_id")
+    )
+
+
+def draw(frames: dict[str, DataFrame], path: str) -> None:
+    """Changes a snapshot over time, and marks where machines appeared and vanished."""
+    from ray_snapshot.spark_jobs import pictures
+
+    counts = frames["changes"].groupBy("system", "run_id", "started_at").agg(F.count(F.lit(1)).alias("changes"))
+    marks = some_rows(frames["machines"].orderBy("started_at").select("started_at", "event", "machine"), 50)
+    pictures.lines(
+        path,
+        "Changes of states a snapshot",
+        pictures.series(counts, ["changes"]),
+        marks=[(row["started_at"], f"{row['machine']} {row['event']}") for row in marks],
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The job as a program: `spark-submit changes.py HISTORY`."""
+    from ray_snapshot.spark_jobs.command import main as run_job
+
+    return run_job("changes", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

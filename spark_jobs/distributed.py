@@ -1,0 +1,39 @@
+"""Work on whole snapshots: their ids are distributed, and each task loads its own.
+
+The rows of one snapshot span many Arrow batches, so grouping rows would move all of them; ids sort by time, so a range of
+them lies together in few files. Imports no job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.spark_jobs.tables import spark_schema
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+
+SNAPSHOTS_AT_ONCE = 256
+"""A task asks for so many snapshots together; the history reads large ones in smaller batches."""
+
+PerSnapshot = Callable[[Snapshot, Mapping[str, Any]], Iterable[dict[str, Any]]]
+
+
+def per_snapshot(work: DataFrame, history: History, schema: pa.Schema, function: PerSnapshot) -> DataFrame:
+    """The rows that `function` makes of each snapshot of `work` (`snapshot_id` and what else it needs to know)."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        left = (row for batch in batches for row in batch.to_pylist())
+        while chunk := {row["snapshot_id"]: row for row in islice(left, SNAPSHOTS_AT_ONCE)}:
+            found = [row for taken in history.load_many(chunk) for row in function(taken, chunk[taken.snapshot_id])]
+            yield from pa.Table.from_pylist(found, schema).to_batches()
+
+    tasks = 2 * work.sparkSession.sparkContext.defaultParallelism
+    shared = work.repartitionByRange(tasks, "snapshot_id").sortWithinPartitions("snapshot_id")
+    return shared.mapInArrow(task, spark_schema(schema)).select(*schema.names)

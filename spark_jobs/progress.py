@@ -1,0 +1,197 @@
+"""How much moves: who is active, passive, blocked, what is in flight over time, in which phases, and when did it stop?
+
+A run moves between two snapshots if any machine sent or accepted anything in between. Everything is in Spark's own
+expressions over `snapshots` and `machines`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from ray_snapshot.names import DRIVER
+from ray_snapshot.spark_jobs.output import View, results
+from ray_snapshot.spark_jobs.tables import Selection, Tables, generations, per_second, seconds_between
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+
+STILL_AFTER = 3
+"""So many snapshots in a row without movement at the end of a run mean that it stopped."""
+
+RUN = ("system", "run_id")
+STATUSES = ("active", "passive", "blocked", "stopped")
+
+VIEWS = (
+    View(
+        "runs",
+        "Runs",
+        (*RUN, "snapshots", "seconds", "accepted_per_s", "ended", "last_moved_id", "last_moved_at", "still_seconds"),
+        order=("-stopped", *RUN),
+        minor=("run_id", "last_moved_at", "seconds", "snapshots"),
+    ),
+    View(
+        "phases",
+        "Phases",
+        (*RUN, "phase", "first_id", "started_at", "snapshots", "seconds", "accepted"),
+        order=(*RUN, "first_sequence"),
+        minor=("run_id", "started_at", "accepted"),
+    ),
+)
+
+
+def run(
+    spark: SparkSession, history: History, out: str | None = None, *, selection: Selection | None = None
+) -> dict[str, DataFrame]:
+    """`runs` (a row a run), `phases` (a row a stretch of equal snapshots), `snapshots` (a row a snapshot)."""
+    tables = Tables(spark, history, selection or Selection())
+    found = snapshots(tables.complete, tables.rows("machines"))
+    (found,) = results({"snapshots": found}, out).values()
+    return {**results({"runs": runs(found), "phases": phases(found)}, out), "snapshots": found}
+
+
+def snapshots(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
+    """One row a snapshot: machines by status, messages in flight, what moved since the one before, and the phase.
+
+    `busy`: something was sent or accepted. Else `computing`: machines are active (the driver does not count); `stuck`: some
+    are blocked and none is active; `waiting`: messages are in flight that nobody accepts; `quiet`: none of these.
+    """
+    counts = machines.groupBy("snapshot_id").agg(
+        *(F.count_if(F.col("status") == status).alias(status) for status in STATUSES),
+        F.count_if((F.col("status") == "active") & (F.col("machine") != DRIVER)).alias("working"),
+        F.sum("sent_count").alias("sent_count"),
+        F.sum("accepted_count").alias("accepted_count"),
+    )
+    frame = (
+        generations(snapshots, "in_flight_count")
+        .join(counts, "snapshot_id", "left_outer")
+        .na.fill(0, [*STATUSES, "working", "sent_count", "accepted_count"])
+    )
+    within = Window.partitionBy(*RUN, "generation").orderBy("sequence")
+    sent, accepted = (F.col(name) - F.lag(name).over(within) for name in ("sent_count", "accepted_count"))
+    frame = frame.withColumn("sent", sent).withColumn("accepted", accepted)
+    moved = (F.col("sent") != 0) | (F.col("accepted") != 0)
+    phase = (
+        F.when(F.coalesce(moved, F.lit(True)), "busy")
+        .when(F.col("working") > 0, "computing")
+        .when(F.col("blocked") > 0, "stuck")
+        .when(F.col("in_flight_count") > 0, "waiting")
+        .otherwise("quiet")
+    )
+    return frame.select(
+        *RUN,
+        "generation",
+        "snapshot_id",
+        "sequence",
+        "started_at",
+        "seconds",
+        *STATUSES,
+        F.col("in_flight_count").alias("in_flight"),
+        "sent",
+        "accepted",
+        per_second(F.col("accepted")).alias("accepted_per_s"),
+        F.coalesce(moved, F.lit(True)).alias("moved"),
+        phase.alias("phase"),
+    )
+
+
+def phases(snapshots: DataFrame) -> DataFrame:
+    """One row a stretch of successive snapshots with one phase."""
+    by_time = Window.partitionBy(*RUN).orderBy("sequence")
+    begins = ~F.col("phase").eqNullSafe(F.lag("phase").over(by_time))
+    numbered = snapshots.withColumn("begins", begins.cast("int")).withColumn("stretch", F.sum("begins").over(by_time))
+    return (
+        numbered.groupBy(*RUN, "stretch", "phase")
+        .agg(
+            F.min("sequence").alias("first_sequence"),
+            F.min_by("snapshot_id", "sequence").alias("first_id"),
+            F.max_by("snapshot_id", "sequence").alias("last_id"),
+            F.min("started_at").alias("started_at"),
+            F.max("started_at").alias("ended_at"),
+            F.count(F.lit(1)).alias("snapshots"),
+            F.sum("accepted").alias("accepted"),
+            F.max("in_flight").alias("most_in_flight"),
+            F.max("blocked").alias("most_blocked"),
+        )
+        .select(
+            *RUN,
+            "phase",
+            "first_sequence",
+            "first_id",
+            "last_id",
+            "started_at",
+            "ended_at",
+            seconds_between(F.col("started_at"), F.col("ended_at")).alias("seconds"),
+            "snapshots",
+            "accepted",
+            "most_in_flight",
+            "most_blocked",
+        )
+    )
+
+
+def runs(snapshots: DataFrame) -> DataFrame:
+    """One row a run: how fast it was, the last snapshot before which it moved, and how it ended.
+
+    `ended`: the phase of the last snapshots if nothing moved for `STILL_AFTER` of them or more, else `busy`. `stopped`: it
+    ended in a phase in which somebody should have moved on: any but `busy` and `quiet`.
+    """
+    when_moved = F.when(F.col("moved"), F.col("sequence"))
+    ended = F.when(F.col("still_snapshots") >= STILL_AFTER, F.col("last_phase")).otherwise("busy")
+    last_moved = Window.partitionBy(*RUN)
+    return (
+        snapshots.withColumn("last_moved", F.max(when_moved).over(last_moved))
+        .groupBy(*RUN)
+        .agg(
+            F.count(F.lit(1)).alias("snapshots"),
+            F.min("started_at").alias("started_at"),
+            F.max("started_at").alias("ended_at"),
+            F.sum("accepted").alias("accepted"),
+            F.sum("seconds").alias("seconds"),
+            F.max_by("snapshot_id", when_moved).alias("last_moved_id"),
+            F.max_by("started_at", when_moved).alias("last_moved_at"),
+            F.max_by("phase", "sequence").alias("last_phase"),
+            F.count_if(F.col("sequence") > F.col("last_moved")).alias("still_snapshots"),
+        )
+        .withColumn("ended", ended)
+        .select(
+            *RUN,
+            "snapshots",
+            "started_at",
+            "ended_at",
+            "seconds",
+            per_second(F.col("accepted")).alias("accepted_per_s"),
+            "ended",
+            (~F.col("ended").isin("busy", "quiet")).alias("stopped"),
+            "last_moved_id",
+            "last_moved_at",
+            "still_snapshots",
+            seconds_between(F.col("last_moved_at"), F.col("ended_at")).alias("still_seconds"),
+        )
+    )
+
+
+def draw(frames: dict[str, DataFrame], path: str) -> None:
+    """Machines by status, messages in flight and accepted, over time."""
+    from ray_snapshot.spark_jobs import pictures
+
+    pictures.lines(
+        path,
+        "Machines and messages over time",
+        pictures.series(frames["snapshots"], ["active", "blocked", "in_flight", "accepted_per_s"]),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The job as a program: `spark-submit progress.py HISTORY`."""
+    from ray_snapshot.spark_jobs.command import main as run_job
+
+    return run_job("progress", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
