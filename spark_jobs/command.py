@@ -72,6 +72,9 @@ class Request:
     value: str | None = None
     between: str | None = None
     against: str | None = None
+    follow: bool = False
+    once: bool = False
+    every: float = 10.0
 
 
 _OPTIONS = {
@@ -97,11 +100,14 @@ def execute(job: str, request: Request) -> int:
 
     if request.master:
         is_local(request.master)
+    _check_follow(job, module, request)
     history = _open(request.history)
     options = _options(job, module, request)
     run_id = whole_run_id(history, request.run)
     since, until = parse_time(request.since, "--from"), parse_time(request.until, "--to")
     selection = Selection(request.system, run_id, since, until)
+    if request.follow:
+        return _follow(job, module, request, history, selection, options)
     check_selection(history, selection)
     if hasattr(module, "prepare"):
         options = module.prepare(history, selection, **options)
@@ -118,6 +124,49 @@ def execute(job: str, request: Request) -> int:
     if not request.json:  # spark-submit joins the two streams, and a program expects nothing but JSON
         print(f"Results of {job}: {out} (Parquet: {', '.join(sorted(frames))}{picture})", file=sys.stderr)
     return FAILED if troubles else 0
+
+
+def _check_follow(job: str, module: ModuleType, request: Request) -> None:
+    if request.once and not request.follow:
+        raise SettingError("--once says how to --follow: give both, or neither")
+    if not request.follow:
+        return
+    if not hasattr(module, "fresh"):
+        able = [name for name in JOBS if hasattr(import_module(f"ray_snapshot.spark_jobs.{name}"), "fresh")]
+        raise SettingError(f"the job {job} cannot follow a history: {' and '.join(able)} can")
+    if request.out and "://" in request.out:
+        raise SettingError(f"--follow writes to a folder of this machine, not to {request.out}")
+
+
+def _follow(
+    job: str, module: ModuleType, request: Request, history: History, selection: Selection, options: dict[str, Any]
+) -> int:
+    """Answer for snapshots as they come, until interrupted."""
+    from ray_snapshot.spark_jobs.following import Follower, follow
+
+    out = Path(prepare_out(request.out or default_out(request.history, f"{job}-follow")))
+    with _Interrupts() as interrupts:
+        spark = spark_session(request.master, brief=True)
+        interrupts.spark_runs()
+        print(f"Following {request.history} into {out / module.FOLLOWED.name} (Delta)", file=sys.stderr, flush=True)
+        with reported(job):
+            table = module.FOLLOWED.name
+            with Follower(spark, history, out, table, module.fresh, selection, options) as follower:
+                follow(follower, lambda rows: _tell(module, rows, request), request.every, once=request.once)
+    return 0
+
+
+def _tell(module: ModuleType, rows: pa.Table, request: Request) -> None:
+    """Print what has come: all rows as JSON, or what a person must hear of."""
+    from ray_snapshot.spark_jobs.output import print_rows
+    from ray_snapshot.views.tables import print_json
+
+    if request.json:
+        for row in rows.to_pylist():
+            print_json(row)
+    elif (found := module.news(rows)).num_rows:
+        print_rows(module.FOLLOWED, found.select(list(module.FOLLOWED.columns)), request.top)
+    sys.stdout.flush()
 
 
 def row_count(history: History) -> int:
@@ -325,6 +374,10 @@ def _parser(job: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", help="where the Parquet results go; default: HISTORY/results/JOB")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--top", type=int, default=TOP, help="rows to print")
+    if hasattr(import_module(f"ray_snapshot.spark_jobs.{job}"), "fresh"):
+        parser.add_argument("--follow", action="store_true", help="new snapshots as they come, each exactly once")
+        parser.add_argument("--once", action="store_true", help="with --follow: what is there now, and no more")
+        parser.add_argument("--every", type=float, default=10.0, help="with --follow: seconds between looks")
     takes = inspect.signature(import_module(f"ray_snapshot.spark_jobs.{job}").run).parameters
     for name in (name for name in _OPTIONS if name in takes):
         if name in ("detectors", "messages"):

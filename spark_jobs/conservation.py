@@ -12,9 +12,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -22,7 +25,7 @@ from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.spark_jobs.output import View, results
-from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table
+from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, specs_frame
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -126,6 +129,59 @@ def run(
     return {"ledger": ledgers, "breaks": broken, **results(changed, out)}
 
 
+def fresh(
+    spark: SparkSession,
+    history: History,
+    selection: Selection,
+    specs: Mapping[str, Mapping[str, str]],
+    carried: Mapping[str, Any],
+    *,
+    state: str | None = None,
+    messages: dict[str, str] | None = None,
+    total: float | None = None,
+) -> tuple[pa.Table, dict[str, Any]]:
+    """For `--follow`: the ledger of some snapshots, none of them before one that was asked about earlier.
+
+    `specs`: by run and detector; `carried`, and what is returned of it: by run and detector, what their stretch began with.
+    """
+    tables = Tables(spark, history, selection)
+    given = (state, messages or {}, total)
+    stored = stored_specs(tables.complete, specs_frame(spark, specs))
+    if given != (None, {}, None):
+        stored = stored.unionByName(own_specs(tables.complete, stored, is_asked_for=state is not None))
+    settings = with_given(read_specs(stored), *given)
+    counted = counts(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
+    frame = judged(with_expected(counted, _carried_frame(spark, carried)))
+    rows = frame.select(*COLUMNS, "usable", "first_exact", "first_total").toArrow()
+    rows = rows.sort_by([(name, "ascending") for name in (*LEDGER, "sequence")])
+    left = {key: dict(ledgers) for key, ledgers in carried.items()}
+    for row in rows.to_pylist():
+        exact = row["first_exact"]
+        first = [row["system"], None if exact is None else str(exact), row["first_total"]]
+        left.setdefault(row["run_id"], {})[row["detector"]] = first if row["usable"] else None
+    return rows.select(list(COLUMNS)), left
+
+
+def _carried_frame(spark: SparkSession, carried: Mapping[str, Any]) -> DataFrame:
+    rows = [
+        (first[0], run, detector, None if first[1] is None else Decimal(first[1]), first[2])
+        for run, ledgers in carried.items()
+        for detector, first in ledgers.items()
+        if first is not None
+    ]
+    columns = "system string, run_id string, detector string"
+    return spark.createDataFrame(rows, f"{columns}, carried_exact {EXACT}, carried_total double")
+
+
+def news(rows: pa.Table) -> pa.Table:
+    """What a person who follows must hear of: where it does not hold."""
+    return rows.filter(pc.fill_null(pc.invert(rows["holds"]), False))
+
+
+FOLLOWED = VIEWS[0]
+"""How that is shown."""
+
+
 def options(state: str | None = None, messages: Sequence[str] = (), total: float | None = None) -> dict[str, Any]:
     """Check what the command line gave before Spark starts; raises `SettingError`."""
     wrong = [text for text in messages if "=" not in text]
@@ -212,22 +268,30 @@ def ledger(snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messa
     `unreadable`: how many values were needed that were not recorded whole; `holds` is null then, as it is where the
     cut is inconsistent, something was not observed, or there is nothing to compare with.
     """
+    return judged(with_expected(counts(snapshots, settings, machines, messages))).select(*COLUMNS)
+
+
+COLUMNS = (
+    *LEDGER,
+    "snapshot_id",
+    "sequence",
+    "started_at",
+    "in_machines",
+    "in_flight",
+    "total",
+    "expected",
+    "difference",
+    "unreadable",
+    "holds",
+)
+
+
+def counts(snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame) -> DataFrame:
+    """One row a snapshot and ledger: what was found in all, and whether the cut can be judged."""
     settings = F.broadcast(settings)
     amounts = in_machines(machines, settings).unionByName(in_messages(messages, settings))
     counted = snapshots.join(settings, "run_id", "inner").join(sums(amounts), ["snapshot_id", "detector"], "left_outer")
-    return judged(with_expected(totals(counted))).select(
-        *LEDGER,
-        "snapshot_id",
-        "sequence",
-        "started_at",
-        "in_machines",
-        "in_flight",
-        "total",
-        "expected",
-        "difference",
-        "unreadable",
-        "holds",
-    )
+    return totals(counted)
 
 
 def in_machines(machines: DataFrame, settings: DataFrame, *kept: str) -> DataFrame:
@@ -328,24 +392,36 @@ def totals(counted: DataFrame) -> DataFrame:
     )
 
 
-def with_expected(found: DataFrame) -> DataFrame:
+def with_expected(found: DataFrame, carried: DataFrame | None = None) -> DataFrame:
     """What each snapshot is compared with: the total given, else what the first of its stretch had.
 
     A stretch begins with a run, and behind each snapshot that could not be judged: nothing carries over from that.
+    `carried` (columns `LEDGER`, `carried_exact`, `carried_total`): what stretches had that began before these snapshots.
     """
+    if carried is None:
+        nothing = {"carried_exact": F.lit(None).cast(EXACT), "carried_total": F.lit(None).cast("double")}
+        known = found.withColumns(nothing)
+    else:
+        known = found.join(F.broadcast(carried), list(LEDGER), "left_outer")
     by_time = Window.partitionBy(*LEDGER).orderBy("sequence")
-    begins = ~F.coalesce(F.lag("usable").over(by_time), F.lit(False))
-    numbered = found.withColumn("begins", begins).withColumn(
+    goes_on = F.coalesce(F.lag("usable").over(by_time), F.col("carried_total").isNotNull())
+    numbered = known.withColumn("begins", ~goes_on).withColumn(
         "stretch", F.sum(F.col("begins").cast("int")).over(by_time)
     )
     stretch = Window.partitionBy(*LEDGER, "stretch").orderBy("sequence")
-    given = F.col("total_given").isNotNull()
+    given, is_older = F.col("total_given").isNotNull(), F.col("stretch") == 0
+    first = {
+        "first_exact": F.when(is_older, F.col("carried_exact")).otherwise(F.first("exact").over(stretch)),
+        "first_total": F.when(is_older, F.col("carried_total")).otherwise(F.first("total").over(stretch)),
+    }
 
     def expected(total: str, own: str) -> Column:
-        return F.when(given, F.col(total)).when(~F.col("begins"), F.first(own).over(stretch))
+        return F.when(given, F.col(total)).when(~F.col("begins"), F.col(own))
 
-    return numbered.withColumn("expected_exact", expected("total_exact", "exact")).withColumn(
-        "expected", expected("total_given", "total")
+    return (
+        numbered.withColumns(first)
+        .withColumn("expected_exact", expected("total_exact", "first_exact"))
+        .withColumn("expected", expected("total_given", "first_total"))
     )
 
 

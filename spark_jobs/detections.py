@@ -13,8 +13,10 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,12 +26,12 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import Deadlock, Termination, from_spec
 from ray_snapshot.encoding import to_json
-from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.errors import HistoryNotFoundError, RaySnapshotError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between, spark_schema
+from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between, spark_schema, specs_frame
 from ray_snapshot.verdicts import Detector, Verdict, evaluate, load_detector
 from ray_snapshot.views.tables import one_line
 
@@ -113,6 +115,45 @@ def run(
     return {**results({"detectors": summary(verdicts, live)}, out), "verdicts": verdicts}
 
 
+def fresh(
+    spark: SparkSession,
+    history: History,
+    selection: Selection,
+    specs: Mapping[str, Mapping[str, str]],
+    carried: Mapping[str, dict[str, str]],
+    *,
+    detectors: Sequence[str] = (),
+) -> tuple[pa.Table, dict[str, dict[str, str]]]:
+    """For `--follow`: the verdicts on some snapshots, none of them before one that was asked about earlier.
+
+    `specs`: by run and detector; `carried`, and what is returned of it: by run and detector, the snapshot to look back to.
+    """
+    tables = Tables(spark, history, selection)
+    extra = [_spec_of(reference) for reference in detectors]
+    work = assignments(tables.complete, specs_frame(spark, specs), in_order=any(map(_looks_back, detectors)))
+    tasks = 2 * spark.sparkContext.defaultParallelism
+    rows = evaluated(work, history, extra, tasks, {run: carried[run] for run in specs if run in carried}).toArrow()
+    rows = rows.sort_by([(name, "ascending") for name in (*DETECTOR, "sequence")])
+    last = {run: dict(found) for run, found in carried.items()}
+    for row in rows.filter(pc.invert(rows["alarm"])).select(["run_id", "detector", "snapshot_id"]).to_pylist():
+        last.setdefault(row["run_id"], {})[row["detector"]] = row["snapshot_id"]
+    return rows, last
+
+
+def news(rows: pa.Table) -> pa.Table:
+    """What a person who follows must hear of: the alarms."""
+    return rows.filter(pc.fill_null(rows["alarm"], False))
+
+
+FOLLOWED = View(
+    "verdicts",
+    "Alarms",
+    (*DETECTOR, "snapshot_id", "started_at", "sentence"),
+    order=(*DETECTOR, "sequence"),
+    minor=("run_id", "started_at"),
+)
+
+
 def options(detectors: Sequence[str] = ()) -> dict[str, Any]:
     """Check the detectors named on the command line before Spark starts; raises `DetectorError`.
 
@@ -150,14 +191,24 @@ def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = F
     )
 
 
-def evaluated(work: DataFrame, history: History, extra: Sequence[Mapping[str, Any]], tasks: int) -> DataFrame:
-    """The verdicts on the assigned snapshots (columns `EVALUATED`), evaluated in so many `tasks`."""
+def evaluated(
+    work: DataFrame,
+    history: History,
+    extra: Sequence[Mapping[str, Any]],
+    tasks: int,
+    before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> DataFrame:
+    """The verdicts on the assigned snapshots (columns `EVALUATED`), evaluated in so many `tasks`.
+
+    `before`: by run and detector, the snapshot to look back to from the first that is assigned.
+    """
+    before = dict(before)
     paths = list(sys.path)
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sys.path.extend(path for path in paths if path not in sys.path)  # where the driver finds `module:name`
         rows = (row for batch in batches for row in batch.to_pylist())
-        return evaluate_assignments(rows, history, extra)
+        return evaluate_assignments(rows, history, extra, before)
 
     # Ids sort by time: a range of them lies together in few files. A run that is evaluated in order is one range.
     key = F.when(F.col("in_order"), F.col("run_id")).otherwise(F.col("snapshot_id"))
@@ -166,18 +217,36 @@ def evaluated(work: DataFrame, history: History, extra: Sequence[Mapping[str, An
 
 
 def evaluate_assignments(
-    rows: Iterable[Mapping[str, Any]], history: History, extra: Sequence[Mapping[str, Any]]
+    rows: Iterable[Mapping[str, Any]],
+    history: History,
+    extra: Sequence[Mapping[str, Any]],
+    before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
     """Load the snapshots of `rows`, many at a time, and evaluate their detectors."""
     earlier: dict[tuple[str, str], Snapshot] = {}
+    looked_back: set[str] = set()
     for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
         assigned = {row["snapshot_id"]: row for row in chunk}
+        for run in {row["run_id"] for row in chunk if row["in_order"]} - looked_back:
+            looked_back.add(run)
+            earlier |= {(run, name): taken for name, taken in _loaded(history, before.get(run, {}))}
         found: list[dict[str, Any]] = []
         for snapshot in history.load_many(assigned):
             row = assigned[snapshot.snapshot_id]
             detectors = detectors_of(dict(row["specs"] or ()), extra)
             found += verdict_rows(snapshot, detectors, earlier if row["in_order"] else None)
         yield from pa.Table.from_pylist(found, EVALUATED).to_batches()
+
+
+def _loaded(history: History, ids: Mapping[str, str]) -> Iterator[tuple[str, Snapshot]]:
+    """The snapshots of `ids`, by whatever names them; without those that retention has taken away."""
+    known: dict[str, Snapshot | None] = {}
+    for name, snapshot_id in ids.items():
+        if snapshot_id not in known:
+            with suppress(HistoryNotFoundError):
+                known[snapshot_id] = history.load(snapshot_id)
+        if found := known.get(snapshot_id):
+            yield name, found
 
 
 def chunks(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:

@@ -65,7 +65,11 @@ def check_replaceable(path: str) -> None:
 
 def print_view(view: View, frame: DataFrame, top: int) -> None:
     """Print the first `top` rows of a result: a table on a terminal, plain lines elsewhere."""
-    table = _sorted(view, frame).select(*view.columns).limit(top + 1).toArrow()
+    print_rows(view, _sorted(view, frame).select(*view.columns).limit(top + 1).toArrow(), top)
+
+
+def print_rows(view: View, table: pa.Table, top: int) -> None:
+    """The same, of rows that are here already, in their order."""
     if not table.num_rows:
         print(f"{view.title}: {view.none}")
         return

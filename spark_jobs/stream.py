@@ -66,7 +66,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Task]:
         """The tasks for what came after version `start`, up to `end`; the same for the same versions."""
         path = History(self.options.path).path
-        new = self._new(path, start["version"], end["version"])
+        new = added_between(path, self.log, start["version"], end["version"])
         if not new or self.log == self.options.table:
             return tasks_of(new, None)
         listings = tuple(piece.path for piece, _ in new)
@@ -84,16 +84,17 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
     def _version(self) -> int:
         return History(self.options.path).version(self.log)
 
-    def _new(self, path: Path, start: int, end: int) -> list[tuple[Piece, int]]:
-        """The files that the log took in between two versions."""
-        if start >= end:
-            return []
-        if start != BEGINNING:
-            return [added for version in range(start + 1, end + 1) for added in added_in(path, self.log, version)]
-        table = tables.open_table(path, self.log)
-        with tables.faults(path, self.log, f"read as of version {end}", HistoryFormatError):
-            table.load_as_version(end)
-        return pieces_of(path, self.log, table)
+
+def added_between(path: Path, name: str, start: int, end: int) -> list[tuple[Piece, int]]:
+    """The files with new rows that a table took in behind version `start`, up to `end`; with their bytes."""
+    if start >= end:
+        return []
+    if start != BEGINNING:
+        return [added for version in range(start + 1, end + 1) for added in added_in(path, name, version)]
+    table = tables.open_table(path, name)
+    with tables.faults(path, name, f"read as of version {end}", HistoryFormatError):
+        table.load_as_version(end)
+    return pieces_of(path, name, table)
 
 
 def added_in(path: Path, name: str, version: int) -> list[tuple[Piece, int]]:

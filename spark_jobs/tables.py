@@ -8,6 +8,7 @@ Imports nothing of the jobs; read `traffic.py` next for the simplest of them.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.history import tables
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Tables:
     @cached_property
     def snapshots(self) -> DataFrame:
         """The selected snapshots, aborted ones included."""
-        frame = self._selected_partitions(read_table(self.spark, self.history, "snapshots"))
+        frame = self._selected_partitions(read_table(self.spark, self.history, "snapshots", self.selection.ids))
         return frame.where(_selects(self.selection))
 
     @cached_property
@@ -68,7 +70,7 @@ class Tables:
     def rows(self, table: str) -> DataFrame:
         """The rows of another table that belong to the completed ones of the selected snapshots."""
         ids = self.complete.select("snapshot_id")
-        frame = self._selected_partitions(read_table(self.spark, self.history, table))
+        frame = self._selected_partitions(read_table(self.spark, self.history, table, self.selection.ids))
         return frame.join(ids, "snapshot_id", "left_semi").select(*TABLES[table].names)
 
     def _selected_partitions(self, frame: DataFrame) -> DataFrame:
@@ -83,16 +85,31 @@ class Tables:
         return frame
 
 
-def read_table(spark: SparkSession, history: History, table: str) -> DataFrame:
-    """One table whole: the columns of `ray_snapshot.schema`, then `system` and `date` where it has them not."""
+def read_table(spark: SparkSession, history: History, table: str, ids: Sequence[str] = ()) -> DataFrame:
+    """One table whole: the columns of `ray_snapshot.schema`, then `system` and `date` where it has them not.
+
+    With `ids`: only rows between the first and the last of these snapshots, and only files that may hold such.
+    """
     schema = spark_schema(with_partitions(TABLES[table]))
-    files = list(history.files(table))
+    files = _files_of(history, table, ids) if ids else list(history.files(table))
     if not files:
         return spark.createDataFrame([], schema)
     root = os.path.join(str(history.path), table)
     # The names are exact: a bracket in a folder's name is no pattern.
     reader = spark.read.schema(schema).option("basePath", root).option("__globPaths__", "false")
-    return reader.parquet(*files).select(*schema.names)
+    frame = reader.parquet(*files).select(*schema.names)
+    return frame.where(F.col("snapshot_id").between(min(ids), max(ids))) if ids else frame
+
+
+def _files_of(history: History, table: str, ids: Sequence[str]) -> list[str]:
+    found = tables.data_files(history.path, table, tables.open_table(history.path, table), snapshot_ids=ids)
+    return [str(file.path) for file in found]
+
+
+def specs_frame(spark: SparkSession, specs: Mapping[str, Mapping[str, str]]) -> DataFrame:
+    """The detectors of runs (data by run and detector), as the rows of `verdicts` that tell them."""
+    rows = [(run, name, spec, datetime.now(UTC)) for run, found in specs.items() for name, spec in found.items()]
+    return spark.createDataFrame(rows, "run_id string, detector string, detector_spec string, evaluated_at timestamp")
 
 
 def with_partitions(schema: pa.Schema) -> pa.Schema:

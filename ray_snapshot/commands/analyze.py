@@ -51,6 +51,11 @@ def analyze(
         str | None, typer.Option(metavar="A..B", help="changes: between two snapshots (ids, or such as -2..-1).")
     ] = None,
     against: Annotated[str | None, typer.Option(help="compare: the run to hold against --run.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="detections, conservation: new snapshots as they come, each exactly once.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --follow: what is there now, and no more.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="With --follow: seconds between looks.")] = 10.0,
 ) -> int:
     """Run one job and print its answer; exit code 1 if a detector failed on the way."""
     from ray_snapshot.spark_jobs.command import Request, execute
@@ -76,5 +81,8 @@ def analyze(
             value=value,
             between=between,
             against=against,
+            follow=follow,
+            once=once,
+            every=every,
         ),
     )

@@ -1,0 +1,268 @@
+"""`--follow`: a job on every snapshot as it comes into the history, each exactly once, whatever kills it in between.
+
+A turn takes the versions of `snapshots` that came since the last one, lets the job answer for their snapshots, and commits
+the answers to a Delta table under OUT, with the number of the turn as the transaction of this follower. What the next turn must
+know (the last version, who is still waiting, what the job carries over) was written before, under that number. So whoever is
+killed at any point begins with the turn that was not committed, from the same state, and nothing is there twice.
+
+A snapshot waits for its first live verdict, which says with which detectors its run is watched, but not longer than
+`PATIENCE_S` behind its completion; and none is taken before an earlier one of its run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from ray_snapshot.errors import HistoryFormatError, HistoryWriteError, SettingError
+from ray_snapshot.history import tables
+from ray_snapshot.spark_jobs.source import Options, Task, rows_of
+from ray_snapshot.spark_jobs.stream import BEGINNING, added_between
+from ray_snapshot.spark_jobs.tables import Selection
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ray_snapshot.history import History
+
+SNAPSHOTS_PER_STEP = 500
+"""So many snapshots are given to the job at once; a turn may have many steps."""
+
+PATIENCE_S = 60.0
+
+FOLLOWER = "ray-snapshot-follow"
+LISTED = ("snapshot_id", "system", "run_id", "sequence", "status", "started_at", "completed_at")
+
+Fresh = Callable[..., tuple[pa.Table, dict[str, Any]]]
+"""A job's `fresh(spark, history, selection, specs, carried, **options)`: its rows, and what to carry over to the next."""
+
+
+@dataclass
+class State:
+    """What a turn leaves to the next."""
+
+    turn: int = 0
+    version: int = BEGINNING
+    """Of `snapshots`: all up to it has been seen."""
+    waiting: list[dict[str, Any]] = field(default_factory=list)
+    """Snapshots that were seen and not taken yet: `LISTED`."""
+    specs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By run and detector: the data of the detectors that it is watched with."""
+    carried: dict[str, Any] = field(default_factory=dict)
+    """The job's own."""
+
+
+@dataclass
+class Follower:
+    """One job that follows one history into one folder; use it in a `with` block."""
+
+    spark: SparkSession
+    history: History
+    out: Path
+    table: str
+    fresh: Fresh
+    selection: Selection
+    options: Mapping[str, Any]
+    patience_s: float = PATIENCE_S
+
+    def __post_init__(self) -> None:
+        self.results = self.out / self.table
+        self.lock: Any = None
+        self.state = State()
+
+    def __enter__(self) -> Follower:
+        from filelock import FileLock, Timeout
+
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.lock = FileLock(self.out / "_follow.lock", timeout=0)
+        try:
+            self.lock.acquire()
+        except Timeout:
+            raise HistoryWriteError(
+                f"{self.out} is followed into by another process: stop that one, or name another folder with --out",
+                path=str(self.out),
+            ) from None
+        try:
+            self._check_settings()
+            self.state = self._left()
+        except BaseException:
+            self.lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+    # ---- what was left ------------------------------------------------------------------------------------------------
+
+    def _check_settings(self) -> None:
+        """What was answered so far must have been asked in the same way."""
+        path = self.out / "_follow.json"
+        asked = {"history": str(self.history.path), "selection": repr(self.selection), "options": dict(self.options)}
+        text = json.dumps(asked, sort_keys=True, default=str)
+        if not path.exists():
+            _write(path, text)
+        elif path.read_text("utf-8") != text:
+            raise SettingError(f"{self.out} was followed into with other options: give the same, or another --out")
+
+    def _opened(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+
+        with tables.faults(self.out, self.table, "opened", HistoryFormatError):
+            return DeltaTable(str(self.results)) if DeltaTable.is_deltatable(str(self.results)) else None
+
+    def _left(self) -> State:
+        """The state behind the last turn that was committed."""
+        table = self._opened()
+        turn = None if table is None else table.transaction_version(FOLLOWER)
+        if turn is None:
+            return State()
+        path = self._state_path(turn)
+        try:
+            return State(**json.loads(path.read_text("utf-8")))
+        except (OSError, ValueError, TypeError) as fault:
+            raise HistoryFormatError(
+                f"{path} does not say how far the results beside it go ({fault}): follow into another folder with --out",
+                path=str(self.out),
+            ) from fault
+
+    def _state_path(self, turn: int) -> Path:
+        return self.out / "_state" / f"{turn:012}.json"
+
+    # ---- one turn -----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> pa.Table | None:
+        """Answer for what is new; returns the rows, committed by then, or None if there is nothing to answer for."""
+        version = self.history.version("snapshots")
+        seen = [*self.state.waiting, *self._chosen(_added(self.history, self.state.version, version))]
+        ready, waiting = self._parted(sorted(seen, key=lambda row: (row["run_id"], row["sequence"])))
+        if version == self.state.version and not ready:
+            return None
+        state = State(self.state.turn + 1, version, waiting, dict(self.state.specs), dict(self.state.carried))
+        found = [self._step(rows, state) for rows in _steps(ready)]
+        answers = pa.concat_tables(found) if found else None
+        self._commit(state, answers)
+        self.state = state
+        return answers
+
+    def _chosen(self, rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+        one = self.selection
+        return [
+            row
+            for row in rows
+            if row["status"] == "complete"
+            and one.system in (None, row["system"])
+            and one.run in (None, row["run_id"])
+            and (one.since is None or row["started_at"] >= one.since.isoformat())
+            and (one.until is None or row["started_at"] < one.until.isoformat())
+        ]
+
+    def _parted(self, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Those whose detectors are known (or will not be), and those that wait, or come behind one that does."""
+        judged = _judged(self.history, [row["snapshot_id"] for row in rows])
+        patience = (datetime.now(UTC) - timedelta(seconds=self.patience_s)).isoformat()
+        ready: list[dict[str, Any]] = []
+        waiting: list[dict[str, Any]] = []
+        for row in rows:
+            is_ready = row["snapshot_id"] in judged or row["completed_at"] < patience
+            follows = bool(waiting) and waiting[-1]["run_id"] == row["run_id"]
+            (ready if is_ready and not follows else waiting).append(row)
+        return ready, waiting
+
+    def _step(self, rows: Sequence[Mapping[str, Any]], state: State) -> pa.Table:
+        ids = [row["snapshot_id"] for row in rows]
+        for run, detector, spec in _specs(self.history, ids):
+            state.specs.setdefault(run, {})[detector] = spec
+        runs = {row["run_id"] for row in rows}
+        specs = {run: found for run, found in state.specs.items() if run in runs}
+        selection = Selection(ids=tuple(ids))
+        answers, state.carried = self.fresh(self.spark, self.history, selection, specs, state.carried, **self.options)
+        return answers
+
+    def _commit(self, state: State, answers: pa.Table | None) -> None:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        table = self._opened()
+        if answers is None:
+            if table is None:
+                return  # nothing was ever answered: the next start begins at the beginning
+            answers = pa.schema(table.schema().to_arrow()).empty_table()
+        self._state_path(0).parent.mkdir(exist_ok=True)
+        _write(self._state_path(state.turn), json.dumps(vars(state)))
+        with tables.faults(self.out, self.table, "written", HistoryWriteError):
+            done = CommitProperties(app_transactions=[Transaction(FOLLOWER, state.turn)])
+            write_deltalake(str(self.results), answers, mode="append", commit_properties=done)
+        for path in self._state_path(0).parent.glob("*.json"):
+            if path != self._state_path(state.turn):
+                path.unlink(missing_ok=True)
+
+
+def follow(follower: Follower, told: Callable[[pa.Table], None], every_s: float, *, once: bool = False) -> None:
+    """Turn after turn, `every_s` seconds apart, until interrupted; `once`: what is there now, and no more.
+
+    `told` hears of the rows behind their commit: a kill in between costs a line on the terminal, never one in the results.
+    """
+    while True:
+        found = follower.turn()
+        if found is not None and found.num_rows:
+            told(found)
+        if once:
+            return
+        time.sleep(every_s)
+
+
+def _added(history: History, start: int, end: int) -> Iterator[dict[str, Any]]:
+    """The rows (`LISTED`, times as ISO text) that came into `snapshots` behind version `start`, up to `end`."""
+    options = Options(str(history.path), "snapshots", LISTED)
+    for piece, _ in added_between(history.path, "snapshots", start, end):
+        for batch in rows_of(options, Task((piece,))):
+            for row in batch.to_pylist():
+                yield {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+
+
+def _steps(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    left = iter(rows)
+    while some := list(islice(left, SNAPSHOTS_PER_STEP)):
+        yield some
+
+
+def _verdicts(history: History, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    table = tables.open_table(history.path, "verdicts")
+    files = tables.data_files(history.path, "verdicts", table, snapshot_ids=ids)
+    return tables.scan("verdicts", files, snapshot_ids=ids, columns=columns)
+
+
+def _judged(history: History, ids: Sequence[str]) -> set[str]:
+    """Which of these snapshots have a live verdict."""
+    if not ids:
+        return set()
+    found = _verdicts(history, ids, ["snapshot_id", "evaluator"])
+    return set(found.filter(pc.equal(found["evaluator"], "live"))["snapshot_id"].to_pylist())
+
+
+def _specs(history: History, ids: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """(run, detector, its data) of the verdicts on these snapshots, the latest last."""
+    found = _verdicts(history, ids, ["run_id", "detector", "detector_spec", "evaluated_at"]).sort_by("evaluated_at")
+    for row in found.filter(pc.is_valid(found["detector_spec"])).to_pylist():
+        yield row["run_id"], row["detector"], row["detector_spec"]
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    draft = path.with_suffix(".draft")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

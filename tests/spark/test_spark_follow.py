@@ -1,0 +1,237 @@
+"""`--follow`: the same answers as over the whole history, each snapshot once, wherever it is killed in between."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from conftest import BANK, BEGIN, live, snapshot, write
+from deltalake import DeltaTable
+
+from ray_snapshot.cli import main
+from ray_snapshot.detectors import TokenConservation
+from ray_snapshot.errors import HistoryFormatError, HistoryWriteError, SettingError
+from ray_snapshot.history import History, HistoryWriter
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.spark_jobs import conservation, detections, following
+from ray_snapshot.spark_jobs.following import Follower
+from ray_snapshot.spark_jobs.tables import Selection
+
+pytestmark = pytest.mark.spark
+
+JOBS: dict[str, tuple[ModuleType, tuple[str, ...]]] = {
+    "detections": (detections, ("snapshot_id", "detector")),
+    "conservation": (conservation, ("snapshot_id", "detector")),
+}
+OWN = TokenConservation(state="$.balance", name="own")
+"""Without a total: each snapshot is compared with the first of its stretch."""
+
+
+def bank(run: str, sequence: int, *, lost: int = 0, consistent: bool = True) -> Snapshot:
+    machines = [{"machine": name, "state": {"balance": 150 - lost * (name == "b")}} for name in "ab"]
+    return snapshot(run, sequence, machines=machines, consistent=consistent)
+
+
+def three_parts() -> list[list[Snapshot]]:
+    """Two runs; the first loses something in the second part, behind a cut that cannot be judged."""
+    return [
+        [bank("bank-1", 0), bank("bank-1", 1), bank("bank-2", 0)],
+        [bank("bank-1", 2), bank("bank-1", 3, consistent=False), bank("bank-1", 4), bank("bank-2", 1, lost=9)],
+        [bank("bank-1", 5, lost=7), bank("bank-2", 2)],
+    ]
+
+
+def add(path: Path, taken: list[Snapshot], earlier: list[Snapshot] = []) -> None:  # noqa: B006 - is only read
+    known = {one.snapshot_id for one in taken}
+    with HistoryWriter(path) as writer:
+        for one in taken:
+            writer.add(one)
+        writer.add_verdicts([one for one in live([*earlier, *taken], BANK, OWN) if one.snapshot_id in known])
+
+
+def follower(spark: Any, history: History, out: Path, job: str, **settings: Any) -> Follower:
+    module, _ = JOBS[job]
+    return Follower(spark, history, out, module.FOLLOWED.name, module.fresh, Selection(), {}, **settings)
+
+
+def rows(out: Path, job: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    module, key = JOBS[job]
+    listed = pa.table(DeltaTable(str(out / module.FOLLOWED.name)).to_pyarrow_table()).to_pylist()
+    assert not [one for one, count in Counter(tuple(row[name] for name in key) for row in listed).items() if count > 1]
+    return {tuple(row[name] for name in key): plain(row) for row in listed}
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("evaluated_at", "duration_ms")}
+
+
+def whole(spark: Any, history: History, job: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    module, key = JOBS[job]
+    listed = module.run(spark, history)[module.FOLLOWED.name].toArrow().to_pylist()
+    return {tuple(row[name] for name in key): plain(row) for row in listed}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_following_turn_by_turn_gives_what_the_job_gives_over_the_whole_history(
+    spark: Any, tmp_path: Path, job: str
+) -> None:
+    path, earlier = tmp_path / "history", list[Snapshot]()
+    for part in three_parts():
+        add(path, part, earlier)
+        earlier += part
+        with follower(
+            spark, History(path), tmp_path / "out", job
+        ) as following_now:  # each time a new process, as it were
+            assert following_now.turn() is not None
+            assert following_now.turn() is None
+        History(path).compact()
+
+    found, expected = rows(tmp_path / "out", job), whole(spark, History(path), job)
+    assert found == expected
+    assert len(found) == (18 if job == "conservation" else 36)
+    assert {True, False, None} <= {row["holds"] for row in found.values()}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+STEPS = ("_write", "_opened", "write_deltalake", "unlink")
+
+
+def kill(patch: pytest.MonkeyPatch, step: str, *, is_done: bool) -> None:
+    """End the process at the next call of a step, before or behind what it does."""
+    owner: Any = {"_write": following, "_opened": Follower, "unlink": Path}.get(step)
+    if owner is None:
+        import deltalake
+
+        owner = deltalake
+    before = getattr(owner, step)
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        if is_done:
+            before(*arguments, **options)
+        raise Killed
+
+    patch.setattr(owner, step, killed)
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("step", STEPS)
+def test_whoever_is_killed_anywhere_goes_on_with_nothing_lost_and_nothing_twice(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+) -> None:
+    first, second, _ = three_parts()
+    path, out = tmp_path / "history", tmp_path / "out"
+    add(path, first)
+    with follower(spark, History(path), out, "conservation") as one:
+        one.turn()
+    add(path, second, first)
+
+    with monkeypatch.context() as patch:
+        kill(patch, step, is_done=is_done)
+        with pytest.raises(Killed), follower(spark, History(path), out, "conservation") as one:
+            one.turn()
+    with follower(spark, History(path), out, "conservation") as one:
+        one.turn()
+
+    assert rows(out, "conservation") == whole(spark, History(path), "conservation")
+
+
+def test_a_snapshot_waits_for_its_detectors_and_nobody_overtakes_it(spark: Any, tmp_path: Path) -> None:
+    path, out = tmp_path / "history", tmp_path / "out"
+    now = (datetime.now(UTC) - BEGIN).total_seconds()
+    taken = [snapshot("bank-1", sequence, at_s=now + sequence, machines=[]) for sequence in range(2)]
+    with HistoryWriter(path) as writer:
+        for one in taken:
+            writer.add(one)
+        writer.add_verdicts(live(taken, BANK)[1:])
+    with follower(spark, History(path), out, "detections") as one:
+        assert one.turn() is None or one.results.exists() is False
+        assert [row["sequence"] for row in one.state.waiting] == [0, 1]
+        with HistoryWriter(path) as writer:
+            writer.add_verdicts(live(taken, BANK)[:1])
+        answers = one.turn()
+
+    assert answers is not None
+    assert [row["sequence"] for row in answers.to_pylist() if row["detector"] == BANK.name] == [0, 1]
+
+
+def test_a_snapshot_that_nobody_judges_waits_only_so_long(spark: Any, tmp_path: Path) -> None:
+    path, now = tmp_path / "history", (datetime.now(UTC) - BEGIN).total_seconds()
+    write(path, [snapshot("bank-1", 0, at_s=now - 30, machines=[])])
+
+    with follower(spark, History(path), tmp_path / "a", "detections", patience_s=3600) as one:
+        assert one.turn() is None
+        assert len(one.state.waiting) == 1
+    with follower(spark, History(path), tmp_path / "b", "detections", patience_s=10) as one:
+        assert one.turn() is not None
+
+
+def test_two_cannot_follow_into_one_folder_and_other_options_are_refused(spark: Any, tmp_path: Path) -> None:
+    add(tmp_path / "history", three_parts()[0])
+    history, out = History(tmp_path / "history"), tmp_path / "out"
+    with (
+        follower(spark, history, out, "conservation") as one,
+        pytest.raises(HistoryWriteError, match="followed into by another process"),
+        follower(spark, history, out, "conservation"),
+    ):
+        pass
+    one.selection = Selection(system="bank")
+    with pytest.raises(SettingError, match="followed into with other options"), one:
+        pass
+
+
+def test_a_damaged_state_is_named(spark: Any, tmp_path: Path) -> None:
+    add(tmp_path / "history", three_parts()[0])
+    history, out = History(tmp_path / "history"), tmp_path / "out"
+    with follower(spark, history, out, "conservation") as one:
+        one.turn()
+    (state,) = (out / "_state").iterdir()
+    state.write_text("{")
+
+    with pytest.raises(HistoryFormatError, match=r"000000000001\.json does not say how far the results beside it go"):
+        follower(spark, history, out, "conservation").__enter__()
+
+
+def test_the_command_prints_what_is_new_once(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "history"
+    first, second, third = three_parts()
+    add(path, first)
+    command = ["analyze", str(path), "conservation", "--follow", "--once"]
+    assert main(command) == 0
+    assert capsys.readouterr().out == ""
+    add(path, second, first)
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "bank-2-0001" in told
+    assert "bank-1-0004" not in told
+    add(path, third, first + second)
+    assert main([*command, "--json"]) == 0
+    assert {json.loads(line)["snapshot_id"] for line in capsys.readouterr().out.splitlines()} == {
+        "bank-1-0005",
+        "bank-2-0002",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["traffic", "--follow"], "the job traffic cannot follow a history: detections and conservation can"),
+        (["detections", "--once"], "--once says how to --follow"),
+        (["detections", "--follow", "--out", "s3://x/y"], "--follow writes to a folder of this machine"),
+    ],
+)
+def test_what_cannot_be_followed_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    add(tmp_path / "history", three_parts()[0])
+
+    assert main(["analyze", str(tmp_path / "history"), *arguments]) == 2
+    assert told in capsys.readouterr().err
