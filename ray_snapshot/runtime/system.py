@@ -493,7 +493,7 @@ class System:
         """What of the trace no report has taken; a host that is gone takes its own with it, and is the trouble told of."""
         if self._trace is None:
             return None
-        ask(list(self._post.shipping), "the driver's trace", 10)
+        ask(list(self._post.reports), "the driver's trace", 10)
         found, trouble = [self._post.rest_of_trace()], None
         for host, actor in self._hosts.items():
             try:
