@@ -77,15 +77,15 @@ class Witness:
 
 def recorded_of(snapshot: Any) -> Recorded:
     """What the witness compares with, of a `ray_snapshot.Snapshot`."""
-    tables = snapshot.tables
+    tables, said = snapshot.tables, snapshot.coverage.get("without_state", ())
     found = Recorded(snapshot.snapshot_id, snapshot.sequence)
     for row in tables["machines"].select(["machine", "state"]).to_pylist():
         if row["machine"] == DRIVER:
             continue
-        if row["state"] is None:
+        if row["state"] is None and row["machine"] in said:
             found.without_state.append(row["machine"])
-        else:
-            found.states[row["machine"]] = json.loads(row["state"])
+        else:  # a state that is missing, though nothing says why, equals none
+            found.states[row["machine"]] = None if row["state"] is None else json.loads(row["state"])
     strings: Strings = defaultdict(list)
     for row in tables["messages"].to_pylist():
         message = row["number"], row["method"], listed(json.loads(row["args"]))

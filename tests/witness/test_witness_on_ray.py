@@ -168,6 +168,18 @@ def _change_a_state(rows: dict[str, Any]) -> None:
     row["state"] = json.dumps({**json.loads(row["state"]), "balance": 1_000_000})
 
 
+def _drop_a_state(rows: dict[str, Any]) -> None:
+    next(row for row in rows["machines"] if row["machine"] == "account-2")["state"] = None
+
+
+def _swap_two_actions(rows: dict[str, Any]) -> None:
+    one, other = (
+        next(row for row in rows["actions"] if (row["machine"], row["number"]) == ("account-1", number))
+        for number in (3, 4)
+    )
+    one["number"], other["number"] = 4, 3
+
+
 def _drop_a_message(rows: dict[str, Any]) -> None:
     row = next(row for row in rows["actions"] if row["machine"] == "account-1" and row["number"] == 2)
     row["sent"] = json.dumps(json.loads(row["sent"])[:-1])
@@ -181,6 +193,8 @@ def _drop_an_action(rows: dict[str, Any]) -> None:
     ("change", "text"),
     [
         (_change_a_state, r"account-2 holds .* \(balance: \d+ against 1000000\)"),
+        (_drop_a_state, r"account-2 holds .*, and held null then"),
+        (_swap_two_actions, r"the trace has a hole: action 3 of account-1 .* sent "),
         (_drop_a_message, r"action 2 of account-1 \(open\)|the trace has a hole"),
         (_drop_an_action, r"the trace has a hole: action 4 of account-3"),
     ],
