@@ -51,7 +51,9 @@ def unsound(snapshot: Snapshot) -> str | None:
     if snapshot.status != "complete":
         return f"the snapshot was aborted ({snapshot.abort_reason or 'no reason recorded'})"
     if not snapshot.consistent:
-        return "the cut is not consistent"
+        repeats = snapshot.repeats_by_design
+        design = f", by design: {repeats} messages from outside it are in it ({snapshot.protocol})" if repeats else ""
+        return f"the cut is not consistent{design}"
     return None
 
 

@@ -25,6 +25,9 @@ from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 
 _MOST_PROBLEMS = 20
 
+AT_LEAST_ONCE = "at-least-once-barrier"
+"""The one protocol that lets messages from outside the cut into it, and says how many."""
+
 _COUNTS = ("sent_count", "accepted_count", "settled_count", "in_flight_count", "duplicate_count")
 
 
@@ -234,6 +237,19 @@ class Snapshot:
         """What is wrong with the cut, a sentence each; empty if it is consistent. O(machines + channels + messages)."""
         return _problems(self) if self.status == "complete" else []
 
+    @property
+    def repeats_by_design(self) -> int:
+        """How many messages from outside the cut `at-least-once-barrier` let into it: what a restore would repeat."""
+        if self.protocol != AT_LEAST_ONCE or self.consistent:
+            return 0
+        return int(pc.sum(self.tables["channels"]["duplicate_count"]).as_py() or 0)
+
+    def faults(self) -> list[str]:
+        """`problems`, without those that are by design: what `repeats_by_design` counts."""
+        if not self.repeats_by_design:
+            return self.problems()
+        return _problems(self, may_repeat=True) if self.status == "complete" else []
+
     def verify(self) -> None:
         """Raise `InconsistentCutError` unless the cut is consistent.
 
@@ -242,8 +258,9 @@ class Snapshot:
         """
         problems = self.problems()
         if problems:
+            design = f" ({self.protocol}: by design)" if self.repeats_by_design and not self.faults() else ""
             raise InconsistentCutError(
-                f"snapshot {self.snapshot_id} is no consistent cut: {'; '.join(problems[:3])}"
+                f"snapshot {self.snapshot_id} is no consistent cut{design}: {'; '.join(problems[:3])}"
                 + (f"; and {len(problems) - 3} more" if len(problems) > 3 else ""),
                 snapshot_id=self.snapshot_id,
                 problems=problems,
@@ -337,7 +354,7 @@ def satisfy_waits(waits: pa.Table, messages: pa.Table, calls: pa.Table, machines
     return waits.set_column(waits.schema.get_field_index("satisfied"), "satisfied", pa.array(filled, pa.bool_()))
 
 
-def _problems(snapshot: Snapshot) -> list[str]:
+def _problems(snapshot: Snapshot, *, may_repeat: bool = False) -> list[str]:
     found = _count_problems(snapshot)
     numbers = _numbers_in_flight(snapshot.tables["messages"])
     channels = snapshot.tables["channels"]
@@ -355,7 +372,8 @@ def _problems(snapshot: Snapshot) -> list[str]:
             and not (settled or duplicate)
         ):
             continue
-        found += _channel_problems((source, target, kind), dict(zip(_COUNTS, values, strict=True)), recorded)
+        counted = dict(zip(_COUNTS, values, strict=True))
+        found += _channel_problems((source, target, kind), counted, recorded, may_repeat=may_repeat)
         if len(found) >= _MOST_PROBLEMS:
             return [*found, "and perhaps more"]
     return found + _strays(numbers, channels)
@@ -395,7 +413,9 @@ def _numbers_in_flight(messages: pa.Table) -> dict[tuple[str, str, str], list[in
     return found
 
 
-def _channel_problems(key: tuple[str, str, str], channel: dict[str, int], numbers: list[int]) -> list[str]:
+def _channel_problems(
+    key: tuple[str, str, str], channel: dict[str, int], numbers: list[int], *, may_repeat: bool
+) -> list[str]:
     sent, accepted, in_flight = channel["sent_count"], channel["accepted_count"], channel["in_flight_count"]
     settled, duplicate = channel["settled_count"], channel["duplicate_count"]
     if accepted > sent + duplicate:
@@ -408,7 +428,7 @@ def _channel_problems(key: tuple[str, str, str], channel: dict[str, int], number
         text = "records the same message number twice"
     elif key[2] == "mail" and not settled and not duplicate and sorted(numbers) != list(range(accepted + 1, sent + 1)):
         text = f"records numbers {min(numbers)} to {max(numbers)} in flight, not {accepted + 1} to {sent}"
-    elif duplicate:
+    elif duplicate and not may_repeat:
         text = f"accepted {duplicate} messages that were sent outside the cut"
     else:
         return []

@@ -150,7 +150,21 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
             print(tables.one_line(f"{snapshot_id}: {'; '.join(problems)}"))
     if not json:
         print(f"{count} snapshots verified, {bad} did not pass" if bad else f"{count} snapshots verified, all passed")
+        _say_what_repeats(opened, system)
     return NOT_PASSED if bad else 0
+
+
+def _say_what_repeats(history: History, system: str | None) -> None:
+    """That a snapshot is not consistent by design is no fault, and is said."""
+    from ray_snapshot.snapshot import AT_LEAST_ONCE
+
+    rows = [row for row in history.snapshots(system) if row.protocol == AT_LEAST_ONCE and not row.consistent]
+    count = sum(row.status == "complete" for row in rows)
+    if count:
+        print(
+            f"{count} of them by {AT_LEAST_ONCE}, not consistent by design: a restore repeats what duplicate_count of their"
+            " channels says"
+        )
 
 
 def compact(history: HistoryPath, json: Json = False) -> None:
@@ -272,7 +286,12 @@ def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
             continue
         print()
         shown = rows[:limit] if limit else rows
-        tables.print_table(shown, columns, title=f"{name} ({len(rows)})", more=len(rows) - len(shown))
+        told = [column for column in columns if column.value != "duplicate_count" or any(map(_repeats, rows))]
+        tables.print_table(shown, told, title=f"{name} ({len(rows)})", more=len(rows) - len(shown))
+
+
+def _repeats(channel: Row) -> bool:
+    return bool(channel.duplicate_count)
 
 
 def _shown_columns() -> dict[str, list[Any]]:
@@ -298,6 +317,7 @@ def _shown_columns() -> dict[str, list[Any]]:
             Column("accepted", "accepted_count", right=True, minor=2),
             Column("settled", "settled_count", right=True, minor=3),
             Column("in flight", "in_flight_count", right=True),
+            Column("repeated", "duplicate_count", right=True),
         ],
         "messages": [
             Column("source", "source"),

@@ -71,11 +71,10 @@ def _verify_batch(history: History, batch: list[str]) -> Iterator[tuple[str, lis
 
 def _problems(snapshot: Snapshot) -> list[str]:
     found = _json_problems(snapshot)
-    by_design = snapshot.protocol == "at-least-once-barrier" and not snapshot.consistent
-    if snapshot.status != "complete" or by_design:
+    if snapshot.status != "complete":
         return found
-    found += snapshot.problems()
-    if not snapshot.consistent:
+    found += snapshot.faults()
+    if not snapshot.consistent and not snapshot.repeats_by_design:
         found.append("it is recorded as not consistent")
     return found
 

@@ -293,8 +293,9 @@ class BarrierCore(HostCore):
         inbox.heard[key] = self.protocol.colours.joined(inbox.heard[key], colour)
         self.hear(NumberSeen(colour))
         self._owe_no_more(inbox, key)
+        if self.mode is not Mode.UNALIGNED:
+            self._began_to_align(inbox.machine)  # with the first barrier, be it the last one, too
         inbox.put_barrier(mailbox, (message[0], 0, BARRIER, None, 0.0, colour))
-        self._began_to_align(inbox.machine)
 
     def _owe_no_more(self, inbox: StreamInbox, key: tuple[str, str]) -> None:
         for number, owed in inbox.owed.items():

@@ -29,7 +29,7 @@ from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.handles import POSTS
+from ray_snapshot.runtime.handles import POSTS, MachineHandle
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
@@ -84,7 +84,7 @@ class DriverPost(Post):
         self.core.acting = None  # each of its sends is an action
         self.reported: set[int] = set()
         self.tracer = None if trace is None else Tracer(run_id, DRIVER, trace)
-        self.shipping: deque[Any] = deque(maxlen=100)
+        self.reports: deque[Any] = deque(maxlen=100)
         """Reports with a part of the trace, that may be on their way."""
         self.senders = {threading.get_ident()}
         """Threads that act for the driver: the one that opened the system, and whoever has sent something."""
@@ -111,6 +111,11 @@ class DriverPost(Post):
             with self.lock:
                 self.senders.add(thread)
         return self.me
+
+    def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().send(handle, method, args, kwargs)
+        if self.tracer is not None:
+            self.write_out_trace()
 
     def check(self) -> None:
         super().check()
@@ -190,7 +195,7 @@ class DriverPost(Post):
             payload = replace(payload, trace=self.tracer.shipped(self.tracer.take()))
         ref = self.service.report.remote(payload)
         if self.tracer is not None:
-            self.shipping.append(ref)
+            self.reports.append(ref)
 
     def copy_body(self, machine: Machine) -> BodyCopy:  # noqa: ARG002 - there is only one
         """The driver has no state of its own in a snapshot."""

@@ -162,8 +162,6 @@ class HostPost(Post):
         self.copier = ThreadPoolExecutor(1, thread_name_prefix="report")
         self.is_guarding = False
         self.construct_count = 0
-        self.shipping = 0
-        """Reports with a part of the trace that are on their way."""
         self.warming = threading.Thread(target=warm_up, name="warm-up", daemon=True)
 
     def start(self) -> None:
@@ -190,6 +188,8 @@ class HostPost(Post):
                 if work is None:
                     return
                 last = self._construct(work) if isinstance(work, Creation) else self._perform(*work)
+                if self.tracer is not None:
+                    self.write_out_trace()
         except Exception as error:  # a fault of ours; the system must not go on half
             self.fail(_internal(error))
 
@@ -656,14 +656,17 @@ class HostPost(Post):
 
     async def _report_with_trace(self, payload: HostPayload, tracer: Tracer) -> None:
         """The report takes along what was traced since the last one: every white action is among it."""
-        self.shipping += 1
+        with self.lock:
+            self.shipping += 1
         try:
-            with self.lock:
-                entries = tracer.take()
-            trace = await self.loop.run_in_executor(self.copier, tracer.shipped, entries)
-            await self.service.report.remote(replace(payload, trace=trace))
+            async with self.trace_turn:
+                with self.lock:
+                    entries = tracer.take()
+                trace = await self.loop.run_in_executor(self.copier, tracer.shipped, entries)
+                await self.service.report.remote(replace(payload, trace=trace))
         finally:
-            self.shipping -= 1
+            with self.lock:
+                self.shipping -= 1
 
     def copy_body(self, machine: Machine) -> BodyCopy:
         """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""

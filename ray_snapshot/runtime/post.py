@@ -15,6 +15,7 @@ import pickle
 import threading
 import time
 from abc import ABC, abstractmethod
+from concurrent.futures import CancelledError
 from typing import Any
 
 import ray
@@ -56,6 +57,10 @@ class Post(ABC):
         self.calls = waits.CallBook()
         self.call_count = 0
         self.tasks: set[asyncio.Task[None]] = set()
+        self.shipping = 0
+        """Parts of the trace that are on their way."""
+        self.trace_turn = asyncio.Lock()
+        """Of the parts of the trace, each is there before the next leaves: what a crash leaves has no holes."""
         self.tracer: Tracer | None = None
         """Logs every action, if the system is to be traced."""
 
@@ -277,6 +282,39 @@ class Post(ABC):
                 self.wake()
 
     # ---- the trace ------------------------------------------------------------------------------------------------
+
+    def write_out_trace(self) -> None:
+        """Ship what is over of a full trace, and wait for it, so that it never grows faster than it is written.
+
+        Called between actions, never on the event loop, without the lock: whoever acts waits for what it has done.
+        """
+        if self.tracer is None or not self.tracer.is_full or self.is_closing:
+            return
+        with self.lock:
+            self.shipping += 1
+        try:
+            asyncio.run_coroutine_threadsafe(self._write_out(self.tracer), self.loop).result()
+        except RayError as error:
+            self.fail(as_error(error))
+        except CancelledError:  # the process leaves the run
+            pass
+        finally:
+            with self.lock:
+                self.shipping -= 1
+
+    async def _write_out(self, tracer: Tracer) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)  # to be cancelled at the end
+        try:
+            async with self.trace_turn:
+                with self.lock:
+                    entries = tracer.take()
+                shipped = await self.loop.run_in_executor(None, tracer.shipped, entries)
+                if shipped is not None:
+                    await self.service.trace.remote(shipped)
+        finally:
+            self.tasks.discard(task)
 
     def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, those that are not over included; the last of this process's trace."""

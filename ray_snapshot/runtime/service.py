@@ -367,6 +367,10 @@ class Service:
         traces, self.traces = self.traces, []
         return tuple(traces)
 
+    async def trace(self, shipped: bytes) -> None:
+        """Rows of the trace that came with no report; answers when the analyst has them."""
+        await self.analyst.add_trace.remote([shipped])
+
     async def rest_of_trace(self) -> tuple[bytes, ...]:
         """What came with reports and was not handed on."""
         return self._take_traces()

@@ -70,8 +70,9 @@ class Settings(BaseModel):
     )
     """How snapshots are taken; see docs/protocols.md for what each assumes and costs."""
     alignment_timeout: float | None = Field(None, gt=0)
-    """After which machines turn unaligned for a snapshot under `aligned-barrier` (default: half of `snapshot_timeout`);
-    with `unaligned-barrier`, begin aligned and turn unaligned after it (default: unaligned at once)."""
+    """After which machines turn unaligned for a snapshot under `aligned-barrier` (default: half of its timeout); with
+    `unaligned-barrier`, begin aligned and turn unaligned after it (default: unaligned at once). At most a quarter of
+    `send_timeout`: inputs that are blocked must not hold a sender that long."""
     every: float | None = Field(None, gt=0)
     """Seconds between snapshots, from `start()` on; None: only those that are asked for."""
     mailbox_bound: int = Field(10_000, ge=1)
@@ -186,8 +187,10 @@ class System:
     ) -> MachineHandle:
         """Create a machine on a host of its own; returns its handle at once.
 
-        `resources`: what the host asks Ray for (`{"CPU": 1, ...}`; default nothing). Raises `DuplicateMachineError`,
-        `NameNotAllowedError`, `SettingError`, `UnpicklableMessageError`.
+        `resources`: what the host asks Ray for (`{"CPU": 1, ...}`; default nothing). `role`: under barriers a `"source"`
+        records when it is asked, whatever is connected to it; so does who has no declared inputs, and `"operator"` and
+        `"sink"` are notes for the reader. Raises `DuplicateMachineError`, `NameNotAllowedError`, `SettingError`,
+        `UnpicklableMessageError`.
         """
         names = None if name is None else [check_machine_name(name)]
         (handle,) = self._spawn(kind, [(args, kwargs)], names, 1, resources, role)
@@ -256,7 +259,8 @@ class System:
                 post.core.create(DRIVER, name, host, (key, ship, payload), now)
                 if post.tracer is not None:
                     machine_class = getattr(kind, "machine_class", kind)
-                    post.tracer.created(DRIVER, name, machine_class, payload, post.core.colour)
+                    colour = post.core.colour_of(post.me)
+                    post.tracer.created(DRIVER, name, machine_class, payload, colour)
             post.flush()
         return [handle_of(self.run_id, name, host) for name, host in zip(names, places, strict=True)]
 
@@ -274,9 +278,15 @@ class System:
             self._ask(self._service.register.remote(host, [actor]), "the directory")
 
     def _alignment(self) -> tuple[str, float | None]:
-        """How hosts turn red: the protocol, and how long they align."""
+        """How hosts turn red: the protocol, and how long they align.
+
+        Never so long that a sender held at a blocked input would be held for `send_timeout`: a snapshot stops no program.
+        """
         found, timeout = self.settings.protocol, self.settings.alignment_timeout
-        return ("aligned-barrier" if found == "unaligned-barrier" and timeout is not None else found), timeout
+        most = self.settings.send_timeout / 4
+        if found == "aligned-barrier" or (found == "unaligned-barrier" and timeout is not None):
+            return "aligned-barrier", most if timeout is None else min(timeout, most)
+        return found, timeout
 
     def machine(self, name: str) -> MachineHandle:
         """A machine by name; valid before it is spawned."""
@@ -301,6 +311,9 @@ class System:
 
     def stop(self, machine: MachineHandle | str) -> None:
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error.
+
+        Everybody is told, since anybody may send to it, and what they are told is red if the driver was: so under barriers
+        whoever has not recorded an open snapshot does so at once, unaligned. It is consistent all the same.
 
         Raises `UnknownMachineError` at once if it has not been spawned.
         """
@@ -338,10 +351,23 @@ class System:
     def snapshot(
         self, *, timeout: float | None = None, initiators: Iterable[MachineHandle | str] | MachineHandle | str = ()
     ) -> Snapshot:
-        """Take a consistent snapshot of the whole system, now.
+        """Take a snapshot of the whole system, now: each machine as it was at one moment, and what was in flight between them.
 
-        By default every host is asked at once; with `initiators` those record first and markers alone spread it. Raises
-        `SnapshotAbortedError` (past `timeout`, naming who did not record), `UnreachableMachineError`, `UnknownMachineError`.
+        The cut is a beginning of each machine's actions; in flight is what was sent inside it and not accepted inside it.
+
+        - `chandy-lamport`: hosts record as a whole. By default every host is asked at once; with `initiators` their hosts
+          are, and markers alone bring it to the others.
+        - `observer`: the same, without markers; with `initiators`, all other hosts are asked when theirs have recorded.
+        - barriers: machines record one by one. Hosts are asked as under markers, and the driver always; of what hears of
+          it, machines that await no input (none was declared that closes no cycle, or `role="source"`) record at once.
+          `aligned-barrier`: the others when each awaited input has delivered its barrier: on these nothing is in flight, on
+          undeclared channels and back edges it may be. `unaligned-barrier`: at the first barrier; what it overtook is in
+          flight. `at-least-once-barrier`: as aligned, but what comes behind a barrier is accepted meanwhile: then the
+          snapshot is not `consistent`, and `duplicate_count` of a channel says how much of it is in the state.
+
+        Past half of `timeout` who is inside a long action is recorded without its state, and nobody aligns any more. Raises
+        `SnapshotAbortedError` (past `timeout`, naming who did not record; or when a host dies), `UnreachableMachineError`
+        (from `initiators` no channels lead to some machine), `UnknownMachineError`, and whatever stopped the system.
         """
         self._check()
         seconds = self.settings.snapshot_timeout if timeout is None else _seconds("snapshot", timeout)
@@ -467,7 +493,7 @@ class System:
         """What of the trace no report has taken; a host that is gone takes its own with it, and is the trouble told of."""
         if self._trace is None:
             return None
-        ask(list(self._post.shipping), "the driver's trace", 10)
+        ask(list(self._post.reports), "the driver's trace", 10)
         found, trouble = [self._post.rest_of_trace()], None
         for host, actor in self._hosts.items():
             try:

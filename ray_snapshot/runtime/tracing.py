@@ -25,6 +25,9 @@ from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.schema import ACTIONS
 
+MOST_ENTRIES = 5_000
+"""How many actions a process keeps before it ships them, with or without a snapshot."""
+
 Fields = dict[str, Any]
 """Of one message, as JSON will have them; `payload` becomes `args`."""
 
@@ -124,6 +127,11 @@ class Tracer:
         taken = [entry for entry in self.entries if entry.is_over or everything]
         self.entries = [] if everything else [entry for entry in self.entries if not entry.is_over]
         return taken
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much has gathered that it must be shipped before more is done."""
+        return len(self.entries) >= MOST_ENTRIES
 
     def name_of(self, kind: type) -> str:
         """ "module:qualname" of a class."""

@@ -114,14 +114,26 @@ def actions_of(rows: Iterable[Mapping[str, Any]]) -> list[Action]:
 
 
 def _message(item: Mapping[str, Any], source: str, target: str) -> Message:
-    if not isinstance(item["args"], list):
-        raise TypeError(f"arguments are a list, and not {item['args']!r}")
     return Message(
         (source, target, item["kind"], item["number"]),
         item["method"],
-        item["args"],
+        listed(item["args"]),
         *(item.get(name) for name in ("exact", "class", "seconds", "colour")),
     )
+
+
+def listed(args: Any) -> list[Any]:
+    """Recorded arguments as a list; what was too large to be recorded whole says so in place of them all."""
+    if isinstance(args, dict) and "$truncated" in args:
+        return [args]
+    if not isinstance(args, list):
+        raise TypeError(f"arguments are a list, and not {args!r}")
+    return args
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same; unlike `==`, it tells `true` from `1` and `1` from `1.0`."""
+    return bool(one == other) and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def log_of(actions: Sequence[Action]) -> Log:
@@ -131,8 +143,9 @@ def log_of(actions: Sequence[Action]) -> Log:
         by_machine[action.machine].append(action)
     for line in by_machine.values():
         _check_numbers(line)
+        _check_colours(line)
+        _check_channels(line)
     sent_by = {message.key: action for action in actions for message in action.sent}
-    _check_channels(sent_by)
     ordered = list(_ordered(by_machine, sent_by))
     taken = {action.key for action in ordered}
     left_out = [action for line in by_machine.values() for action in line if action.key not in taken]
@@ -151,20 +164,38 @@ def _check_numbers(line: list[Action]) -> None:
             )
 
 
-def _check_channels(sent_by: Mapping[MessageId, Action]) -> None:
-    """Each channel numbers its messages from 1 without a gap."""
-    numbers: dict[ChannelId, list[MessageId]] = defaultdict(list)
-    for key in sent_by:
-        if key[3]:
-            numbers[key[:3]].append(key)
-    for keys in numbers.values():
-        keys.sort()
-        for expected, key in enumerate(keys, 1):
-            if key[3] != expected:
+def _check_colours(line: list[Action]) -> None:
+    """A machine turns red once for each snapshot, and stays so: a cut is a beginning of its actions."""
+    last, before = 0, line[0]
+    for action in line:
+        for colour in (action.colour, *(message.colour for message in action.sent)):
+            if colour is not None and colour < last:
                 raise DiffersError(
-                    f"the trace has a hole: {sent_by[key]} sent {told_id(key)}, and nobody sent number {expected}",
+                    f"{action} has colour {colour} behind {before}, which had colour {last}: who has recorded a snapshot has"
+                    " recorded it for good; rows were changed",
+                    machine=action.machine,
+                    number=action.number,
+                )
+            last, before = last if colour is None else colour, action
+
+
+def _check_channels(line: list[Action]) -> None:
+    """A machine numbers what it sends on each channel from 1, in the order of sending, and creates each child once."""
+    numbers: dict[ChannelId, int] = defaultdict(int)
+    born: set[MessageId] = set()
+    for action in line:
+        for message in action.sent:
+            key, expected = message.key, numbers[message.channel] + 1
+            if message.is_creation and key not in born:
+                born.add(key)
+            elif key[3] == expected:
+                numbers[message.channel] = expected
+            else:
+                gap = f"nobody sent number {expected}" if key[3] > expected else "it was sent before"
+                raise DiffersError(
+                    f"the trace has a hole: {action} sent {told_id(key)}, and {gap}: rows were lost or changed",
                     machine=key[0],
-                    number=sent_by[key].number,
+                    number=action.number,
                 )
 
 

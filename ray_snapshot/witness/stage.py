@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -21,7 +21,16 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_handles, handle_of
-from ray_snapshot.witness.log import Action, ChannelId, DiffersError, Message, NotReplayableError, told_channel
+from ray_snapshot.witness.log import (
+    Action,
+    ChannelId,
+    DiffersError,
+    Message,
+    NotReplayableError,
+    listed,
+    same,
+    told_channel,
+)
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -137,7 +146,8 @@ class Stage:
         found = waiting.pop(place)
         self.accepted[message.channel] += not message.is_creation
         sent = Message(message.key, found.method, found.args, class_name=found.class_name)
-        if (sent.method, sent.args, sent.class_name) != (message.method, message.args, message.class_name):
+        is_same = sent.method == message.method and sent.class_name == message.class_name
+        if not (is_same and same(sent.args, message.args)):
             raise DiffersError(
                 f"{action} accepted {_with_class(message)} from {message.key[0]}, but what was sent is {_with_class(sent)}",
                 machine=action.machine,
@@ -159,8 +169,15 @@ class Stage:
         def objects() -> Arguments:
             recorded = message.args if message.exact is None else message.exact
             args = [decoded(item, self.handle) for item in recorded if not _is_keywords(item)]
-            return tuple(args), {key: item for keywords in recorded if _is_keywords(keywords)
-                                 for key, item in decoded(keywords["$kwargs"], self.handle).items()}  # fmt: skip
+            kwargs = {key: item for keywords in recorded if _is_keywords(keywords)
+                      for key, item in decoded(keywords["$kwargs"], self.handle).items()}  # fmt: skip
+            if message.exact is not None and not same(_recorded(args, kwargs), message.args):
+                raise DiffersError(
+                    f"message {message} has a second form of its arguments that says something else: the trace was changed",
+                    machine=message.key[0],
+                    number=None,
+                )
+            return tuple(args), kwargs
 
         return Held(message.key[3], message.method, message.args, objects, message.class_name)
 
@@ -181,11 +198,16 @@ class Stage:
                 body = self.bodies.get(action.machine)
                 if body is None:
                     raise _differs(action, "is impossible here: the machine has not been born")
-                method = getattr(body, action.method)
+                self._check_method(action, body, inputs)
+                method = getattr(body, action.method, None)
         except NotDecodableError as error:
             raise _not_replayable(
                 action, f"cannot be done again: {error}: send what JSON can hold, or a dataclass"
             ) from None
+        if method is None:
+            if action.raised != "UnknownMethodError":
+                raise _differs(action, f"is impossible here: {action.machine} has no method {action.method}")
+            return action.raised
         args, kwargs = given[0] if len(given) == 1 else (tuple(map(_joined, given)), {})
         try:
             method(*args, **kwargs)
@@ -201,6 +223,15 @@ class Stage:
                 ) from None
             return type(error).__name__
         return None
+
+    def _check_method(self, action: Action, body: Any, inputs: list[Held]) -> None:
+        """An action runs the method that its message names, or the join of its ports."""
+        accepted = tuple(one.method for one in inputs)
+        ports = getattr(getattr(type(body), action.method, None), "__join_ports__", None)
+        if accepted not in ((action.method,), ports):
+            raise _differs(
+                action, f"accepted {' and '.join(accepted)}, of which {action.method} is not made: the log was changed"
+            )
 
     def empty(self, machine: str, class_name: str) -> Any:
         """A machine of a class, its constructor not run; raises `NotReplayableError` if there is no such class here."""
@@ -222,12 +253,12 @@ class Stage:
         """Did it do what was logged?"""
         if action.raised is not None and raised is None:
             raise _differs(action, f"raises nothing here, and raised {action.raised} then{_not_deterministic(action)}")
-        then = [(m.key[1], m.key[2], m.key[3], m.method, m.args, m.class_name, m.seconds) for m in action.sent]
+        then = [(*m.key[1:], m.method, m.args, m.class_name, m.seconds) for m in action.sent]
         now = [one.told for one in self.outputs]
         for place in range(max(len(then), len(now))):
             was = then[place] if place < len(then) else None
             found = now[place] if place < len(now) else None
-            if was != found:
+            if was is None or found is None or not same(was, found):
                 raise _differs(
                     action,
                     f"sends {_told_sent(found)} here as its message {place + 1}, and sent {_told_sent(was)} then"
@@ -271,7 +302,7 @@ class Stage:
             channel = self.action.machine, target, kind
             self.pending[channel] += 1
             number = self.sent[channel] + self.pending[channel]
-        recorded = json.loads(to_json([*args, {"$kwargs": kwargs}] if kwargs else list(args)).text)
+        recorded = _recorded(args, kwargs)
         try:
             objects = copy.deepcopy((args, kwargs))
         except Exception as error:
@@ -301,6 +332,11 @@ class Stage:
             for channel, held in sorted(self.channels.items())
             if held
         }
+
+
+def _recorded(args: Iterable[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """Arguments as a snapshot or a trace holds them."""
+    return listed(json.loads(to_json([*args, {"$kwargs": kwargs}] if kwargs else list(args)).text))
 
 
 def _held(one: _Sent) -> Held:

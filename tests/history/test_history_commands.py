@@ -134,6 +134,19 @@ def test_verify_exits_1_and_names_each_snapshot_that_did_not_pass(run: Any, rows
     assert [json.loads(line)["snapshot_id"] for line in out if not json.loads(line)["passed"]] == ["bank-00001"]
 
 
+def test_verify_and_show_say_that_at_least_once_repeats_by_design(run: Any, tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path) as writer:
+        writer.add(snapshot(2, protocol="at-least-once-barrier", consistent=False))
+        writer.add(snapshot(3))
+    changes = {"accepted_count": "accepted_count + 2", "duplicate_count": "2"}
+    assert not any("repeated" in line for line in run("show", str(tmp_path), "bank-00002")[1])
+    DeltaTable(str(tmp_path / "channels")).update(changes, predicate="snapshot_id = 'bank-00002'")
+    code, out, _ = run("verify", str(tmp_path))
+    assert (code, out[0]) == (0, "2 snapshots verified, all passed")
+    assert out[1].startswith("1 of them by at-least-once-barrier, not consistent by design: a restore repeats")
+    assert any(line.endswith(" repeated") for line in run("show", str(tmp_path), "bank-00002")[1])
+
+
 def test_compact_and_vacuum_say_what_they_did(run: Any, rows: Any, history: str) -> None:
     with HistoryWriter(history) as writer:
         writer.add(snapshot(3))

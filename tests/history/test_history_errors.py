@@ -15,7 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from histories import snapshot, verdict, write
 
-from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
+from ray_snapshot.detectors import Termination
+from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, InconsistentCutError
 from ray_snapshot.history import History, HistoryWriter
 
 
@@ -228,8 +229,35 @@ def test_verify_finds_a_snapshot_that_is_listed_twice(tmp_path: Path) -> None:
 
 def test_what_at_least_once_repeats_by_design_passes(tmp_path: Path) -> None:
     write(tmp_path, snapshot(2, protocol="at-least-once-barrier", consistent=False))
-    tamper(tmp_path, "channels", {"accepted_count": "accepted_count + 1", "duplicate_count": "2"})
-    assert dict(History(tmp_path).verify()) == {"bank-00002": []}
+    tamper(tmp_path, "channels", {"accepted_count": "accepted_count + 2", "duplicate_count": "2"})
+    history = History(tmp_path)
+    assert dict(history.verify()) == {"bank-00002": []}
+    loaded = history.load("bank-00002")
+    assert (loaded.repeats_by_design, loaded.faults()) == (6, [])
+    with pytest.raises(
+        InconsistentCutError, match=r"at-least-once-barrier: by design\): .*accepted 2 messages that were"
+    ):
+        loaded.verify()
+    verdict = Termination().evaluate(loaded)
+    assert verdict.holds is None
+    assert "by design: 6 messages from outside it are in it (at-least-once-barrier)" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"accepted_count": "accepted_count + 1", "duplicate_count": "2"}, "add up"),
+        ({"accepted_count": "accepted_count + 4", "duplicate_count": "2"}, "accepted 4 messages though only 1"),
+        ({}, "recorded as not consistent"),
+    ],
+)
+def test_at_least_once_covers_nothing_but_its_own_repetitions(
+    tmp_path: Path, changes: dict[str, str], problem: str
+) -> None:
+    write(tmp_path, snapshot(2, protocol="at-least-once-barrier", consistent=False))
+    if changes:
+        tamper(tmp_path, "channels", changes)
+    assert problem in dict(History(tmp_path).verify())["bank-00002"][0]
 
 
 def test_a_verdict_without_its_snapshot_is_never_returned(tmp_path: Path) -> None:

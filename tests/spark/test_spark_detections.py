@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BEGIN, rows, snapshot, write
+from conftest import BANK, BEGIN, live, rows, snapshot, write
 
 pytestmark = pytest.mark.spark
 
@@ -82,6 +82,28 @@ def test_the_rows_of_verdicts_say_what_the_detector_says(frames: dict[str, Any],
 
 def test_aborted_snapshots_are_left_out(frames: dict[str, Any]) -> None:
     assert "bank-1-0003" not in {snapshot_id for snapshot_id, _ in rows(frames["verdicts"], "snapshot_id", "detector")}
+
+
+@pytest.mark.nightly
+def test_what_at_least_once_repeats_by_design_makes_answers_unknown_and_is_no_failure(
+    spark: Any, tmp_path: Path
+) -> None:
+    from ray_snapshot.spark_jobs import detections
+
+    channel = {"source": "a", "target": "b", "sent_count": 2, "accepted_count": 7, "duplicate_count": 5}
+    given: dict[str, Any] = {"protocol": "at-least-once-barrier", "consistent": False, "channels": [channel]}
+    balances = {"a": 100, "b": 205}
+    machines = [{"machine": name, "state": {"balance": coins}} for name, coins in balances.items()]
+    taken = [snapshot("flow-1", number, machines=machines, **given) for number in range(2)]
+    found = detections.run(spark, write(tmp_path, taken, live(taken, BANK)))
+
+    told = rows(found["detectors"], "detector")
+    assert set(told) == {"conservation", "deadlock", "termination"}
+    for row in told.values():
+        names = ("evaluated", "unknown", "alarms", "failed", "disagreements")
+        assert [row[name] for name in names] == [2, 2, 0, 0, 0]
+    for verdict in rows(found["verdicts"], "detector", "snapshot_id").values():
+        assert "by design: 5 messages from outside it are in it" in verdict["sentence"]
 
 
 MINE = '''

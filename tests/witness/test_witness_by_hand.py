@@ -184,9 +184,9 @@ def test_what_follows_from_messages_that_nobody_logged_is_left_out_at_the_end() 
 
 def test_a_white_action_that_is_left_out_is_no_proof() -> None:
     trace, recorded = two_purses()
-    trace.act("b", "take", [message({"source": "a"}, 3, "take", 1)], [], colour=0)
+    trace.act("a", "take", [message({"source": "c"}, 1, "take", 1)], [], colour=0)
 
-    assert "action 4 of b (take) is white, and accepts take(1), which no logged action sent" in problem_of(
+    assert "action 4 of a (take) is white, and accepts take(1), which no logged action sent" in problem_of(
         trace, recorded
     )
 

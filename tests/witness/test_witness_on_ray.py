@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 import ray
-from witness_machines import Account, Moody, Office
+from witness_machines import Account, Moody, Office, Purse
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
 from ray_snapshot.cli import main
 from ray_snapshot.history import History, HistoryWriter
+from ray_snapshot.runtime.tracing import MOST_ENTRIES
 
 pytestmark = pytest.mark.ray
 
@@ -166,6 +168,18 @@ def _change_a_state(rows: dict[str, Any]) -> None:
     row["state"] = json.dumps({**json.loads(row["state"]), "balance": 1_000_000})
 
 
+def _drop_a_state(rows: dict[str, Any]) -> None:
+    next(row for row in rows["machines"] if row["machine"] == "account-2")["state"] = None
+
+
+def _swap_two_actions(rows: dict[str, Any]) -> None:
+    one, other = (
+        next(row for row in rows["actions"] if (row["machine"], row["number"]) == ("account-1", number))
+        for number in (3, 4)
+    )
+    one["number"], other["number"] = 4, 3
+
+
 def _drop_a_message(rows: dict[str, Any]) -> None:
     row = next(row for row in rows["actions"] if row["machine"] == "account-1" and row["number"] == 2)
     row["sent"] = json.dumps(json.loads(row["sent"])[:-1])
@@ -179,6 +193,8 @@ def _drop_an_action(rows: dict[str, Any]) -> None:
     ("change", "text"),
     [
         (_change_a_state, r"account-2 holds .* \(balance: \d+ against 1000000\)"),
+        (_drop_a_state, r"account-2 holds .*, and held null then"),
+        (_swap_two_actions, r"the trace has a hole: action 3 of account-1 .* sent "),
         (_drop_a_message, r"action 2 of account-1 \(open\)|the trace has a hole"),
         (_drop_an_action, r"the trace has a hole: action 4 of account-3"),
     ],
@@ -328,3 +344,25 @@ def test_without_a_trace_or_without_such_a_snapshot_it_says_so(
 def test_a_trace_needs_a_history() -> None:
     with pytest.raises(rs.SettingError, match="give history="):
         rs.System("nowhere", trace=True)
+
+
+def test_a_long_run_without_snapshots_is_written_out_as_it_goes(
+    ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
+) -> None:
+    """Neither the driver's sends nor a machine's actions stay in memory until the end."""
+    with rs.System("long", history=tmp_path, trace=True, detectors=[]) as system:
+        purse = system.spawn(Purse, 0, name="purse")
+        system.start()
+        for _ in range(MOST_ENTRIES + 100):
+            purse.take.send(1)
+        written: set[str] = set()
+        deadline = time.monotonic() + 60
+        while written != {"driver", "purse"}:
+            assert time.monotonic() < deadline, f"only of {written} is there a trace"
+            written = {row.machine for row in History(tmp_path).actions(system.run_id)}
+        assert History(tmp_path).snapshots() == []
+        system.snapshot()
+
+    answer = witness(tmp_path, "latest")
+
+    assert answer.code == 0, answer.out[-1_000:] + answer.err
