@@ -256,9 +256,9 @@ def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool) -
     frame = (
         frame.withColumn("parsed", F.try_parse_json(_recorded(column)))
         .withColumn("value", F.try_variant_get("parsed", F.col("path"), "variant"))
-        .withColumn("kind", F.schema_of_variant("value"))
+        .withColumn("variant_kind", F.schema_of_variant("value"))
     )
-    kind = F.col("kind")
+    kind = F.col("variant_kind")  # a channel has a column `kind` of its own
     decimal = kind.startswith("DECIMAL")  # which JSON numbers Spark calls so
     whole = kind.isin(*_WHOLE) | (decimal & kind.endswith(",0)"))
     exact = F.when(whole, _as(EXACT)).when(kind.isin(*_TAGGED), _untagged())
