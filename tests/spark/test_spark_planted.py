@@ -211,6 +211,25 @@ def test_compare_holds_two_runs_side_by_side(run: Any, made: tuple[History, dict
     assert (unlike["aborted"]["one"], unlike["aborted"]["other"], unlike["aborted"]["difference"]) == (0, 2, 2)
 
 
+def test_the_example_of_an_incident_arrives_at_what_was_planted(spark: Any, tmp_path: Path) -> None:
+    from ray_snapshot.examples import incident
+
+    history = incident.make_history(tmp_path / "bank")
+    leak, deadlock = json.loads((tmp_path / "bank" / "planted.json").read_text(encoding="utf-8"))
+    said: list[str] = []
+    found = incident.investigate(spark, history, said.append)
+    assert (found["account"], found["missing"]) == (leak["details"]["machine"], leak["details"]["difference"])
+    assert found["first_broken"] == leak["snapshot_id"]
+    assert found["fields"] == ["balance"]
+    assert (found["members"], found["closed_by"]) == (
+        deadlock["details"]["machines"],
+        deadlock["details"]["machines"][-1],
+    )
+    assert set(found["alarms"]) == {"deadlock", "conservation"}
+    assert (found["ended"], found["failed"], found["wrong"]) == ("busy", 0, 0)
+    assert said[-1].startswith(f"Cause: between two snapshots {leak['details']['machine']} lost 10 ")
+
+
 # The same by the command line
 
 
