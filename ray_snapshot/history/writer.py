@@ -1,10 +1,10 @@
-"""Writing the history: snapshots are buffered and committed many at a time, off the snapshot's path.
+"""Writing the history: snapshots are buffered and committed many at a time (`background` does that off the snapshot's path).
 
 A snapshot is rows in several tables, and only a single table can be committed at once; so the row of
 `snapshots` is committed last, and only what it lists exists. If a commit fails, `flush` raises, and the next
 `flush` goes on with exactly the commit that failed: nothing is lost and nothing is written twice. What a
-killed writer left behind is never listed, hence never seen; it is removed if the same snapshot is added
-again.
+killed writer left behind is never listed, hence never seen; it is removed when the next writer of that system starts (see
+`owners`), or if the same snapshot is added again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
-from ray_snapshot.history import tables
+from ray_snapshot.history import commits, owners, tables, upkeep
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -56,6 +56,8 @@ class HistoryWriter:
         self.path = tables.history_path(path, HistoryWriteError)
         self.system = None if system is None else check_system_name(system)
         self._tables = tables.create_tables(self.path)
+        self._owner = owners.Owner(self.path, f"system:{system or ''}")
+        upkeep.clean(self.path, self._owner.about["key"])
         self._newest_before = max((_newest(table) for table in self._tables.values()), default="")
         self._lock = threading.Lock()
         self._commit_lock = threading.Lock()
@@ -65,6 +67,7 @@ class HistoryWriter:
         self._stages: deque[tuple[str, pa.Table]] = deque()
         self._places: dict[str, _Place] = {}
         self._closed = False
+        self._bytes_buffered = self._bytes_staged = 0
 
     def __enter__(self) -> HistoryWriter:
         return self
@@ -88,6 +91,7 @@ class HistoryWriter:
             if snapshot_id in self._places or self._is_stored(snapshot_id):
                 raise SettingError(f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ")
             self._snapshots[snapshot_id] = prepared
+            self._bytes_buffered += sum(table.nbytes for table in prepared.values())
             self._remember(snapshot_id, _Place(system, day, snapshot.run_id))
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
@@ -109,6 +113,7 @@ class HistoryWriter:
         with self._lock:
             self._check_open()
             self._actions.append(pa.table(columns, schema=tables.stored_schema("actions")))
+            self._bytes_buffered += rows.nbytes
 
     def flush(self) -> None:
         """Commit what is buffered: a commit per table, `snapshots` after its details and its run's trace, then the verdicts.
@@ -117,19 +122,28 @@ class HistoryWriter:
         """
         with self._commit_lock:
             self._stage()
+            if self._stages:
+                self._owner.intend({found for _, rows in self._stages for found in _snapshots_in(rows)})
             while self._stages:
                 name, rows = self._stages[0]
                 self._commit(name, rows)
                 self._stages.popleft()
+                self._bytes_staged -= rows.nbytes
 
     def close(self) -> None:
         """Flush, and take nothing more."""
         self.flush()
         with self._lock:
             self._closed = True
+        self._owner.close()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much memory the rows take that are not committed yet, about."""
+        return self._bytes_buffered + self._bytes_staged
 
     def _commit(self, name: str, rows: pa.Table) -> None:
-        tables.append(self.path, name, self._tables[name], rows)
+        commits.append(self.path, name, self._tables[name], rows, self._owner.owner)
 
     def _stage(self) -> None:
         """Turn the buffer into commits, in the order in which they must happen."""
@@ -137,6 +151,7 @@ class HistoryWriter:
             snapshots, self._snapshots = self._snapshots, {}
             verdicts, self._verdicts = self._verdicts, []
             actions, self._actions = self._actions, []
+            self._bytes_buffered = 0
         self._stages.extend(("actions", tables.in_order(part, tables.ORDER["actions"])) for part in _batches(actions))
         for name in (*tables.DETAIL_TABLES, "snapshots"):
             rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
@@ -145,6 +160,7 @@ class HistoryWriter:
             latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in verdicts}
             rows = [pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))]
             self._stages.append(("verdicts", tables.in_order(rows[0], tables.ORDER["verdicts"])))
+        self._bytes_staged = sum(rows.nbytes for _, rows in self._stages)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -163,7 +179,7 @@ class HistoryWriter:
             return True
         for name in tables.DETAIL_TABLES:
             if _rows_of(self.path, name, snapshot_id).num_rows:
-                tables.delete(self.path, name, snapshot_id)
+                upkeep.drop(self.path, name, [snapshot_id], self._owner.owner)
         return False
 
     def _place(self, snapshot_id: str) -> _Place:
@@ -213,6 +229,14 @@ def _batches(rows: list[pa.Table]) -> Iterable[pa.Table]:
     """The rows of many snapshots in one commit; one chunk, as `deltalake` shuffles several."""
     whole = pa.concat_tables(rows).combine_chunks() if rows else None
     return [whole] if whole is not None and whole.num_rows else []
+
+
+def _snapshots_in(rows: pa.Table) -> list[str]:
+    """The snapshots that rows belong to, if they belong to any."""
+    if "snapshot_id" not in rows.column_names:
+        return []
+    found: list[str] = rows["snapshot_id"].unique().to_pylist()
+    return found
 
 
 def _newest(table: DeltaTable) -> str:
