@@ -37,6 +37,10 @@ MOST_UNORDERED_ROWS = 1_000_000
 LEAST_TILE_ROWS = 65_536
 MOST_TILES = 64
 
+SMALL_ROWS = 65_536
+LEAST_MERGED = 64
+"""A writer merges files that have few rows once there are so many of a day."""
+
 SPREAD_BY = {"machines": "machine", "channels": "source", "messages": "source", "calls": "machine", "waits": "machine"}
 """By which column the rows of a block are spread over tiles, by table."""
 
@@ -74,6 +78,19 @@ def _rewrite(path: Path, name: str, block: list[tables.DataFile], owner: str, co
     counts["files_added"] += len(added)
     counts["files_removed"] += len(block)
     return True
+
+
+def merge_small(path: Path, name: str, system: str | None, owner: str) -> dict[str, int]:
+    """Make one file of many small ones, for who writes all the time; what has been merged once is left to `compact`."""
+    counts = {"files_added": 0, "files_removed": 0}
+    with tables.faults(path, name, "rewritten", HistoryWriteError):
+        found = tables.data_files(path, name, tables.open_table(path, name), system=system)
+        small = [file for file in found if files.block_of(file.path.name) is None and (file.rows or 0) < SMALL_ROWS]
+        for _, part in groupby(small, lambda file: (file.system, file.date)):
+            block = list(part)
+            if len(block) >= LEAST_MERGED:
+                _rewrite(path, name, block, owner, counts)
+    return counts
 
 
 def plan(path: Path, name: str) -> Iterator[list[tables.DataFile]]:

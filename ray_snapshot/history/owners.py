@@ -1,8 +1,8 @@
 """Who writes into a history: a record per writer, held by a lock while it lives, so that its leftovers can be told.
 
 A record is a file `_writers/<owner>.json` in the history, locked by its process. Before a writer commits anything, it notes
-there which snapshots it is about to write or to drop; it removes the record when it closes. A record that nobody holds is of
-a writer that died: only then, and only by the record, is anything removed. Imports no Ray.
+there which snapshots it is about to write or to drop; when that is done, it removes the record. One that nobody holds is of a
+writer that died: only then, and only by the record, is anything removed. Imports no Ray.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Owner:
         os.fsync(file.fileno())
 
     def close(self) -> None:
-        """Everything is done: there is nothing to clean up."""
+        """All is done, and there would be nothing to clean up; `intend` begins again."""
         if self.file is not None:
             self.path.unlink(missing_ok=True)
             self.file.close()
@@ -56,11 +56,18 @@ class Owner:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = self.path.open("a", encoding="utf-8")
             fcntl.flock(file, fcntl.LOCK_EX)
-            if self.path.exists() and os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
+            if _is_at(self.path, file):
                 self.file = file
             else:  # somebody took it for a dead one's before it was locked
                 file.close()
         return self.file
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is the one that lies at `path`."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ def _held(path: Path, file: IO[str], key: str | None) -> Dead | None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # it lives
         return None
-    if not path.exists():  # it has just closed
+    if not _is_at(path, file):  # it has just closed
         return None
     about = _about(file)
     if about.get("host", socket.gethostname()) != socket.gethostname() or (

@@ -215,7 +215,7 @@ class History:
         with `dry_run` what would. Their rows leave the disk with the files, at the next `vacuum`.
         """
         ids = retention.to_drop(self._read("snapshots", system=system), keep, keep_every, now)
-        if dry_run or not ids:
+        if dry_run:
             with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
                 return Retained(ids, retention.count_rows(self.path, ids))
         with self._upkeep() as owner:

@@ -9,9 +9,10 @@ killed writer left behind is never listed, hence never seen; it is removed when 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,9 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
-from ray_snapshot.history import commits, owners, tables, upkeep
+from ray_snapshot.history import commits, compaction, owners, tables, upkeep
+from ray_snapshot.history.records import JSON_COLUMNS
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -64,6 +67,7 @@ class HistoryWriter:
         self._snapshots: dict[str, dict[str, pa.Table]] = {}
         self._verdicts: list[dict[str, Any]] = []
         self._actions: list[pa.Table] = []
+        self._classes: list[pa.Table] = []
         self._stages: deque[tuple[str, pa.Table]] = deque()
         self._places: dict[str, _Place] = {}
         self._closed = False
@@ -85,7 +89,7 @@ class HistoryWriter:
                 f"snapshot {snapshot_id} is of system {system!r}, this history writer of {self.system!r}"
             )
         day = _day(snapshot)
-        prepared = {name: _stored(name, table, system, day) for name, table in snapshot.tables.items()}
+        prepared = {name: purged(name, _stored(name, table, system, day)) for name, table in snapshot.tables.items()}
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
@@ -112,8 +116,18 @@ class HistoryWriter:
         columns = [*(rows[name] for name in TABLES["actions"].names), pa.repeat(pa.scalar(system), rows.num_rows), days]
         with self._lock:
             self._check_open()
-            self._actions.append(pa.table(columns, schema=tables.stored_schema("actions")))
+            self._actions.append(purged("actions", pa.table(columns, schema=tables.stored_schema("actions"))))
             self._bytes_buffered += rows.nbytes
+
+    def add_classes(self, rows: Iterable[Mapping[str, Any]], *, system: str) -> None:
+        """Take rows of `classes` into the buffer; the date is that of `first_seen_at`."""
+        found = pa.Table.from_pylist(list(rows), schema=TABLES["classes"])
+        days = found["first_seen_at"].cast(pa.timestamp("us")).cast(pa.date32())
+        columns = [*found.columns, pa.repeat(pa.scalar(system), found.num_rows), days]
+        with self._lock:
+            self._check_open()
+            self._classes.append(purged("classes", pa.table(columns, schema=tables.stored_schema("classes"))))
+            self._bytes_buffered += found.nbytes
 
     def flush(self) -> None:
         """Commit what is buffered: a commit per table, `snapshots` after its details and its run's trace, then the verdicts.
@@ -129,13 +143,22 @@ class HistoryWriter:
                 self._commit(name, rows)
                 self._stages.popleft()
                 self._bytes_staged -= rows.nbytes
+            self._owner.close()
 
     def close(self) -> None:
         """Flush, and take nothing more."""
         self.flush()
         with self._lock:
             self._closed = True
-        self._owner.close()
+
+    def merge_small(self) -> None:
+        """Make large files of the small ones that many commits have left; only of this writer's system, if it has one."""
+        with self._commit_lock:
+            self._owner.intend({found for _, rows in self._stages for found in _snapshots_in(rows)})
+            for name in self._tables:
+                compaction.merge_small(self.path, name, self.system, self._owner.owner)
+            if not self._stages:
+                self._owner.close()
 
     @property
     def buffered_bytes(self) -> int:
@@ -152,7 +175,9 @@ class HistoryWriter:
             verdicts, self._verdicts = self._verdicts, []
             actions, self._actions = self._actions, []
             self._bytes_buffered = 0
-        self._stages.extend(("actions", tables.in_order(part, tables.ORDER["actions"])) for part in _batches(actions))
+            classes, self._classes = self._classes, []
+        for name, found in (("classes", classes), ("actions", actions)):
+            self._stages.extend((name, tables.in_order(part, tables.ORDER[name])) for part in _batches(found))
         for name in (*tables.DETAIL_TABLES, "snapshots"):
             rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
             self._stages.extend((name, part) for part in _batches(rows))
@@ -202,7 +227,7 @@ class HistoryWriter:
         row = {name: getattr(verdict, name) for name in TABLES["verdicts"].names}
         row["evidence"] = to_json(verdict.evidence).text
         row["detector_spec"] = None if verdict.detector_spec is None else to_json(verdict.detector_spec).text
-        row["sentence"] = verdict.sentence.encode("utf-8", "backslashreplace").decode()
+        row["sentence"] = redaction.scrubbed(verdict.sentence).encode("utf-8", "backslashreplace").decode()
         return {**row, **place._asdict()}
 
 
@@ -223,6 +248,41 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def purged(name: str, table: pa.Table) -> pa.Table:
+    """`table` without what is redacted in this process, for rows that were recorded where that was not known."""
+    pattern = redaction.pattern()
+    if pattern is None:
+        return table
+    for column in JSON_COLUMNS.get(name, ()):
+        table = _rewritten(table, column, pattern, _purged_json)
+    for column in _FREE_TEXTS.get(name, ()):
+        table = _rewritten(table, column, pattern, redaction.scrubbed)
+    return table
+
+
+_FREE_TEXTS = {"snapshots": ("abort_reason",), "actions": ("raised",)}
+
+
+def _rewritten(table: pa.Table, column: str, pattern: str, rewrite: Callable[[str], str]) -> pa.Table:
+    """`table` with those texts of one column rewritten that match."""
+    matches = pc.fill_null(pc.match_substring_regex(table[column], pattern), False)
+    if not pc.any(matches).as_py():
+        return table
+    texts = [
+        rewrite(text) if found else text
+        for text, found in zip(table[column].to_pylist(), matches.to_pylist(), strict=True)
+    ]
+    place = table.schema.get_field_index(column)
+    return table.set_column(place, table.schema.field(place), pa.array(texts, table.schema.field(place).type))
+
+
+def _purged_json(text: str) -> str:
+    try:
+        return json.dumps(redaction.purged(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):  # nobody can read it: nothing of it is kept
+        return json.dumps(redaction.mark("unreadable"))
 
 
 def _batches(rows: list[pa.Table]) -> Iterable[pa.Table]:

@@ -143,7 +143,7 @@ class MessageRows:
         _, number, method, payload, sent_at, _ = message
         call_id, payload = payload if kind == CALL else (None, payload)
         due, payload = payload if kind == TIMER else (None, payload)
-        args, size = recorded_args(payload)
+        args, size = recorded_args(payload, method)
         encoded = to_json(args)
         sent_us, due_us = int(sent_at * 1e6), None if due is None else int(due * 1e6)
         self.columns.rows.append(
@@ -152,7 +152,7 @@ class MessageRows:
 
     def add_creation(self, creation: Creation) -> None:
         """A creation in flight: message 0 of the channel from creator to child."""
-        args, size = recorded_args(creation.payload[2])
+        args, size = recorded_args(creation.payload[2], "__init__")
         encoded = to_json(args)
         head = (creation.creator, creation.child, "mail", 0, None, "__init__")
         self.columns.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 import deltalake  # noqa: F401 - loaded, and not used before the forks: it starts threads
-import pyarrow.dataset  # noqa: F401
+import pyarrow.dataset
 import pyarrow.parquet  # noqa: F401
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -125,7 +125,9 @@ def run_until(path: Path, scenario: Callable[[Path], None], step: int) -> None:
 
 def seen(path: Path) -> dict[str, Any]:
     history = History(path)
-    rows = {name: history._read(name).column("snapshot_id").to_pylist() for name in ("machines", "channels", "messages")}
+    rows = {
+        name: history._read(name).column("snapshot_id").to_pylist() for name in ("machines", "channels", "messages")
+    }
     listed = sorted(row.snapshot_id for row in history.snapshots())
     named = {str(file) for name in upkeep.there(path) for file in upkeep._named(path, name)}
     files = {str(file) for file in path.glob("*/system=*/**/*.parquet")}

@@ -92,7 +92,9 @@ def test_a_commit_that_fails_is_the_one_that_the_next_flush_begins_with(tmp_path
     "scenario",
     ["flush", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("compact", "vacuum", "retain"))],
 )
-def test_a_process_killed_at_any_change_it_makes_leaves_a_snapshot_whole_or_absent(tmp_path: Path, scenario: str) -> None:
+def test_a_process_killed_at_any_change_it_makes_leaves_a_snapshot_whole_or_absent(
+    tmp_path: Path, scenario: str
+) -> None:
     script = str(Path(__file__).with_name("crash_steps.py"))
     done = subprocess.run([sys.executable, script, scenario, str(tmp_path)], check=True, stdout=subprocess.PIPE)
     steps = [json.loads(line) for line in done.stdout.splitlines()]
@@ -107,7 +109,9 @@ def test_a_process_killed_at_any_change_it_makes_leaves_a_snapshot_whole_or_abse
         assert (restarted["unlisted_rows"], restarted["strays"], restarted["records"]) == ([], [], []), step
         assert (restarted["problems"], restarted["problems_at_last"]) == ([], []), step
         assert {"bank-00007", "bank-00008"} <= set(restarted["listed_at_last"]), step
-    assert {tuple(step["left"]["listed"]) for step in steps} == set(map(tuple, whole)), "both sides of the commit are seen"
+    assert {tuple(step["left"]["listed"]) for step in steps} == set(map(tuple, whole)), (
+        "both sides of the commit are seen"
+    )
 
 
 def test_the_next_start_removes_only_what_its_own_writer_left(tmp_path: Path) -> None:
@@ -131,7 +135,9 @@ def test_the_next_start_removes_only_what_its_own_writer_left(tmp_path: Path) ->
     assert unlisted() == {"ring-00005"}, "upkeep removes what anybody left that died, and nothing of who lives"
     del living._commit  # type: ignore[attr-defined]
     living.close()
-    assert {row.snapshot_id: problems for row, (_, problems) in zip(history.snapshots(), history.verify(), strict=True)} == {
+    assert {
+        row.snapshot_id: problems for row, (_, problems) in zip(history.snapshots(), history.verify(), strict=True)
+    } == {
         "bank-00001": [],
         "ring-00005": [],
     }
