@@ -78,12 +78,16 @@ def _first_of_each(rows: pa.Table, interval: np.ndarray) -> np.ndarray:
 
 
 def count_rows(path: Path, snapshot_ids: Sequence[str]) -> dict[str, int]:
-    """How many rows the snapshots have, table by table."""
+    """How many rows would go with the snapshots, table by table."""
     ids = sorted(snapshot_ids)
     found = {}
     for name in _TABLES:
         affected = tables.data_files(path, name, tables.open_table(path, name), snapshot_ids=ids) if ids else []
         found[name] = sum(upkeep.doomed(file, ("snapshot_id", ids)) for file in affected)
+    if tables.has_log(path / "actions"):
+        runs = sorted(_runs_over(path, ids))
+        traces = tables.data_files(path, "actions", tables.open_table(path, "actions")) if runs else []
+        found["actions"] = sum(upkeep.doomed(file, ("run_id", runs)) for file in traces)
     return found
 
 
@@ -92,21 +96,22 @@ def drop(path: Path, snapshot_ids: Sequence[str], owner: owners.Owner) -> dict[s
 
     The trace of a run goes with the last of its snapshots.
     """
-    runs = _runs(path, snapshot_ids)
+    over = _runs_over(path, snapshot_ids)
     owner.intend(snapshot_ids)
     found = {name: upkeep.drop(path, name, snapshot_ids, owner.owner) for name in _TABLES}
-    if runs and tables.has_log(path / "actions"):
-        over = runs - _runs(path)
+    if tables.has_log(path / "actions"):
         found["actions"] = upkeep.drop(path, "actions", over, owner.owner, column="run_id")
     owner.intend(())
     return found
 
 
-def _runs(path: Path, snapshot_ids: Sequence[str] | None = None) -> set[str]:
-    """The runs of some snapshots, or of all."""
+def _runs_over(path: Path, snapshot_ids: Sequence[str]) -> set[str]:
+    """The runs of which no snapshot is left without these."""
     table = tables.open_table(path, "snapshots")
-    found = tables.data_files(path, "snapshots", table, snapshot_ids=snapshot_ids)
-    return set(tables.scan("snapshots", found, snapshot_ids=snapshot_ids, columns=["run_id"])["run_id"].to_pylist())
+    rows = tables.scan("snapshots", tables.data_files(path, "snapshots", table), columns=["snapshot_id", "run_id"])
+    goes = pc.is_in(rows["snapshot_id"], value_set=pa.array(list(snapshot_ids), pa.string()))
+    left = set(rows.filter(pc.invert(goes))["run_id"].to_pylist())
+    return set(rows.filter(goes)["run_id"].to_pylist()) - left
 
 
 _TABLES = ("snapshots", "verdicts", *tables.DETAIL_TABLES)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -164,6 +165,8 @@ def forked(work: Callable[[], Any]) -> tuple[int, Any]:
         try:
             os.write(writing, json.dumps(work()).encode())
             code = 0
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(code)
     os.close(writing)
