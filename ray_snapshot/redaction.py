@@ -9,6 +9,7 @@ is imported.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,9 @@ LEAST_CHARACTERS = 4
 """Shorter values are not looked for in texts: they would be found everywhere."""
 
 MOST_SECRETS = 100_000
+MOST_LOOKED_FOR = 200
+"""More of them are not looked for one by one: every text is taken for one that may have a secret."""
+
 MOST_DEPTH = 200
 
 _names: frozenset[str] = frozenset()
@@ -135,9 +139,13 @@ def _is_mark(value: Any) -> bool:
 
 def pattern() -> str | None:
     """A regular expression that JSON text matches if it may have a redacted name or a secret; None if there is nothing."""
-    words = [f'{re.escape(name)}_*"' for name in sorted(_names)]
-    words += [re.escape(secret) for secret in sorted(_secrets)]
-    return f"(?i){'|'.join(words)}" if words else None
+    if len(_secrets) > MOST_LOOKED_FOR:
+        return ""
+    words = {f'{re.escape(name)}_*"' for name in _names}
+    for secret in _secrets:
+        written = (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+        words |= {re.escape(form) for form in written}
+    return f"(?i){'|'.join(sorted(words))}" if words else None
 
 
 # Parameters

@@ -89,7 +89,7 @@ class HistoryWriter:
                 f"snapshot {snapshot_id} is of system {system!r}, this history writer of {self.system!r}"
             )
         day = _day(snapshot)
-        prepared = {name: purged(name, _stored(name, table, system, day)) for name, table in snapshot.tables.items()}
+        prepared = _purged({name: _stored(name, table, system, day) for name, table in snapshot.tables.items()})
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
@@ -116,7 +116,7 @@ class HistoryWriter:
         columns = [*(rows[name] for name in TABLES["actions"].names), pa.repeat(pa.scalar(system), rows.num_rows), days]
         with self._lock:
             self._check_open()
-            self._actions.append(purged("actions", pa.table(columns, schema=tables.stored_schema("actions"))))
+            self._actions += _purged({"actions": pa.table(columns, schema=tables.stored_schema("actions"))}).values()
             self._bytes_buffered += rows.nbytes
 
     def add_classes(self, rows: Iterable[Mapping[str, Any]], *, system: str) -> None:
@@ -126,7 +126,7 @@ class HistoryWriter:
         columns = [*found.columns, pa.repeat(pa.scalar(system), found.num_rows), days]
         with self._lock:
             self._check_open()
-            self._classes.append(purged("classes", pa.table(columns, schema=tables.stored_schema("classes"))))
+            self._classes += _purged({"classes": pa.table(columns, schema=tables.stored_schema("classes"))}).values()
             self._bytes_buffered += found.nbytes
 
     def flush(self) -> None:
@@ -250,9 +250,19 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def purged(name: str, table: pa.Table) -> pa.Table:
-    """`table` without what is redacted in this process, for rows that were recorded where that was not known."""
-    pattern = redaction.pattern()
+def _purged(found: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """Tables without what is redacted in this process, for rows that were recorded where that was not known.
+
+    A secret that is met on the way may stand in what came before, too: then once more.
+    """
+    known = -1
+    while redaction.is_active and known != redaction.secret_count():
+        known = redaction.secret_count()
+        found = {name: _purged_table(name, table, redaction.pattern()) for name, table in found.items()}
+    return found
+
+
+def _purged_table(name: str, table: pa.Table, pattern: str | None) -> pa.Table:
     if pattern is None:
         return table
     for column in JSON_COLUMNS.get(name, ()):

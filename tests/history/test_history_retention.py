@@ -130,7 +130,7 @@ def test_durations_are_written_with_their_unit(text: str, seconds: float) -> Non
 
 @pytest.mark.parametrize("text", ["", "30", "d", "-1d", "0h", "1y", "1e3d", "9" * 30 + "d"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="--keep .* is no duration: write a number"):
+    with pytest.raises(SettingError, match=r"--keep .* is no duration: write a number"):
         duration(text, "--keep")
 
 
