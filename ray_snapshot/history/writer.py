@@ -17,6 +17,7 @@ from datetime import UTC, date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +28,7 @@ from ray_snapshot.history import commits, compaction, owners, tables, upkeep
 from ray_snapshot.history.records import JSON_COLUMNS
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
+from ray_snapshot.shapes import Shape, shape_of_json
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _REMEMBERED = 100_000
+_LONGEST_STATE = 100_000
 _MOST_SORTED_BYTES = 1_000_000_000
 
 
@@ -68,6 +71,7 @@ class HistoryWriter:
         self._verdicts: list[dict[str, Any]] = []
         self._actions: list[pa.Table] = []
         self._classes: list[pa.Table] = []
+        self._shapes: set[tuple[str, str, str]] = set()
         self._stages: deque[tuple[str, pa.Table]] = deque()
         self._places: dict[str, _Place] = {}
         self._closed = False
@@ -97,6 +101,7 @@ class HistoryWriter:
             self._snapshots[snapshot_id] = prepared
             self._bytes_buffered += sum(table.nbytes for table in prepared.values())
             self._remember(snapshot_id, _Place(system, day, snapshot.run_id))
+        self._add_shapes(snapshot)
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """Take verdicts into the buffer, each on a snapshot added before.
@@ -128,6 +133,18 @@ class HistoryWriter:
             self._check_open()
             self._classes += _purged({"classes": pa.table(columns, schema=tables.stored_schema("classes"))}).values()
             self._bytes_buffered += found.nbytes
+
+    def _add_shapes(self, snapshot: Snapshot) -> None:
+        """Rows of `classes` for the states of a shape that this run has not had before."""
+        run, new = snapshot.run_id, []
+        described = {shape.class_name for shape in snapshot.shapes}
+        for shape in (*snapshot.shapes, *_told_by_states(snapshot.tables["machines"], described)):
+            key = run, shape.class_name, shape.version
+            if key not in self._shapes and len(self._shapes) < _REMEMBERED:
+                self._shapes.add(key)
+                new.append({**shape._asdict(), "run_id": run, "first_seen_at": snapshot.started_at})
+        if new:
+            self.add_classes(new, system=snapshot.system)
 
     def flush(self) -> None:
         """Commit what is buffered: a commit per table, `snapshots` after its details and its run's trace, then the verdicts.
@@ -176,11 +193,11 @@ class HistoryWriter:
             actions, self._actions = self._actions, []
             self._bytes_buffered = 0
             classes, self._classes = self._classes, []
-        for name, found in (("classes", classes), ("actions", actions)):
-            self._stages.extend((name, tables.in_order(part, tables.ORDER[name])) for part in _batches(found))
+        self._stages.extend(("actions", tables.in_order(part, tables.ORDER["actions"])) for part in _batches(actions))
         for name in (*tables.DETAIL_TABLES, "snapshots"):
             rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
             self._stages.extend((name, part) for part in _batches(rows))
+        self._stages.extend(("classes", tables.in_order(part, tables.ORDER["classes"])) for part in _batches(classes))
         if verdicts:
             latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in verdicts}
             rows = [pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))]
@@ -299,6 +316,23 @@ def _batches(rows: list[pa.Table]) -> Iterable[pa.Table]:
     """The rows of many snapshots in one commit; one chunk, as `deltalake` shuffles several."""
     whole = pa.concat_tables(rows).combine_chunks() if rows else None
     return [whole] if whole is not None and whole.num_rows else []
+
+
+def _told_by_states(machines: pa.Table, described: set[str]) -> Iterable[Shape]:
+    """The shape of one state of each class that nobody has described."""
+    names = machines["class_name"].combine_chunks().dictionary_encode()
+    _, first = np.unique(names.indices.to_numpy(zero_copy_only=False), return_index=True)
+    for row in first.tolist():
+        class_name, state = machines["class_name"][row].as_py(), machines["state"][row].as_py()
+        if (
+            class_name is not None
+            and class_name not in described
+            and state is not None
+            and len(state) <= _LONGEST_STATE
+        ):
+            shape = shape_of_json(class_name, state)
+            if shape is not None:
+                yield shape
 
 
 def _snapshots_in(rows: pa.Table) -> list[str]:

@@ -54,6 +54,7 @@ from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.reply import RaisedError, Reply
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.tracing import Tracer
+from ray_snapshot.shapes import shape_of
 from ray_snapshot.waits import Wait
 
 COPY_SLICE_S = 0.001
@@ -842,7 +843,9 @@ def _ask_hooks(found: BodyCopy, body: Any) -> str | None:
     A hook that raises stops nothing: it is an obstacle, and the machine may act.
     """
     try:
-        found.state = to_json(body.snapshot_state())
+        state = body.snapshot_state()
+        found.state = to_json(state)
+        found.shape = shape_of(type(body), state)
     except Exception as error:
         found.obstacle = f"snapshot_state raised {type(error).__name__}: {_told(error, body)}"
         text = to_json({"$error": found.obstacle}).text

@@ -16,7 +16,7 @@ from histories import full_snapshot, snapshot, verdict, write
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import History, HistoryWriter
 
-COMMITS = ("machines", "channels", "messages", "calls", "waits", "snapshots", "verdicts")
+COMMITS = ("machines", "channels", "messages", "calls", "waits", "snapshots", "classes", "verdicts")
 """The commits of one flush, in their order."""
 
 
