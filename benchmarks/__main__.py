@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 
-from benchmarks import calls, sending, snapshots
+from benchmarks import calls, history, sending, snapshots
 
 NAMES = {
     "send-between-hosts": sending,
@@ -17,6 +17,10 @@ NAMES = {
     "throughput-with-snapshots": snapshots,
     "snapshot-10000": snapshots,
     "snapshot-scaling": snapshots,
+    "history-write-100000": history,
+    "history-machine-over-time": history,
+    "history-export": history,
+    "history-export-cpu": history,
     "watched-round-trip": calls,
     "watched-pipelined": calls,
     "watched-async-round-trip": calls,

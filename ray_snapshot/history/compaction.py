@@ -238,6 +238,7 @@ def _bytes_per_row(block: Sequence[tables.DataFile]) -> int:
 
     rows = size = 0
     for file in block:
+        tables.check_file(file)
         about = pq.read_metadata(file.path)
         rows += about.num_rows
         size += sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -93,7 +94,9 @@ def dead_writers(history: Path, key: str | None = None) -> Iterator[Dead]:
     """Writers of this computer that died while they had work under way; `key`: only those that did the same."""
     for path in sorted((history / FOLDER).glob("*.json")):
         with suppress(OSError):
-            file = path.open("r+", encoding="utf-8")
+            if not stat.S_ISREG(path.lstat().st_mode):  # no writer's
+                continue
+            file = path.open("r+", encoding="utf-8", errors="replace")
             found = _held(path, file, key)
             if found is None:
                 file.close()

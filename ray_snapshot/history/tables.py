@@ -323,7 +323,7 @@ def _dataset(name: str, files: Sequence[DataFile]) -> Any:
     from pyarrow.fs import LocalFileSystem
 
     for file in files:
-        _check_file(file)
+        check_file(file)
     return ds.FileSystemDataset.from_paths(
         [str(file.path) for file in files],
         schema=stored_schema(name),
@@ -333,7 +333,7 @@ def _dataset(name: str, files: Sequence[DataFile]) -> Any:
     )
 
 
-def _check_file(file: DataFile) -> None:
+def check_file(file: DataFile) -> None:
     """Refuse a link or a pipe in the place of a data file; raises `FileNotFoundError` if there is nothing."""
     if not stat.S_ISREG(file.path.lstat().st_mode):
         raise ValueError(f"{file.path} is no file")

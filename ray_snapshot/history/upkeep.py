@@ -109,6 +109,7 @@ def doomed(file: tables.DataFile, gone: Gone) -> int:
     """How many rows of a file are to go."""
     import pyarrow.parquet as pq
 
+    tables.check_file(file)
     with pq.ParquetFile(file.path) as parquet:
         column = parquet.read(columns=[gone[0]])[gone[0]]
     return pc.sum(_among(column, gone[1])).as_py() or 0
@@ -118,6 +119,7 @@ def _without(path: Path, name: str, file: tables.DataFile, gone: Gone, owner: st
     """The file that takes the place of one, without the rows that are to go; none if nothing is left."""
     import pyarrow.parquet as pq
 
+    tables.check_file(file)
     with pq.ParquetFile(file.path) as parquet:
         schema = parquet.schema_arrow.remove_metadata()
         new = files.file_name(owner, files.block_of(file.path.name))
