@@ -1,9 +1,10 @@
 """Compaction: many small files of a day into few, laid out so that one snapshot and one machine over time skip most of them.
 
-The rows of a day form a block. With R rows in it and G rows in a group, they go into about the square root of R/G files
-(tiles), each with a range of machines of its own and sorted by (snapshot_id, machine): one machine over time is in one of
-them, one snapshot in one or two groups of each. Readers skip files by the log's statistics and groups by Parquet's; nothing
-else has to be known. Rows pass through in the order of their snapshots, a bounded number at a time. Imports no Ray.
+The rows of a day form a block. With R rows in it and G rows in a group, they go into about twice the square root of R/G
+files (tiles), each with a range of machines of its own and sorted by (snapshot_id, machine): one machine over time is in one
+of them, one snapshot in one or two groups of each. (Twice, as a whole tile is read for a machine, of a snapshot a group.)
+Readers skip files by the log's statistics and groups by Parquet's; nothing else has to be known. Rows pass through in the
+order of their snapshots, a bounded number at a time. Imports no Ray.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ def _bounds(name: str, block: Sequence[tables.DataFile], counts: dict[str, int])
 
 def tile_count(rows: int) -> int:
     """Into how many files so many rows go."""
-    return max(1, min(MOST_TILES, rows // LEAST_TILE_ROWS, math.isqrt(rows // files.ROWS_PER_GROUP)))
+    return max(1, min(MOST_TILES, rows // LEAST_TILE_ROWS, 2 * math.isqrt(rows // files.ROWS_PER_GROUP)))
 
 
 def _bytes_per_row(block: Sequence[tables.DataFile]) -> int:

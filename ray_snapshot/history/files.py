@@ -163,7 +163,9 @@ def row_groups(rows: pa.Table) -> Iterator[pa.Table]:
 
 def rows_per_group(rows: pa.Table) -> int:
     """How many rows are a group, fewer if they are large."""
-    return max(1, min(ROWS_PER_GROUP, BYTES_PER_GROUP * rows.num_rows // max(1, rows.nbytes)))
+    size: int = rows.nbytes
+    fitting: int = BYTES_PER_GROUP * rows.num_rows // max(1, size)
+    return max(1, min(ROWS_PER_GROUP, fitting))
 
 
 def group_lengths(runs: Iterable[int], most: int = ROWS_PER_GROUP) -> Iterator[int]:

@@ -62,8 +62,9 @@ class HistoryWriter:
         self.path = tables.history_path(path, HistoryWriteError)
         self.system = None if system is None else check_system_name(system)
         self._tables = tables.create_tables(self.path)
-        self._owner = owners.Owner(self.path, f"system:{system or ''}")
-        upkeep.clean(self.path, self._owner.about["key"])
+        key = f"system:{system or ''}"
+        self._owner = owners.Owner(self.path, key)
+        upkeep.clean(self.path, key)
         self._newest_before = max((_newest(table) for table in self._tables.values()), default="")
         self._lock = threading.Lock()
         self._commit_lock = threading.Lock()

@@ -41,7 +41,7 @@ def large(number: int) -> Snapshot:
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with ten million rows, in proportion."""
-    monkeypatch.setattr(files, "ROWS_PER_GROUP", 64)
+    monkeypatch.setattr(files, "ROWS_PER_GROUP", 32)
     monkeypatch.setattr(compaction, "LEAST_TILE_ROWS", 256)
 
 
@@ -86,9 +86,9 @@ def test_reading_one_snapshot_skips_most_groups(history: History, is_compact: bo
     if is_compact:
         history.compact()
     chosen, of, size, whole = read(history, snapshot_ids=["bank-00017"])
-    assert of >= SNAPSHOTS * MACHINES_EACH // 64
-    assert chosen <= of // 6
-    assert size <= whole // 6
+    assert of >= SNAPSHOTS * MACHINES_EACH // 32
+    assert chosen <= of // 4
+    assert size <= whole // 4
     assert history.load("bank-00017").machine_count == MACHINES_EACH
 
 
@@ -114,7 +114,7 @@ def test_tiles_have_a_range_of_machines_each_and_are_sorted(history: History) ->
         assert pairs == sorted(pairs)
         ranges.append((min(row["machine"] for row in rows), max(row["machine"] for row in rows)))
     ranges.sort()
-    assert len(ranges) == 13, "about the square root of the groups"
+    assert len(ranges) == 38, "about twice the square root of the groups"
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))
     assert all(history.load(name).tables["machines"].equals(given.tables["machines"]) for name, given in before.items())
     assert history.compact()["machines"] == {"files_added": 0, "files_removed": 0}
@@ -124,7 +124,7 @@ def test_what_comes_after_a_compaction_is_compacted_with_it(history: History) ->
     history.compact()
     with HistoryWriter(history.path) as writer:
         writer.add(large(SNAPSHOTS))
-    assert history.compact()["machines"]["files_removed"] == 14
+    assert history.compact()["machines"]["files_removed"] == 39
     assert read(history, machine="m0123")[0] <= read(history, machine="m0123")[1] // 6
     assert [problems for _, problems in history.verify()] == [[]] * (SNAPSHOTS + 1)
 
