@@ -9,7 +9,7 @@ import sys
 import tempfile
 from types import ModuleType
 
-from benchmarks import calls, sending, snapshots, spark_jobs
+from benchmarks import calls, history, sending, snapshots, spark_jobs
 
 NAMES = {
     "send-between-hosts": sending,
@@ -18,6 +18,10 @@ NAMES = {
     "throughput-with-snapshots": snapshots,
     "snapshot-10000": snapshots,
     "snapshot-scaling": snapshots,
+    "history-write-100000": history,
+    "history-machine-over-time": history,
+    "history-export": history,
+    "history-export-cpu": history,
     "watched-round-trip": calls,
     "watched-pipelined": calls,
     "watched-async-round-trip": calls,

@@ -10,6 +10,8 @@ Read `pushdown.py` for filters, `stream.py` for the streaming side.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -177,14 +179,7 @@ def tasks_of(pieces: Iterable[tuple[Piece, int]], listings: tuple[str, ...] | No
 def pieces_of(path: Path, name: str, table: DeltaTable, **selected: Any) -> list[tuple[Piece, int]]:
     """The files of a version of a table with their bytes; fewer if some cannot hold what is `selected`."""
     found = tables.data_files(path, name, table, **selected)
-    return [(Piece(str(one.path), one.system, one.date), _size(one.path)) for one in found]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0  # whoever reads it says so
+    return [(Piece(str(one.path), one.system, one.date), one.size) for one in found]
 
 
 def as_of(options: Options, name: str) -> DeltaTable:
@@ -261,13 +256,13 @@ class HistoryReader(DataSourceReader):  # type: ignore[misc]
         selected = self._selected()
         pieces = pieces_of(path, options.table, as_of(options, options.table), **selected)
         listings: tuple[str, ...] | None = None
-        if options.table not in ("snapshots", "actions"):
+        if options.table != "snapshots" and "snapshot_id" in TABLES[options.table].names:
             listings = tuple(piece.path for piece, _ in pieces_of(path, "snapshots", listed, **selected))
         return tasks_of([one for one in pieces if self._may_hold(one[0])], listings) or [Task(())]
 
     def _selected(self) -> dict[str, Any]:
         low, high = pushdown.bounds(self.filters, "snapshot_id")
-        known = low is not None and high is not None and self.options.table != "actions"
+        known = low is not None and high is not None
         return {"snapshot_ids": (low, high)} if known else {}
 
     def _may_hold(self, piece: Piece) -> bool:
@@ -357,6 +352,8 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
 def _fragment(piece: Piece) -> Any:
     from pyarrow.fs import LocalFileSystem
 
+    if not stat.S_ISREG(os.lstat(piece.path).st_mode):
+        raise HistoryFormatError(f"{piece.path} is no file: the history is damaged", path=piece.path)
     partition = (pc.field("system") == piece.system) & (pc.field("date") == pa.scalar(piece.date))
     fragment = ds.ParquetFileFormat().make_fragment(piece.path, LocalFileSystem(), partition)
     if piece.of == 1:

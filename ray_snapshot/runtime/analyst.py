@@ -1,7 +1,7 @@
 """The analyst of a system: the detector service, and the writer of its history.
 
 A Ray actor of its own, off the snapshot's path: snapshots arrive as they are completed, a thread evaluates every detector
-on each and writes snapshots and verdicts in batches. Verdicts are kept for whoever polls (subscribers, `wait_for`).
+on each; another writes snapshots and verdicts in batches. Verdicts are kept for whoever polls (subscribers, `wait_for`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import ray
 from ray import cloudpickle
 
+from ray_snapshot import redaction
 from ray_snapshot.columns import unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, RaySnapshotError
@@ -37,9 +37,6 @@ LOOK_S = 0.02
 
 NICENESS = 4
 """Where the machines use every core, evaluating and writing come second."""
-
-FLUSH_S = 5.0
-"""How long snapshots and verdicts are gathered before they are committed together."""
 
 MOST_KEPT = 1_000
 """So many verdicts are kept for who asks late; a subscriber gets all, however far behind it is."""
@@ -78,13 +75,8 @@ class Analyst:
     # ---- the thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        flushed = time.monotonic()
         while True:
-            with suppress(queue.Empty):
-                self._analyse(self.inbox.get(timeout=FLUSH_S))
-            if self.writer is not None and time.monotonic() - flushed > FLUSH_S:
-                self._commit()
-                flushed = time.monotonic()
+            self._analyse(self.inbox.get())
 
     def _analyse(self, collected: Collected) -> None:
         try:
@@ -169,14 +161,17 @@ class Analyst:
 
     # ---- calls ----------------------------------------------------------------------------------------------------
 
-    async def open(self, detectors: bytes) -> None:
-        """Open the history and begin to work; raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`."""
+    async def open(self, detectors: bytes, redacted: tuple[str, ...] = ()) -> None:
+        """Open the history and begin to work; `redacted`: names of fields that are not written.
+
+        Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`."""
         threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
+        redaction.redact(*redacted)
         self.detectors += _loaded(detectors)
         if self.history is not None:
-            from ray_snapshot.history import HistoryWriter
+            from ray_snapshot.history import BackgroundWriter, HistoryWriter
 
-            self.writer = HistoryWriter(self.history, system=self.system)
+            self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system))
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
 
     async def add(self, collected: Collected, place: int | None = None) -> None:

@@ -92,7 +92,9 @@ def assemble(collected: Collected) -> Snapshot:
         "without_state": [name for part in full for name in part.without_state if name != DRIVER],
     }
     obstacles = [text for part in full for text in part.obstacles]
-    return checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
+    found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
+    found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))
+    return found
 
 
 def _held_or_not(rows: list[dict[str, Any]], channels: pa.Table) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.errors import (
     MachineFailedError,
@@ -53,6 +54,7 @@ from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.reply import RaisedError, Reply
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.tracing import Tracer
+from ray_snapshot.shapes import shape_of
 from ray_snapshot.waits import Wait
 
 COPY_SLICE_S = 0.001
@@ -96,6 +98,8 @@ class HostConfig:
     import_path: tuple[str, ...]
     trace: str | None = None
     """Whether to log every action: then the name by which the driver's `__main__` can be imported."""
+    redacted: tuple[str, ...] = ()
+    """Names of fields that are never recorded."""
 
 
 @dataclass(slots=True)
@@ -340,11 +344,11 @@ class HostPost(Post):
             self.fail(self._no_such_method(machine, method, source))
             return
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        message = to_json(recorded_args(payload)[0]).text[:500]
-        site = _raised_at(error)
+        message = to_json(recorded_args(payload, method)[0]).text[:500]
+        site, told = _raised_at(error), _told(error, machine.body)
         self.fail(
             MachineFailedError(
-                f"{machine.name}.{method} raised {type(error).__name__}: {text_of(error)}{f' at {site}' if site else ''}"
+                f"{machine.name}.{method} raised {type(error).__name__}: {told}{f' at {site}' if site else ''}"
                 f" (message from {source}, args {message})",
                 machine=machine.name,
                 method=method,
@@ -842,9 +846,11 @@ def _ask_hooks(found: BodyCopy, body: Any) -> str | None:
     A hook that raises stops nothing: it is an obstacle, and the machine may act.
     """
     try:
-        found.state = to_json(body.snapshot_state())
+        state = body.snapshot_state()
+        found.state = to_json(state)
+        found.shape = shape_of(type(body), state)
     except Exception as error:
-        found.obstacle = f"snapshot_state raised {type(error).__name__}: {text_of(error)}"
+        found.obstacle = f"snapshot_state raised {type(error).__name__}: {_told(error, body)}"
         text = to_json({"$error": found.obstacle}).text
         found.state = Encoded(text, True, len(text))
     if found.status != "passive":
@@ -860,7 +866,7 @@ def _ask_hooks(found: BodyCopy, body: Any) -> str | None:
         elif body.is_active():
             found.status = "active"
     except Exception as error:
-        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {text_of(error)}"
+        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {_told(error, body)}"
         found.status = "active"
     return None
 
@@ -868,9 +874,16 @@ def _ask_hooks(found: BodyCopy, body: Any) -> str | None:
 def _shown(value: Any) -> str:
     """What a hook returned, for an error."""
     try:
-        return repr(value)[:200]
+        return redaction.scrubbed(repr(value)[:200])
     except Exception:  # the user's __repr__
         return f"an object of {type(value).__name__}"
+
+
+def _told(error: BaseException, body: Any) -> str:
+    """An error's text as it may be recorded: without what the machine keeps secret."""
+    if redaction.is_active:
+        to_json(getattr(body, "__dict__", None))  # so that its secrets are known, whatever raised
+    return redaction.scrubbed(text_of(error))
 
 
 def _raised_at(error: BaseException) -> str | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import ray
 
+from ray_snapshot import redaction
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.here import call_site_of
@@ -41,6 +42,7 @@ class Host:
         waits.install()
         logging.getLogger("ray._private.worker").addFilter(_is_no_warning_of_blocking)
         extend_import_path(config.import_path)
+        redaction.redact(*config.redacted)
         self.post = HostPost(config, service, asyncio.get_event_loop())
         self.post.start()
 

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import cloudpickle
 from ray.exceptions import RayError
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import (
     DetectorError,
     HistoryWriteError,
@@ -168,7 +169,10 @@ class System:
             ) from None
         self._analyst = analyst
         try:
-            opened = [analyst.open.remote(cloudpickle.dumps(self.detectors)), self._service.last_number.remote()]
+            opened = [
+                analyst.open.remote(cloudpickle.dumps(self.detectors), redaction.names()),
+                self._service.last_number.remote(),
+            ]
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
         except BaseException:
             self._kill([analyst, self._service])
@@ -270,7 +274,7 @@ class System:
             config = HostConfig(
                 self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
-                self._trace,
+                self._trace, redaction.names(),
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
             post.handles[host] = actor

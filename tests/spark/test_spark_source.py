@@ -17,7 +17,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
-from ray_snapshot.history import History, HistoryWriter, tables
+from ray_snapshot.history import History, HistoryWriter, commits, files, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import source
@@ -51,7 +51,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     found = write(tmp_path_factory.mktemp("source") / "history", taken, live(taken, BANK))
     rows = found.table("machines", "bank-1-0003")
     lost = rows.set_column(rows.schema.get_field_index("snapshot_id"), "snapshot_id", pa.array(["bank-1-0003x"] * 3))
-    tables.append(found.path, "machines", tables.open_table(found.path, "machines"), lost)
+    commits.append(found.path, "machines", tables.open_table(found.path, "machines"), lost, "0" * 12)
     return found
 
 
@@ -138,7 +138,7 @@ def test_a_file_whose_day_is_excluded_is_not_opened(history: History) -> None:
 def test_large_files_are_split_and_small_ones_put_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: History
 ) -> None:
-    monkeypatch.setattr(tables, "ROWS_PER_GROUP", 2)
+    monkeypatch.setattr(files, "ROWS_PER_GROUP", 2)
     found = write(tmp_path / "history", [bank("bank-1", sequence) for sequence in range(2)])
     reader = HistoryReader(options_of({"path": str(found.path), "table": "machines"}))
     assert len(reader.partitions()) == 1
@@ -286,7 +286,7 @@ def test_rows_exist_in_a_stream_from_the_commit_of_their_snapshot_on(tmp_path: P
     start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
     rows = history.table("machines", "bank-1-0000")
     lost = rows.set_column(0, "snapshot_id", pa.array(["bank-1-0000x"] * 3))
-    tables.append(history.path, "machines", tables.open_table(history.path, "machines"), lost)
+    commits.append(history.path, "machines", tables.open_table(history.path, "machines"), lost, "0" * 12)
 
     assert batches(found, start, ReadAllAvailable()) == (start, {})
     add(history, "bank-1", 1)
@@ -297,7 +297,8 @@ def test_what_is_removed_brings_nothing_new(tmp_path: Path) -> None:
     history = write(tmp_path / "history", [bank("bank-1", 0), bank("bank-1", 1)])
     found = HistoryStream(options_of({"path": str(history.path)}))
     start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
-    tables.delete(history.path, "snapshots", "bank-1-0000")
+    gone = history.retain(keep=timedelta(seconds=1), now=BEGIN + timedelta(seconds=2))
+    assert gone.snapshot_ids == ["bank-1-0000"]
 
     assert batches(found, start, ReadAllAvailable())[1] == {}
 
