@@ -3,8 +3,9 @@
     spark.read.format("ray_snapshot").option("table", "machines").load("history")
 
 A task reads whole files, or groups of rows of a large one, and hands Arrow batches on. Only what `snapshots` lists exists:
-a task takes the ids that its files may hold from there, and leaves all other rows out. Filters are pushed down where Spark
-hands them to Python sources (`spark.sql.python.filterPushdown.enabled`); columns never are, so they are an option.
+a task takes the ids that its files may hold from there, and leaves all other rows out. Columns are an option, for Spark does
+not push them down into Python sources. Filters are pushed down only with the option `pushFilters` (and Spark's own switch):
+Spark 4.3 keeps what a frame's first query has filtered for every later query of the same frame that filters by nothing.
 Read `pushdown.py` for filters, `stream.py` for the streaming side.
 """
 
@@ -34,7 +35,10 @@ from ray_snapshot.spark_jobs import pushdown
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-OPTIONS = ("path", "table", "columns", "versionAsOf", "timestampAsOf", "startingVersion", "maxCommitsPerTrigger")
+OPTIONS = (
+    *("path", "table", "columns", "pushFilters", "versionAsOf", "timestampAsOf"),
+    *("startingVersion", "maxCommitsPerTrigger"),
+)
 BYTES_PER_TASK = 32 << 20
 """Compressed bytes that a task reads, about: small files are put together, large ones are split at groups of rows."""
 
@@ -51,6 +55,8 @@ class Options:
     time: datetime | None = None
     starting: int | None = None
     most_commits: int | None = None
+    takes_filters: bool = False
+    """Whether the frame is for one query only, and may be read as that filters it."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -80,7 +86,15 @@ def options_of(given: Mapping[str, str]) -> Options:
         time=time,
         starting=_number(given, "startingVersion"),
         most_commits=_number(given, "maxCommitsPerTrigger", least=1),
+        takes_filters=_flag(given, "pushFilters"),
     )
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise SettingError(f"option {name}: {given[name]!r} is neither true nor false")
+    return text == "true"
 
 
 def _columns(text: str | None, table: str) -> tuple[str, ...]:
@@ -127,7 +141,8 @@ class HistorySource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is that of the options
         """For `spark.read`."""
-        return HistoryReader(options_of(self.options))
+        options = options_of(self.options)
+        return FilteringReader(options) if options.takes_filters else HistoryReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's name
         """For `spark.readStream`."""
@@ -226,28 +241,12 @@ def _loaded(path: Path, name: str, table: DeltaTable, moment: int | datetime | N
 # ---- batch ---------------------------------------------------------------------------------------------------------------
 
 
-class _Pushdown:
-    """Remembers what can be skipped; Spark applies all of it again.
-
-    Spark refuses a source that can take filters while its switch is off, and sees by this attribute whether one can.
-    """
-
-    def __init__(self, reader: HistoryReader) -> None:
-        self.reader = reader
-        self.__func__ = DataSourceReader.pushFilters
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.reader.filters = tuple(filters)
-        return filters
-
-
 class HistoryReader(DataSourceReader):  # type: ignore[misc]
     """One read of one table."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.filters: tuple[Filter, ...] = ()
-        self.pushFilters = _Pushdown(self)
 
     def partitions(self) -> list[Task]:
         """The tasks of this read; the files are those of one version."""
@@ -276,6 +275,15 @@ class HistoryReader(DataSourceReader):  # type: ignore[misc]
         """The rows of one task."""
         assert isinstance(partition, Task)
         return rows_of(self.options, partition, self.filters)
+
+
+class FilteringReader(HistoryReader):
+    """One read of one table for one query, of which Spark says what it filters by."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remember what can be skipped; Spark applies all of it again."""
+        self.filters = tuple(filters)
+        return filters
 
 
 # ---- in a task -----------------------------------------------------------------------------------------------------------
