@@ -9,7 +9,7 @@ import sys
 import tempfile
 from types import ModuleType
 
-from benchmarks import calls, history, sending, snapshots, spark_jobs
+from benchmarks import calls, history, sending, snapshots, spark_jobs, verdicts
 
 NAMES = {
     "send-between-hosts": sending,
@@ -20,6 +20,7 @@ NAMES = {
     "snapshot-scaling": snapshots,
     "history-write-100000": history,
     "history-machine-over-time": history,
+    "verdicts-1000000": verdicts,
     "history-export": history,
     "history-export-cpu": history,
     "watched-round-trip": calls,
