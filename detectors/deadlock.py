@@ -62,6 +62,11 @@ class Deadlock:
     def __repr__(self) -> str:
         return f"Deadlock(name={self.name!r})"
 
+    def warm_up(self) -> None:
+        """Load what only a deadlock needs (scipy: hundreds of modules), before there is one: two machines in each other."""
+        rows = [{"machine": name, "status": "blocked", "waits_for": [on]} for name, on in ("ab", "ba")]
+        self.evaluate(Snapshot.from_rows(machines=[{**row, "wait_mode": "all"} for row in rows]))
+
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
         reason = unsound(snapshot)

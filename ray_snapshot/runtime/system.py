@@ -411,9 +411,8 @@ class System:
                     last[verdict.detector] = verdict
                     if number > begun and verdict.detector == item.name and verdict.holds:
                         return verdict
-        said = (
-            "; ".join(f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()) or "no snapshot completed"
-        )
+        completed = self._ask(self._service.completed_after.remote(begun), "the service")
+        said = _last_verdicts(last, completed, self._ask(self._analyst.unjudged.remote(), "the analyst"))
         raise SnapshotTimeoutError(
             f"{item.name} did not hold within {timeout:g} s; last verdicts: {said}",
             waited_for=item.name,
@@ -632,6 +631,16 @@ def _seconds(where: str, timeout: Any) -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise SettingError(f"{where}(timeout={timeout!r}): it is a number of seconds")
     return timeout
+
+
+def _last_verdicts(last: dict[str, Verdict], completed: int, unjudged: int) -> str:
+    """What `wait_for` says in the end: verdicts, how many snapshots were completed, on how many no verdict has come yet."""
+    parts = [f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()]
+    if unjudged or not parts:
+        parts.append(f"{completed or 'no'} snapshot{'s' * (completed > 1)} completed meanwhile")
+    if unjudged:
+        parts.append(f"verdicts on {unjudged} snapshot{'s' * (unjudged > 1)} are still being computed")
+    return "; ".join(parts)
 
 
 def _unknown_setting(name: str, value: Any) -> SettingError:
