@@ -61,6 +61,10 @@ _OPEN: list[System] = []
 """The systems that this process has open, the latest last."""
 
 
+_ALIGNING = ("aligned-barrier", "unaligned-barrier")
+"""Protocols to which `alignment_timeout` belongs."""
+
+
 class Settings(BaseModel):
     """What a system can be told, beside `history`, `detectors` and `address`; seconds everywhere."""
 
@@ -652,7 +656,7 @@ def _unknown_setting(name: str, value: Any) -> SettingError:
 
 def _settings(given: dict[str, Any]) -> Settings:
     try:
-        return Settings(**given)
+        return _fitting(Settings(**given))
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
@@ -660,6 +664,16 @@ def _settings(given: dict[str, Any]) -> Settings:
         raise SettingError(
             f"System(): {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})"
         ) from None
+
+
+def _fitting(found: Settings) -> Settings:
+    """These settings; raises `SettingError` for one that the protocol has no use for."""
+    if found.alignment_timeout is not None and found.protocol not in _ALIGNING:
+        raise SettingError(
+            f"System(): alignment_timeout: it belongs to protocol {' and '.join(_ALIGNING)}; {found.protocol} does not align"
+            f" so (got {found.alignment_timeout!r}): leave it out, or choose one of these"
+        )
+    return found
 
 
 def _detectors(given: Any) -> list[Detector]:
