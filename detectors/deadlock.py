@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ray_snapshot.detectors.common import Booleans, Integers, answer, check_name, is_any_of, listed, plural, unsound
-from ray_snapshot.detectors.explain import advice, cycle_text, records
+from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
 from ray_snapshot.detectors.reduction import Graph, free, knots, movable, shortest_cycle
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
@@ -36,6 +36,7 @@ from ray_snapshot.verdicts import Verdict
 
 MOST_MEMBERS = 1_000
 _MOST_CORES = 100
+_MOST_NAMED = 5
 
 
 class Deadlock:
@@ -262,13 +263,22 @@ def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck
     """The cycle, or what the first member waits for; then how many are stuck."""
     parts = [cycle_text(snapshot, waits, stuck.cycle, stuck.members[:1])]
     behind = len(stuck.behind)
-    parts.append(f"{_counted(waits, stuck.members)} can never move again" + _in_cores(stuck))
+    parts.append(
+        f"{_counted(waits, stuck.members)} can never move again" + _in_cores(stuck) + _who_else(evidence, waits, stuck)
+    )
     if behind:
         names = [record["machine"] for record in evidence["stuck_behind"]]
         verb = "is" if behind == 1 else "are"
         core = "it" if len(stuck.members) == 1 else "them"
         parts.append(f"{behind:,} more {verb} stuck behind {core} ({listed(names, behind)})")
     return "; ".join(parts)
+
+
+def _who_else(evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
+    """The members by name, if the cycle does not name them all."""
+    told = set(evidence["cycle"][:MOST_HOPS] or [evidence["members"][0]["machine"]])
+    names = _distinct_names(waits.names, stuck.members[:MOST_MEMBERS])
+    return "" if told.issuperset(names) else f" ({listed(names, most=_MOST_NAMED)})"
 
 
 def _in_cores(stuck: _Stuck) -> str:

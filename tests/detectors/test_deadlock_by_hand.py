@@ -390,6 +390,17 @@ def test_many_freed_at_a_time_are_freed_as_one_by_one() -> None:
     assert behind(verdict) == []
 
 
+def test_the_sentence_names_up_to_five_members_that_the_cycle_does_not_name() -> None:
+    def sentence(count: int) -> str:
+        names = [f"p{at}" for at in range(count)]
+        stuck = [blocked(name, "any", "p0" if name != "p0" else "p1", *names[2:]) for name in names]
+        return Deadlock().evaluate(rs.Snapshot.from_rows(machines=stuck)).sentence
+
+    assert "; 5 machines can never move again (p0, p1, p2, p3, p4)." in sentence(5)
+    assert "; 7 machines can never move again (p0, p1, p2, p3, p4 and 2 more)." in sentence(7)
+    assert sentence(2).endswith("; 2 machines can never move again.")
+
+
 def test_all_that_a_deadlock_needs_is_loaded_by_warming_up() -> None:
     script = """
 import sys
