@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -165,9 +166,10 @@ class Analyst:
         """Open the history and begin to work; `redacted`: names of fields that are not written.
 
         Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`."""
-        threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
         redaction.redact(*redacted)
-        self.detectors += _loaded(detectors)
+        loaded = _loaded(detectors)
+        threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True).start()
+        self.detectors += loaded
         if self.history is not None:
             from ray_snapshot.history import BackgroundWriter, HistoryWriter
 
@@ -197,6 +199,7 @@ class Analyst:
     async def watch(self, detector: bytes) -> None:
         """Evaluate one more detector from now on; raises `DetectorError`."""
         item = _loaded(detector)
+        threading.Thread(target=_warm_up, args=([item],), name="warm-up", daemon=True).start()
         with self.lock:
             self.detectors.append(item)
 
@@ -228,6 +231,10 @@ class Analyst:
         """How many verdicts there have been."""
         return self._count()
 
+    async def unjudged(self) -> int:
+        """How many snapshots have come and are not evaluated yet."""
+        return self.received - self.evaluated
+
     def _count(self) -> int:
         with self.lock:
             return self.forgotten + len(self.verdicts)
@@ -244,6 +251,14 @@ class Analyst:
     async def watched(self) -> None:
         """Never answers: who waits for it hears at once that this process is gone."""
         await asyncio.get_running_loop().create_future()
+
+
+def _warm_up(detectors: Iterable[Any]) -> None:
+    """Load now, in the background, what the first evaluation would load: that may take seconds where all cores are busy."""
+    warm_up()
+    for item in detectors:
+        with suppress(Exception):  # it will fail again when it evaluates, and is heard there
+            getattr(item, "warm_up", lambda: None)()
 
 
 def _loaded(pickled: bytes) -> Any:

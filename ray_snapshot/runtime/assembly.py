@@ -72,7 +72,7 @@ def assemble(collected: Collected) -> Snapshot:
         messages = messages.sort_by([(name, "ascending") for name in ("source", "target", "kind", "number")])
     channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]), RECORDED_BY[header.protocol])
     inputs = {name: found for part in full for name, found in part.inputs.items()}
-    waiting = waits_by_inputs(inputs, messages) if inputs else {}
+    waiting, undeclared = waits_by_inputs(inputs, messages) if inputs else ({}, {})
     half = {name: found for name, found in waiting.items() if found.lacking}
     joining = [call_row(name, inputs[name], found) for name, found in half.items()]
     calls = _rows([row for part in full for row in part.calls] + joining, CALLS)
@@ -91,6 +91,8 @@ def assemble(collected: Collected) -> Snapshot:
         "uncovered": header.uncovered,
         "without_state": [name for part in full for name in part.without_state if name != DRIVER],
     }
+    if undeclared:
+        coverage["undeclared"] = undeclared
     obstacles = [text for part in full for text in part.obstacles]
     found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
     found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))

@@ -21,6 +21,7 @@ from collections import deque
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 from ray_snapshot import redaction
@@ -537,12 +538,14 @@ class HostPost(Post):
                 )
 
     def _inputs(self, machine: Machine) -> Inputs | None:
-        """By what its declared inputs say what the machine waits for; None if it says so itself, or nothing is declared."""
+        """By what its declared inputs say what the machine waits for; None if it says so itself, or cannot hold half a join."""
         sources = self.sources.get(machine.name)
-        says_so = getattr(machine.body.waiting_for, "__func__", None) is not SnapshotMixin.waiting_for
-        if sources is None or says_so:
-            return None
         joins = self.classes.joins[type(machine.body)]
+        says_so = getattr(machine.body.waiting_for, "__func__", None) is not SnapshotMixin.waiting_for
+        if says_so or (sources is None and not joins):
+            return None
+        if sources is None:
+            return _undeclared(type(machine.body), tuple(joins.items()))
         return Inputs(tuple(joins), dict(sources), tuple(joins.values()))
 
     # ---- spawning and stopping ------------------------------------------------------------------------------------
@@ -907,3 +910,9 @@ def _describe(found: BodyCopy, wait: Wait) -> None:
 def _internal(error: Exception) -> RaySnapshotError:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return RaySnapshotError(f"a host's action thread failed: {type(error).__name__}: {error}\n{text}")
+
+
+@lru_cache(256)
+def _undeclared(_: type, joins: tuple[tuple[tuple[str, ...], str], ...]) -> Inputs:
+    """The joins of a class, one object for all its machines, so that it is pickled once."""
+    return Inputs(tuple(ports for ports, _ in joins), {}, tuple(method for _, method in joins))

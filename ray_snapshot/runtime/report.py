@@ -74,7 +74,7 @@ class HostPart:
     markers: int = 0
     """Markers that this host put on its links."""
     inputs: dict[str, Inputs] = field(default_factory=dict)
-    """Of passive machines whose inputs are declared."""
+    """Of passive machines whose inputs are declared, or that have joins."""
     shapes: tuple[Shape, ...] = ()
     """Of the states of its machines, each once."""
 

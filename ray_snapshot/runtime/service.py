@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +35,9 @@ from ray_snapshot.runtime.report import HostPayload
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
+
+MOST_UNJUDGED = 100
+"""Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -93,6 +97,8 @@ class Service:
         self.failure: RaySnapshotError | None = None
         self.clock: asyncio.Task[None] | None = None
         self.skipped = 0
+        self.completed: deque[int] = deque(maxlen=10_000)
+        """The numbers of the latest snapshots that were completed."""
         self.lazily: dict[str, list[tuple[Any, ...]]] = {}
         """Per host: what it need not know at once, told with the next command, or within `LAZY_S`."""
         self.lazy_until = 0.0
@@ -237,7 +243,7 @@ class Service:
     async def _slot(self, timeout: float) -> int:
         """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        while (number := self._start(timeout)) is None:
+        while (number := self._start(timeout, MOST_UNJUDGED)) is None:
             if not await self._change(deadline - time.monotonic()):
                 raise SnapshotAbortedError(
                     f"{len(self.coordinator.pending)} snapshots of {self.config.system} were pending for {timeout:g} s, the"
@@ -250,9 +256,13 @@ class Service:
             self._check()
         return number
 
-    def _start(self, timeout: float) -> int | None:
-        """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time)."""
-        if len(self.handing_over) + len(self.in_line) >= self.config.most_open:
+    def _start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
+        """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time).
+
+        `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
+        """
+        most = self.config.most_open if most_unjudged is None else most_unjudged
+        if len(self.handing_over) + len(self.in_line) >= most:
             return None
         return self.coordinator.start(time.time(), timeout)
 
@@ -319,6 +329,7 @@ class Service:
             await self._ask_the_rest(number, collection)
             return
         del self.collections[number]
+        self.completed.append(number)
         self._tell_lazily(("close", number))
         collection.header.control_messages += len(self.coordinator.hosts)
         collection.header.completed_at = time.time()
@@ -450,6 +461,10 @@ class Service:
     async def last_number(self) -> int:
         """The highest number given out."""
         return self.coordinator.last
+
+    async def completed_after(self, number: int) -> int:
+        """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
+        return sum(found > number for found in self.completed)
 
     async def settle(self, timeout: float) -> RaySnapshotError | None:
         """Stop the clock, wait up to `timeout` seconds until no snapshot is pending, and until the analyst has them all."""

@@ -61,6 +61,10 @@ _OPEN: list[System] = []
 """The systems that this process has open, the latest last."""
 
 
+_ALIGNING = ("aligned-barrier", "unaligned-barrier")
+"""Protocols to which `alignment_timeout` belongs."""
+
+
 class Settings(BaseModel):
     """What a system can be told, beside `history`, `detectors` and `address`; seconds everywhere."""
 
@@ -411,9 +415,8 @@ class System:
                     last[verdict.detector] = verdict
                     if number > begun and verdict.detector == item.name and verdict.holds:
                         return verdict
-        said = (
-            "; ".join(f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()) or "no snapshot completed"
-        )
+        completed = self._ask(self._service.completed_after.remote(begun), "the service")
+        said = _last_verdicts(last, completed, self._ask(self._analyst.unjudged.remote(), "the analyst"))
         raise SnapshotTimeoutError(
             f"{item.name} did not hold within {timeout:g} s; last verdicts: {said}",
             waited_for=item.name,
@@ -634,6 +637,16 @@ def _seconds(where: str, timeout: Any) -> float:
     return timeout
 
 
+def _last_verdicts(last: dict[str, Verdict], completed: int, unjudged: int) -> str:
+    """What `wait_for` says in the end: verdicts, how many snapshots were completed, on how many no verdict has come yet."""
+    parts = [f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()]
+    if unjudged or not parts:
+        parts.append(f"{completed or 'no'} snapshot{'s' * (completed > 1)} completed meanwhile")
+    if unjudged:
+        parts.append(f"verdicts on {unjudged} snapshot{'s' * (unjudged > 1)} are still being computed")
+    return "; ".join(parts)
+
+
 def _unknown_setting(name: str, value: Any) -> SettingError:
     known = sorted([*Settings.model_fields, "history", "detectors", "address"])
     close = difflib.get_close_matches(name, known, 1)
@@ -643,7 +656,7 @@ def _unknown_setting(name: str, value: Any) -> SettingError:
 
 def _settings(given: dict[str, Any]) -> Settings:
     try:
-        return Settings(**given)
+        return _fitting(Settings(**given))
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
@@ -651,6 +664,16 @@ def _settings(given: dict[str, Any]) -> Settings:
         raise SettingError(
             f"System(): {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})"
         ) from None
+
+
+def _fitting(found: Settings) -> Settings:
+    """These settings; raises `SettingError` for one that the protocol has no use for."""
+    if found.alignment_timeout is not None and found.protocol not in _ALIGNING:
+        raise SettingError(
+            f"System(): alignment_timeout: it belongs to protocol {' and '.join(_ALIGNING)}; {found.protocol} does not align"
+            f" so (got {found.alignment_timeout!r}): leave it out, or choose one of these"
+        )
+    return found
 
 
 def _detectors(given: Any) -> list[Detector]:

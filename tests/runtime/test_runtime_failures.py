@@ -229,6 +229,9 @@ def test_bad_settings_names_and_classes_are_refused_in_one_line() -> None:
         rs.SettingError, match=r"evry: no such setting \(got 1\); did you mean every\? there are address, ali"
     ):
         rs.System("refused", evry=1)
+    for protocol in ("chandy-lamport", "observer", "at-least-once-barrier"):
+        with pytest.raises(rs.SettingError, match=r"it belongs to protocol aligned-barrier and unaligned-barrier"):
+            rs.System("refused", protocol=protocol, alignment_timeout=1)
     for name in ("Upper", "1st", "with space", "", 5):
         with pytest.raises(rs.NameNotAllowedError, match=r"system name"):
             rs.System(name)  # type: ignore[arg-type]

@@ -31,14 +31,15 @@ class Philosopher(rs.SnapshotMixin):
         self.neighbours[1].left.send(right)
 
 
-def table(system: rs.System) -> list[Any]:
+def table(system: rs.System, *, declared: bool = True) -> list[Any]:
     """Philosophers in a circle, each fork between two of them."""
     seats = system.spawn_many(Philosopher, count=COUNT, names=[f"p{number}" for number in range(COUNT)])
     for number, one in enumerate(seats):
         left, right = seats[number - 1], seats[(number + 1) % COUNT]
         one.seat.send(left, right)
-        system.connect(left, one, port="left")
-        system.connect(right, one, port="right")
+        if declared:
+            system.connect(left, one, port="left")
+            system.connect(right, one, port="right")
     return seats
 
 
@@ -61,6 +62,30 @@ def test_philosophers_that_each_hold_one_fork_are_deadlocked_though_they_declare
         assert {snapshot.machines[name].status for name in ("p0", "p1", "p2")} == {"blocked"}
         assert detectors.Deadlock().evaluate(snapshot).holds is True, (
             "even while the driver, no source of theirs, is active"
+        )
+
+
+def test_where_nobody_has_declared_who_sends_what_it_is_not_known_whether_they_are_deadlocked(
+    ray_cluster: None,
+) -> None:
+    with rs.System("undeclared", detectors=[detectors.Deadlock()]) as system:
+        seats = table(system, declared=False)
+        system.start()
+        for fork, one in enumerate(seats):
+            one.left.send(fork)
+        said = r"p0, p1, p2 hold a part of a join and lack the rest \(the first has begun eat \(lacks right\)\).*system.connect"
+        cannot_tell = rs.detector(name="cannot-tell")(
+            lambda snapshot: detectors.Deadlock().evaluate(snapshot).holds is None
+        )
+        system.wait_for(cannot_tell, timeout=30)
+        snapshot = system.snapshot()
+        assert snapshot.coverage["undeclared"] == dict.fromkeys(("p0", "p1", "p2"), "eat (lacks right)")
+        assert detectors.Deadlock().evaluate(snapshot).holds is False, "the driver is active, and may send"
+        with pytest.raises(rs.SnapshotTimeoutError, match=said):
+            system.wait_for("deadlock", timeout=0.5)
+        seats[0].right.send(9)
+        system.wait_for(
+            rs.detector(name="fed")(lambda snapshot: snapshot.machines["p0"].state["meals"] > 0), timeout=30
         )
 
 
