@@ -114,10 +114,9 @@ def play_events(
                 for machine in machines:
                     delays.draw(machine)
             case Tick(_, count):
-                for _ in range(count):
-                    delays.tick()
+                delays.wait(count)
     while not play.system.is_quiet:  # ends: a snapshot puts one marker on each channel, and nobody sends any more
-        delays.tick()
+        delays.wait(1)
     return play
 
 
@@ -142,9 +141,21 @@ class _Delays:
         while len(due) < count:
             due.append(self.play.now + self.chance.randint(1, LONGEST_DELAY))
 
-    def tick(self) -> None:
-        """One tick passes: what is due is delivered, if it is at the head of its channel or may overtake."""
-        self.play.now += 1
+    def wait(self, count: int) -> None:
+        """Ticks pass; those in which nothing is due are skipped."""
+        end = self.play.now + count
+        while self.play.now < end:
+            self.play.now = min(end, max(self.play.now + 1, self._next(end)))
+            self._tick()
+
+    def _next(self, end: int) -> int:
+        """When the next item is due, or the next patience over; `end` if nothing is."""
+        heads = [when for due in self.due.values() for when in self._heads(due)]
+        asked = [due[0] for due in self.asked.values() if due]
+        return min([end, *heads, *asked, *self.patience.ends()])
+
+    def _tick(self) -> None:
+        """What is due now is delivered, if it is at the head of its channel or may overtake."""
         for channel, due in self.due.items():
             while (index := self._ready(due)) is not None:
                 del due[index]
@@ -158,9 +169,12 @@ class _Delays:
         for machine in self.patience.end():
             self.draw(machine)
 
+    def _heads(self, due: deque[int]) -> Iterator[int]:
+        """Of the items of a channel those that may be delivered once their wait is over."""
+        return islice(due, len(due) if self.play.system.reorders else 1)
+
     def _ready(self, due: deque[int]) -> int | None:
-        overtaking = len(due) if self.play.system.reorders else 1
-        ready = [index for index, when in enumerate(islice(due, overtaking)) if when <= self.play.now]
+        ready = [index for index, when in enumerate(self._heads(due)) if when <= self.play.now]
         return min(ready, key=due.__getitem__, default=None)
 
 
@@ -171,6 +185,13 @@ class _Patience:
         self.play = play
         self.most = most
         self.since: dict[tuple[str, int], int] = {}
+
+    def ends(self) -> list[int]:
+        """When each patience will be over, unless something comes before; where one only begins, the next tick."""
+        if self.most is None:
+            return []
+        now = self.play.now
+        return [self.since[key] + self.most if key in self.since else now + 1 for key in self.play.system.aligning()]
 
     def end(self) -> list[str]:
         """Force those whose patience is over, and name them; called once a tick, behind its deliveries."""

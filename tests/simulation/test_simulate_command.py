@@ -309,6 +309,39 @@ def test_no_message_overtakes_another_on_its_channel_and_each_waits_one_to_five_
         assert all(1 <= tick <= 6 for tick, _ in deliveries)
 
 
+def test_a_long_tick_is_over_at_once(run: Any) -> None:
+    """Were each tick passed through one by one, this would take hours."""
+    long = 10**12
+    code, lines, _ = run(events=f"send N1 N2 1\ntick {long}\nsnapshot N1\ntick {long}\nsend N1 N2 1\n")
+
+    assert code == 0
+    first, second = [int(line.split()[0]) for line in lines if "N1 -> N2 delivers 1 token" in line]
+    assert 1 <= first <= 5
+    assert 2 * long + 1 <= second <= 2 * long + 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--protocol", one] for one in PROTOCOLS),
+        ["--reorder"],
+        ["--protocol", "aligned-barrier", "--unaligned-after", "2"],
+    ],
+)
+def test_ticks_in_which_nothing_is_due_are_skipped_and_no_others(run: Any, arguments: list[str]) -> None:
+    """`tick 20` is the same as 20 lines `tick`, the patience of who aligns included."""
+    lines = "send A B 1\nsnapshot A\nsend B C 1\n{ticks}snapshot C B\nsend C A 1\n{ticks}send A C 1\n"
+    told = ""
+    for seed in range(8):
+        once, one_by_one = (
+            run("--seed", str(seed), *arguments, topology=BACK, events=lines.format(ticks=ticks))[1]
+            for ticks in ("tick 20\n", "tick\n" * 20)
+        )
+        assert once == one_by_one
+        told += "\n".join(once)
+    assert ("has waited long enough" in told) is ("--unaligned-after" in arguments)
+
+
 def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) -> None:
     lines = [
         {"op": "send", "source": "N1", "target": "N2", "tokens": 2},
@@ -536,6 +569,12 @@ def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) 
         ),
         (["--unaligned-after", "0", "--protocol", "aligned-barrier"], {"events": ""}, "--unaligned-after"),
         (["--seed", "one"], {"events": ""}, "--seed"),
+        *(
+            (["--reorder", "--protocol", protocol, *more], {"events": ""}, f"under {protocol} channels are FIFO")
+            for protocol in ("aligned-barrier", "unaligned-barrier", "at-least-once-barrier")
+            for more in ([], ["--exhaustive"])
+        ),
+        (["--reorder", "--protocol", "aligned-barrier"], {"schedule": ""}, "--protocol observer, which needs no order"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(run: Any, arguments: list[str], files: Any, told: str) -> None:
