@@ -296,8 +296,10 @@ class TokenSystem:
                 counts.report(report)
             else:
                 counts.late(report)
-        observers = self.initiators[number] if self.protocol == OBSERVER else ()
-        self.control_counts[number] += len(news) if observers and name not in observers else 0
+        if (
+            self.protocol == OBSERVER and name != self.initiators[number][0]
+        ):  # only that one counts, and the others report
+            self.control_counts[number] += len(news)
         if counts.is_complete:
             self.pending[number].clear()
 

@@ -250,6 +250,17 @@ def test_the_observer_costs_messages_by_machines_and_markers_by_channels(run: An
     assert f"| {machines} | {told['chandy-lamport']:,} | {told['observer']:,} |" in page
 
 
+@pytest.mark.parametrize(("named", "count"), [(1, 4 + 4), (2, 3 + 4), (5, 0 + 4)])
+def test_of_several_observers_all_but_the_first_report_to_it_unasked(run: Any, named: int, count: int) -> None:
+    """Requests to those not named, and a report from each of the others."""
+    names = " ".join(f"N{index}" for index in range(named))
+    _, lines, _ = run("--protocol", "observer", topology=complete(5), events=f"snapshot {names}\n")
+
+    assert (
+        f"snapshot 0, started by {names.replace(' ', ', ')}: complete and consistent; {count} control messages" in lines
+    )
+
+
 def test_an_observer_reaches_machines_to_which_no_channel_leads(run: Any) -> None:
     (found,) = answers(run("--json", "--protocol", "observer", topology="2\nA 1\nB 2\nB A\n", events="snapshot A\n"))
     assert found["machines"] == {"A": 1, "B": 2}
