@@ -416,6 +416,11 @@ def _is_barrier(batch: Batch) -> bool:
     return bool(messages) and messages[0][2] == BARRIER
 
 
+def message_number(batch: Batch) -> int | None:
+    """The number of a message on its channel, from 1; None for a marker or barrier."""
+    return None if _is_control(batch) else batch[3][-1][1][0][1]
+
+
 def _is_control(batch: Batch) -> bool:
     return _is_barrier(batch) or not batch[3][-1][1]
 

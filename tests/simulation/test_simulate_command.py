@@ -320,6 +320,50 @@ def test_no_message_overtakes_another_on_its_channel_and_each_waits_one_to_five_
         assert all(1 <= tick <= 6 for tick, _ in deliveries)
 
 
+def deliveries(found: tuple[int, list[str], str]) -> list[tuple[str, str, int]]:
+    """(channel, what, tick) of each delivery, in their order."""
+    rows = [line.split(maxsplit=6) for line in found[1] if " delivers " in line]
+    return [("".join(row[1:4]), " ".join(row[5:6] if row[5].isdigit() else row[5:]), int(row[0])) for row in rows]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_message_has_the_same_delay_under_every_protocol(run: Any, protocol: str, seed: int) -> None:
+    """Where channels reorder, each comes when its own wait is over; else then, or right behind what was in front of it."""
+    rich = BACK.replace("10", "50")
+    lines = "send A B 1\nsend A B 2\nsend B C 3\n{}tick\nsend C A 4\nsend B C 5\n{}send A B 6\nsend A C 7\ntick 2\nsend A B 8\n"
+    plain = run("--reorder", "--seed", str(seed), topology=rich, events=lines.format("", ""))
+    due = {(channel, tokens): tick for channel, tokens, tick in deliveries(plain)}
+    events = lines.format("snapshot A\n", "snapshot C\n")
+    before: dict[str, int] = {}
+    seen = set()
+    for channel, what, tick in deliveries(
+        run("--protocol", protocol, "--seed", str(seed), topology=rich, events=events)
+    ):
+        if what.isdigit():
+            assert tick == max(due[channel, what], before.get(channel, 0))
+            seen.add((channel, what))
+        before[channel] = tick
+    assert len(due) == 8
+    assert seen == due.keys()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_unaligned_barrier_waits_one_to_five_ticks_however_long_the_messages_wait_that_it_overtakes(
+    run: Any, seed: int
+) -> None:
+    """Were its delay that of the oldest message, it would come when that is due: in the tick behind, here, or at once."""
+    events = "send N1 N2 1\n" * 3 + "snapshot N1\n"
+    found = deliveries(run("--protocol", "unaligned-barrier", "--seed", str(seed), events=events))
+    (barrier,) = [tick for channel, what, tick in found if channel == "N1->N2" and what.startswith("barrier")]
+    plain = deliveries(run("--seed", str(seed), events="send N1 N2 1\n" * 3))
+
+    assert 1 <= barrier <= 5
+    assert [tick for channel, what, tick in found if channel == "N1->N2" and what == "1"] == [
+        max(tick, barrier) for _, _, tick in plain
+    ]
+
+
 def test_a_long_tick_is_over_at_once(run: Any) -> None:
     """Were each tick passed through one by one, this would take hours."""
     long = 10**12
