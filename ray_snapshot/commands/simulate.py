@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, CHANDY_LAMPORT, OBSERVER, PROTOCOLS, UNALIGNED
+from ray_snapshot.protocol.choosing import (
+    ALIGNED,
+    AT_LEAST_ONCE,
+    BARRIERS,
+    CHANDY_LAMPORT,
+    OBSERVER,
+    PROTOCOLS,
+    UNALIGNED,
+)
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.playing import Exhausted, Play
@@ -51,7 +59,11 @@ def simulate(
     ] = None,
     shiviz: Annotated[str | None, typer.Option(help="Write the run as a ShiViz log there.")] = None,
     reorders: Annotated[
-        bool, typer.Option("--reorder", help="Channels deliver in any order: what markers and barriers cannot bear.")
+        bool,
+        typer.Option(
+            "--reorder",
+            help=f"Channels deliver in any order: with {OBSERVER}, or {CHANDY_LAMPORT}, whose cuts are then wrong.",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
 ) -> None:
@@ -59,6 +71,7 @@ def simulate(
     from ray_snapshot.simulation import playing, scripts
 
     _check(events, schedule, seed, protocol, exhaustive)
+    _check_reordering(protocol, reorders)
     protocol = _beginning_aligned(protocol, unaligned_after)
     _check_drawing(diagram, snapshot, shiviz, exhaustive)
     system = scripts.read_topology(topology)
@@ -96,6 +109,15 @@ def _check(events: str | None, schedule: str | None, seed: int | None, protocol:
         raise SettingError("a schedule leaves nothing to chance: --seed and --exhaustive go with --events")
     if exhaustive and seed is not None:
         raise SettingError("--exhaustive tries every order: it takes no --seed")
+
+
+def _check_reordering(protocol: str, reorders: bool) -> None:
+    """A barrier divides its channel: out of order, nothing tells what lies in front of it from what lies behind."""
+    if reorders and protocol in BARRIERS:
+        raise SettingError(
+            f"under {protocol} channels are FIFO, for barriers divide them: --reorder goes with --protocol {OBSERVER},"
+            f" which needs no order, or {CHANDY_LAMPORT}, which then shows wrong cuts"
+        )
 
 
 def _beginning_aligned(protocol: str, unaligned_after: int | None) -> str:

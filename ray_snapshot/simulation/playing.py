@@ -25,7 +25,7 @@ from ray_snapshot.simulation.scripts import (
     Topology,
     fail,
 )
-from ray_snapshot.simulation.tokens import Result, TokenSystem, amount
+from ray_snapshot.simulation.tokens import Result, TokenSystem, amount, message_number
 
 LONGEST_DELAY = 5
 """In ticks; the shortest is 1."""
@@ -103,7 +103,7 @@ def play_events(
     ticks waits no longer. Behind the last line time goes on until every channel is empty; by then every snapshot is complete.
     """
     play = Play(TokenSystem(topology, protocol, reorders=reorders), script)
-    delays = _Delays(play, random.Random(seed), patience)
+    delays = _Delays(play, seed, patience)
     for operation in script.operations:
         match operation:
             case SendTokens(_, source):
@@ -114,40 +114,63 @@ def play_events(
                 for machine in machines:
                     delays.draw(machine)
             case Tick(_, count):
-                for _ in range(count):
-                    delays.tick()
+                delays.wait(count)
     while not play.system.is_quiet:  # ends: a snapshot puts one marker on each channel, and nobody sends any more
-        delays.tick()
+        delays.wait(1)
     return play
 
 
 class _Delays:
-    """When the items of each channel may be delivered."""
+    """When the items of each channel may be delivered.
 
-    def __init__(self, play: Play, chance: random.Random, patience: int | None) -> None:
+    The delay of a message follows from the seed, its channel and its number there, so that it is the same under every protocol.
+    Markers, barriers and requests have a random stream of their own.
+    """
+
+    def __init__(self, play: Play, seed: int, patience: int | None) -> None:
         self.play = play
-        self.chance = chance
+        self.seed = seed
+        self.control = random.Random(f"{seed} control")
         self.patience = _Patience(play, patience)
-        self.due: dict[tuple[str, str], deque[int]] = {channel: deque() for channel in play.system.channels}
+        self.due: dict[tuple[str, str], dict[int, int]] = {channel: {} for channel in play.system.channels}
+        """Per channel: the item by its number on the link, for a barrier may come in front of others, to its tick."""
         self.asked: dict[tuple[str, str], deque[int]] = {}
 
     def draw(self, source: str) -> None:
         """Give every new message, marker and request of a machine its delay."""
         for channel in self.play.system.outputs[source]:
-            self._draw(self.due[channel], len(self.play.system.channels[channel]))
+            due, queue = self.due[channel], self.play.system.channels[channel]
+            new = (batch for batch in reversed(queue) if batch[1] not in due)
+            for batch in islice(new, len(queue) - len(due)):  # mostly the last one: no need to look at all
+                due[batch[1]] = self.play.now + self._delay(channel, message_number(batch))
         for key, numbers in self.play.system.asks.items():
-            self._draw(self.asked.setdefault(key, deque()), len(numbers))
+            asked = self.asked.setdefault(key, deque())
+            while len(asked) < len(numbers):
+                asked.append(self.play.now + self._delay(key, None))
 
-    def _draw(self, due: deque[int], count: int) -> None:
-        while len(due) < count:
-            due.append(self.play.now + self.chance.randint(1, LONGEST_DELAY))
+    def _delay(self, channel: tuple[str, str], number: int | None) -> int:
+        """That of message `number`, or of a control message."""
+        own = None if number is None else random.Random(" ".join((str(self.seed), *channel, str(number))))
+        return (own or self.control).randint(1, LONGEST_DELAY)
 
-    def tick(self) -> None:
-        """One tick passes: what is due is delivered, if it is at the head of its channel or may overtake."""
-        self.play.now += 1
+    def wait(self, count: int) -> None:
+        """Ticks pass; those in which nothing is due are skipped."""
+        end = self.play.now + count
+        while self.play.now < end:
+            self.play.now = min(end, max(self.play.now + 1, self._next(end)))
+            self._tick()
+
+    def _next(self, end: int) -> int:
+        """When the next item is due, or the next patience over; `end` if nothing is."""
+        heads = [when for channel in self.due for when in self._heads(channel)]
+        asked = [due[0] for due in self.asked.values() if due]
+        return min([end, *heads, *asked, *self.patience.ends()])
+
+    def _tick(self) -> None:
+        """What is due now is delivered, if it is at the head of its channel or may overtake."""
         for channel, due in self.due.items():
-            while (index := self._ready(due)) is not None:
-                del due[index]
+            while (index := self._ready(channel)) is not None:
+                del due[self.play.system.channels[channel][index][1]]
                 self.play.deliver(*channel, index)
                 self.draw(channel[1])
         for key, due in self.asked.items():
@@ -158,10 +181,15 @@ class _Delays:
         for machine in self.patience.end():
             self.draw(machine)
 
-    def _ready(self, due: deque[int]) -> int | None:
-        overtaking = len(due) if self.play.system.reorders else 1
-        ready = [index for index, when in enumerate(islice(due, overtaking)) if when <= self.play.now]
-        return min(ready, key=due.__getitem__, default=None)
+    def _heads(self, channel: tuple[str, str]) -> list[int]:
+        """When the wait is over of those items of a channel that may then be delivered: all, or its head."""
+        due, queue = self.due[channel], self.play.system.channels[channel]
+        return [due[batch[1]] for batch in islice(queue, len(queue) if self.play.system.reorders else 1)]
+
+    def _ready(self, channel: tuple[str, str]) -> int | None:
+        heads = self._heads(channel)
+        ready = [index for index, when in enumerate(heads) if when <= self.play.now]
+        return min(ready, key=heads.__getitem__, default=None)
 
 
 class _Patience:
@@ -171,6 +199,13 @@ class _Patience:
         self.play = play
         self.most = most
         self.since: dict[tuple[str, int], int] = {}
+
+    def ends(self) -> list[int]:
+        """When each patience will be over, unless something comes before; where one only begins, the next tick."""
+        if self.most is None:
+            return []
+        now = self.play.now
+        return [self.since[key] + self.most if key in self.since else now + 1 for key in self.play.system.aligning()]
 
     def end(self) -> list[str]:
         """Force those whose patience is over, and name them; called once a tick, behind its deliveries."""

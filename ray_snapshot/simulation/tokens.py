@@ -296,8 +296,10 @@ class TokenSystem:
                 counts.report(report)
             else:
                 counts.late(report)
-        observers = self.initiators[number] if self.protocol == OBSERVER else ()
-        self.control_counts[number] += len(news) if observers and name not in observers else 0
+        if (
+            self.protocol == OBSERVER and name != self.initiators[number][0]
+        ):  # only that one counts, and the others report
+            self.control_counts[number] += len(news)
         if counts.is_complete:
             self.pending[number].clear()
 
@@ -412,6 +414,11 @@ def closing(outputs: Mapping[str, Sequence[tuple[str, str]]], sources: Sequence[
 def _is_barrier(batch: Batch) -> bool:
     messages = batch[3][-1][1]
     return bool(messages) and messages[0][2] == BARRIER
+
+
+def message_number(batch: Batch) -> int | None:
+    """The number of a message on its channel, from 1; None for a marker or barrier."""
+    return None if _is_control(batch) else batch[3][-1][1][0][1]
 
 
 def _is_control(batch: Batch) -> bool:

@@ -250,6 +250,17 @@ def test_the_observer_costs_messages_by_machines_and_markers_by_channels(run: An
     assert f"| {machines} | {told['chandy-lamport']:,} | {told['observer']:,} |" in page
 
 
+@pytest.mark.parametrize(("named", "count"), [(1, 4 + 4), (2, 3 + 4), (5, 0 + 4)])
+def test_of_several_observers_all_but_the_first_report_to_it_unasked(run: Any, named: int, count: int) -> None:
+    """Requests to those not named, and a report from each of the others."""
+    names = " ".join(f"N{index}" for index in range(named))
+    _, lines, _ = run("--protocol", "observer", topology=complete(5), events=f"snapshot {names}\n")
+
+    assert (
+        f"snapshot 0, started by {names.replace(' ', ', ')}: complete and consistent; {count} control messages" in lines
+    )
+
+
 def test_an_observer_reaches_machines_to_which_no_channel_leads(run: Any) -> None:
     (found,) = answers(run("--json", "--protocol", "observer", topology="2\nA 1\nB 2\nB A\n", events="snapshot A\n"))
     assert found["machines"] == {"A": 1, "B": 2}
@@ -307,6 +318,83 @@ def test_no_message_overtakes_another_on_its_channel_and_each_waits_one_to_five_
         deliveries = [(int(row[0]), int(row[5])) for row in rows if "delivers" in row]
         assert [tokens for _, tokens in deliveries] == [1, 2, 1, 2]
         assert all(1 <= tick <= 6 for tick, _ in deliveries)
+
+
+def deliveries(found: tuple[int, list[str], str]) -> list[tuple[str, str, int]]:
+    """(channel, what, tick) of each delivery, in their order."""
+    rows = [line.split(maxsplit=6) for line in found[1] if " delivers " in line]
+    return [("".join(row[1:4]), " ".join(row[5:6] if row[5].isdigit() else row[5:]), int(row[0])) for row in rows]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_message_has_the_same_delay_under_every_protocol(run: Any, protocol: str, seed: int) -> None:
+    """Where channels reorder, each comes when its own wait is over; else then, or right behind what was in front of it."""
+    rich = BACK.replace("10", "50")
+    lines = "send A B 1\nsend A B 2\nsend B C 3\n{}tick\nsend C A 4\nsend B C 5\n{}send A B 6\nsend A C 7\ntick 2\nsend A B 8\n"
+    plain = run("--reorder", "--seed", str(seed), topology=rich, events=lines.format("", ""))
+    due = {(channel, tokens): tick for channel, tokens, tick in deliveries(plain)}
+    events = lines.format("snapshot A\n", "snapshot C\n")
+    before: dict[str, int] = {}
+    seen = set()
+    for channel, what, tick in deliveries(
+        run("--protocol", protocol, "--seed", str(seed), topology=rich, events=events)
+    ):
+        if what.isdigit():
+            assert tick == max(due[channel, what], before.get(channel, 0))
+            seen.add((channel, what))
+        before[channel] = tick
+    assert len(due) == 8
+    assert seen == due.keys()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_unaligned_barrier_waits_one_to_five_ticks_however_long_the_messages_wait_that_it_overtakes(
+    run: Any, seed: int
+) -> None:
+    """Were its delay that of the oldest message, it would come when that is due: in the tick behind, here, or at once."""
+    events = "send N1 N2 1\n" * 3 + "snapshot N1\n"
+    found = deliveries(run("--protocol", "unaligned-barrier", "--seed", str(seed), events=events))
+    (barrier,) = [tick for channel, what, tick in found if channel == "N1->N2" and what.startswith("barrier")]
+    plain = deliveries(run("--seed", str(seed), events="send N1 N2 1\n" * 3))
+
+    assert 1 <= barrier <= 5
+    assert [tick for channel, what, tick in found if channel == "N1->N2" and what == "1"] == [
+        max(tick, barrier) for _, _, tick in plain
+    ]
+
+
+def test_a_long_tick_is_over_at_once(run: Any) -> None:
+    """Were each tick passed through one by one, this would take hours."""
+    long = 10**12
+    code, lines, _ = run(events=f"send N1 N2 1\ntick {long}\nsnapshot N1\ntick {long}\nsend N1 N2 1\n")
+
+    assert code == 0
+    first, second = [int(line.split()[0]) for line in lines if "N1 -> N2 delivers 1 token" in line]
+    assert 1 <= first <= 5
+    assert 2 * long + 1 <= second <= 2 * long + 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--protocol", one] for one in PROTOCOLS),
+        ["--reorder"],
+        ["--protocol", "aligned-barrier", "--unaligned-after", "2"],
+    ],
+)
+def test_ticks_in_which_nothing_is_due_are_skipped_and_no_others(run: Any, arguments: list[str]) -> None:
+    """`tick 20` is the same as 20 lines `tick`, the patience of who aligns included."""
+    lines = "send A B 1\nsnapshot A\nsend B C 1\n{ticks}snapshot C B\nsend C A 1\n{ticks}send A C 1\n"
+    told = ""
+    for seed in range(8):
+        once, one_by_one = (
+            run("--seed", str(seed), *arguments, topology=BACK, events=lines.format(ticks=ticks))[1]
+            for ticks in ("tick 20\n", "tick\n" * 20)
+        )
+        assert once == one_by_one
+        told += "\n".join(once)
+    assert ("has waited long enough" in told) is ("--unaligned-after" in arguments)
 
 
 def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) -> None:
@@ -536,6 +624,12 @@ def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) 
         ),
         (["--unaligned-after", "0", "--protocol", "aligned-barrier"], {"events": ""}, "--unaligned-after"),
         (["--seed", "one"], {"events": ""}, "--seed"),
+        *(
+            (["--reorder", "--protocol", protocol, *more], {"events": ""}, f"under {protocol} channels are FIFO")
+            for protocol in ("aligned-barrier", "unaligned-barrier", "at-least-once-barrier")
+            for more in ([], ["--exhaustive"])
+        ),
+        (["--reorder", "--protocol", "aligned-barrier"], {"schedule": ""}, "--protocol observer, which needs no order"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(run: Any, arguments: list[str], files: Any, told: str) -> None:
