@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, CHANDY_LAMPORT, OBSERVER, PROTOCOLS
+from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, CHANDY_LAMPORT, OBSERVER, PROTOCOLS, UNALIGNED
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.playing import Exhausted, Play
@@ -35,6 +35,12 @@ def simulate(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Chooses the delays of an events file; default 0.")] = None,
     protocol: Annotated[str, typer.Option(help=f"One of: {', '.join(PROTOCOLS)}.")] = PROTOCOLS[0],
+    unaligned_after: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Begin aligned; a machine turns unaligned this long after its first barrier (ticks, or lines)."
+        ),
+    ] = None,
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Every order of deliveries; for small events files.")
     ] = False,
@@ -53,21 +59,24 @@ def simulate(
     from ray_snapshot.simulation import playing, scripts
 
     _check(events, schedule, seed, protocol, exhaustive)
+    protocol = _beginning_aligned(protocol, unaligned_after)
     _check_drawing(diagram, snapshot, shiviz, exhaustive)
     system = scripts.read_topology(topology)
     by_channels = protocol != OBSERVER
     if exhaustive:
         script = scripts.read_events(str(events), system, by_channels=by_channels)
-        found = playing.play_every_order(system, script, protocol, reorders=reorders)
+        found = playing.play_every_order(
+            system, script, protocol, reorders=reorders, has_patience=unaligned_after is None
+        )
         _print_every_order(found, as_json, protocol)
         return
     if schedule is not None:
         script = scripts.read_schedule(schedule, system, by_channels=by_channels)
-        play = playing.play_schedule(system, script, protocol, reorders=reorders)
+        play = playing.play_schedule(system, script, protocol, reorders=reorders, patience=unaligned_after)
         title = f"schedule {schedule}"
     else:
         script = scripts.read_events(str(events), system, by_channels=by_channels)
-        play = playing.play_events(system, script, seed or 0, protocol, reorders=reorders)
+        play = playing.play_events(system, script, seed or 0, protocol, reorders=reorders, patience=unaligned_after)
         title = f"events {events}, seed {seed or 0}"
     results = play.system.results()
     _draw(play, results, title, diagram, snapshot, shiviz)
@@ -87,6 +96,18 @@ def _check(events: str | None, schedule: str | None, seed: int | None, protocol:
         raise SettingError("a schedule leaves nothing to chance: --seed and --exhaustive go with --events")
     if exhaustive and seed is not None:
         raise SettingError("--exhaustive tries every order: it takes no --seed")
+
+
+def _beginning_aligned(protocol: str, unaligned_after: int | None) -> str:
+    """The protocol to begin with: as on Ray, both kinds of barriers begin aligned if they turn unaligned later."""
+    if unaligned_after is None:
+        return protocol
+    if protocol not in (ALIGNED, UNALIGNED):
+        raise SettingError(
+            f"under {protocol} no input is blocked until others have delivered, so nothing can turn unaligned:"
+            f" --unaligned-after goes with --protocol {ALIGNED} or {UNALIGNED}"
+        )
+    return ALIGNED
 
 
 def _check_drawing(diagram: str | None, snapshot: int | None, shiviz: str | None, exhaustive: bool) -> None:

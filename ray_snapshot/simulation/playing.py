@@ -82,17 +82,28 @@ class Play:
         told = self.system.ask(observer, machine)
         self.tell(f"{observer} asks {machine}: {told}")
 
+    def force(self, machine: str, number: int) -> None:
+        """The patience of a machine that aligns is over."""
+        told = self.system.force(machine, number)
+        self.tell(f"{machine} has waited long enough for the barriers of snapshot {number}{told}")
+
 
 def play_events(
-    topology: Topology, script: Script, seed: int, protocol: str = CHANDY_LAMPORT, *, reorders: bool = False
+    topology: Topology,
+    script: Script,
+    seed: int,
+    protocol: str = CHANDY_LAMPORT,
+    *,
+    reorders: bool = False,
+    patience: int | None = None,
 ) -> Play:
     """An events file: each message and marker waits 1 to 5 ticks, by `seed`, and never overtakes on its channel.
 
-    With `reorders` it may overtake: each is delivered when its own wait is over. Behind the last line time goes on until
-    every channel is empty; by then every snapshot is complete.
+    With `reorders` it may overtake: each is delivered when its own wait is over. A machine that has aligned for `patience`
+    ticks waits no longer. Behind the last line time goes on until every channel is empty; by then every snapshot is complete.
     """
     play = Play(TokenSystem(topology, protocol, reorders=reorders), script)
-    delays = _Delays(play, random.Random(seed))
+    delays = _Delays(play, random.Random(seed), patience)
     for operation in script.operations:
         match operation:
             case SendTokens(_, source):
@@ -113,9 +124,10 @@ def play_events(
 class _Delays:
     """When the items of each channel may be delivered."""
 
-    def __init__(self, play: Play, chance: random.Random) -> None:
+    def __init__(self, play: Play, chance: random.Random, patience: int | None) -> None:
         self.play = play
         self.chance = chance
+        self.patience = _Patience(play, patience)
         self.due: dict[tuple[str, str], deque[int]] = {channel: deque() for channel in play.system.channels}
         self.asked: dict[tuple[str, str], deque[int]] = {}
 
@@ -143,6 +155,8 @@ class _Delays:
                 due.popleft()
                 self.play.ask(*key)
                 self.draw(key[1])
+        for machine in self.patience.end():
+            self.draw(machine)
 
     def _ready(self, due: deque[int]) -> int | None:
         overtaking = len(due) if self.play.system.reorders else 1
@@ -150,11 +164,38 @@ class _Delays:
         return min(ready, key=due.__getitem__, default=None)
 
 
+class _Patience:
+    """For how long machines align: the time since each heard of a snapshot that it has not recorded."""
+
+    def __init__(self, play: Play, most: int | None) -> None:
+        self.play = play
+        self.most = most
+        self.since: dict[tuple[str, int], int] = {}
+
+    def end(self) -> list[str]:
+        """Force those whose patience is over, and name them; called once a tick, behind its deliveries."""
+        if self.most is None:
+            return []
+        now = self.play.now
+        self.since = {key: self.since.get(key, now) for key in self.play.system.aligning()}
+        over = [key for key, since in self.since.items() if now - since >= self.most]
+        for key in over:
+            if key in self.play.system.aligning():  # what blocked it may have been the number before
+                self.play.force(*key)
+        return [machine for machine, _ in over]
+
+
 def play_schedule(
-    topology: Topology, script: Script, protocol: str = CHANDY_LAMPORT, *, reorders: bool = False
+    topology: Topology,
+    script: Script,
+    protocol: str = CHANDY_LAMPORT,
+    *,
+    reorders: bool = False,
+    patience: int | None = None,
 ) -> Play:
-    """A schedule, to the letter; behind its last line nothing more is delivered."""
+    """A schedule, to the letter; behind its last line nothing more is delivered. `patience` counts its lines."""
     play = Play(TokenSystem(topology, protocol, reorders=reorders), script, unit="step")
+    patient = _Patience(play, patience)
     for play.now, operation in enumerate(script.operations, 1):
         match operation:
             case SendTokens():
@@ -173,6 +214,7 @@ def play_schedule(
                 if not play.system.asks.get((source, target)):
                     fail(script.path, line, f"nothing to deliver: no request of {source} is on its way to {target}")
                 play.ask(source, target)
+        patient.end()
     return play
 
 
@@ -197,11 +239,13 @@ def play_every_order(
     protocol: str = CHANDY_LAMPORT,
     *,
     reorders: bool = False,
+    has_patience: bool = True,
     most: int = MOST_STATES,
 ) -> Exhausted:
     """The script's sends and snapshots in their order, and between them every order of deliveries; ticks mean nothing.
 
-    A send waits until its machine has the tokens. Raises `SettingError` if there are more than `most` distinct states,
+    A send waits until its machine has the tokens. Unless it `has_patience`, a machine that aligns may at any moment wait no
+    longer, or wait to the end. Raises `SettingError` if there are more than `most` distinct states,
     `ScriptError` if in some order a send never has its tokens.
     """
     found = Exhausted()
@@ -216,7 +260,7 @@ def play_every_order(
                 f"{script.path}: more than {most:,} states: --exhaustive is for small scripts;"
                 " shorten it, or try seeds instead"
             )
-        following = list(_following(place, system, operations))
+        following = list(_following(place, system, operations, has_patience))
         for after in following:
             mark = after[0], after[1].fingerprint()
             if mark not in seen:
@@ -227,7 +271,9 @@ def play_every_order(
     return found
 
 
-def _following(place: int, system: TokenSystem, operations: list[Operation]) -> Iterator[tuple[int, TokenSystem]]:
+def _following(
+    place: int, system: TokenSystem, operations: list[Operation], has_patience: bool
+) -> Iterator[tuple[int, TokenSystem]]:
     if place < len(operations):
         operation = operations[place]
         if isinstance(operation, StartSnapshot):
@@ -248,6 +294,10 @@ def _following(place: int, system: TokenSystem, operations: list[Operation]) -> 
             after = _copied(system)
             after.ask(*key)
             yield place, after
+    for machine, number in () if has_patience else system.aligning():
+        after = _copied(system)
+        after.force(machine, number)
+        yield place, after
 
 
 def _copied(system: TokenSystem) -> TokenSystem:

@@ -12,8 +12,9 @@ Two decisions.
   wherever it arrives, so that equal numbers of two generations never meet. Snapshot numbers are not begun anew: one
   coordinator gives them out, and none twice; who is restored is born red for all that were given out before.
 
-The new world is the instant at which all have stopped and all have loaded, and nobody has resumed: so no host hears of the new
-generation before it has loaded (design, trap 12). Each then resumes when it is told to, and has messages waiting by then.
+`prepared` makes the next world beside the old one, on the same network. Each host leaves the old one, loads, and enters the new
+one as `protocol/rollback.py` says (design, trap 12); `storms` runs that with everything that can go wrong. `restored` is for
+who wants no such thing: the instant at which all have stopped and all have loaded, and nobody has started.
 
 Not restorable: a machine that waited for a reply inside an action, for where it was is not in its state; and, where
 alignment was skipped, a call or its answer on one side of the cut only. `obstacles` names them.
@@ -27,8 +28,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ray_snapshot.errors import NotRestorableError
+from ray_snapshot.protocol.rollback import NO_GENERATION, Asked, LoadFinished, Phase, RollbackHost, Step
 from ray_snapshot.simulation.oracle import ChannelId, Log, Message, MessageId, OracleError, Recorded, Replay
-from ray_snapshot.simulation.world import World
+from ray_snapshot.simulation.world import Lineage, World
 
 
 def obstacles(recorded: Recorded) -> list[str]:
@@ -60,10 +62,10 @@ def latest(world: World) -> Recorded:
     return next((found for found in reversed(world.completed) if not obstacles(found)), None) or beginning(world)
 
 
-def restored(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World:
+def prepared(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World:
     """The next generation of `old`, rolled back to `recorded`; on the hosts of old, or dealt out to `hosts`.
 
-    Raises `NotRestorableError`.
+    Nobody is in it yet: the hosts of old are still there. Raises `NotRestorableError`.
     """
     if found := obstacles(recorded):
         raise NotRestorableError(
@@ -82,11 +84,39 @@ def restored(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World
             world.connect(source, target)
     _create_again(world, recorded, places)
     _send_again(world, recorded)
-    for name, host in world.hosts.items():
-        host.has_resumed = False
-        world.control.append(("resume", name))
-    _leave_behind(world, old)
+    _share(world, old)
     return world
+
+
+def restored(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World:
+    """`prepared`, and all have stopped and loaded; each starts when it is told to. Raises `NotRestorableError`."""
+    world = prepared(recorded, old, hosts)
+    for name in old.hosts:
+        old.stop(name)
+    for name in dict.fromkeys([*old.hosts, *world.hosts]):
+        gate = world.lineage.gates[name]
+        for event in (Asked(Step.STOP, world.generation), Asked(Step.LOAD, world.generation)):
+            gate.step(event)
+        gate.step(LoadFinished(world.generation))
+        world.control.append(("start", name))
+    return world
+
+
+def _share(world: World, old: World) -> None:
+    """Both worlds are over the same hosts and the same network."""
+    if not old.lineage.generations or world.generation in old.lineage.generations:
+        begin_lineage(old)
+    for name in world.hosts:
+        old.lineage.gates.setdefault(name, RollbackHost(NO_GENERATION, Phase.STOPPED))
+    world.lineage, world.network, world.lost = old.lineage, old.network, old.lost
+    world.lineage.generations[world.generation] = world
+
+
+def begin_lineage(world: World) -> None:
+    """From now on the world can be rolled back; what else has been made of it goes its own way."""
+    gates = {name: RollbackHost(world.generation) for name in world.hosts}
+    world.lineage = Lineage({world.generation: world}, gates)
+    world.network, world.lost = [*world.network], [*world.lost]
 
 
 def _places(recorded: Recorded, old: World, hosts: Sequence[str]) -> dict[str, str]:
@@ -112,14 +142,6 @@ def _send_again(world: World, recorded: Recorded) -> None:
                 world._set_timer(host, machine, target, method, args)
             else:
                 world._send(host, machine, target, kind, method, args)
-
-
-def _leave_behind(world: World, old: World) -> None:
-    """What was on its way is still on its way, and arrives in the new generation."""
-    world.network += old.network
-    on_their_way = [*old.control, *(("reply", caller, answered) for caller, answered in old.replies.items())]
-    for message in on_their_way:
-        world.control.append(message if message[0] == "stale" else ("stale", old.generation, message))
 
 
 def repeated(log: Log, recorded: Recorded) -> list[tuple[MessageId, Message]]:

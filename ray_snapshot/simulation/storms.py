@@ -1,8 +1,9 @@
 """Storms: random systems, every fault there is, then quiet, then everything must be complete and right.
 
 The faults: batches come in any order, twice, or are lost and sent again below the numbering; control messages come twice;
-snapshots are given up; hosts crash, and the whole system is rolled back to its last completed snapshot, on the same hosts or
-on others, and goes on. Every *generation* (from one rollback to the next) is a run of its own for the oracle.
+snapshots are given up; hosts crash, again while the system recovers, and the whole system is rolled back to its last
+completed snapshot, on the same hosts or on others, and goes on (`rolling_back`: in two phases, whose messages are lost and
+doubled, among those of the generation before). Every *generation* is a run of its own for the oracle.
 
 - `storm-PROTOCOL`: `Wanderer`s that conserve tokens. What is in a generation at its end is what it began with.
 - `flow-PROTOCOL`: a dataflow (`flows`). However often it was rolled back, it ends in the result that it would have had; under
@@ -24,7 +25,8 @@ from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBS
 from ray_snapshot.simulation.flows import Flow, Source, effects, random_flow, sums_of
 from ray_snapshot.simulation.machines import Create, Purse, Wanderer
 from ray_snapshot.simulation.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
-from ray_snapshot.simulation.restoring import latest, obstacles, repeated, restored
+from ray_snapshot.simulation.restoring import latest, obstacles, prepared, repeated
+from ray_snapshot.simulation.rolling_back import Rollback, check_that_generations_do_not_overlap
 from ray_snapshot.simulation.schedules import RARE, calm, check_all, check_quiet
 from ray_snapshot.simulation.world import Step, World
 
@@ -53,6 +55,17 @@ class Run:
     """What the rollbacks so far repeat: in the sums of a flow, or ("tokens", 0)."""
     seen: Counter[str] = field(default_factory=Counter)
     """What the run met."""
+    wanted: Recorded | None = None
+    """What the next rollback goes back to; None: the last that can be restored."""
+    rollback: Rollback = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rollback = Rollback(self.world, lambda: _next_generation(self))
+
+    @property
+    def worlds(self) -> list[World]:
+        """All generations, for each of them may still have something under way."""
+        return [*self.world.lineage.generations.values()]
 
 
 def run_storm(name: str, seed: int, trace: list[str] | None = None) -> Run:
@@ -124,37 +137,55 @@ def weather(run: Run, steps: int, *, has_snapshots: bool = True) -> None:
     """Chance and faults, for so many steps."""
     for _ in range(steps):
         _disturb(run, has_snapshots)
-        step = _proposed(run.world, run.chance)
+        world, step = _proposed(run)
         if step is not None and run.chance.random() < RARE.get(step[0], 1.0):
-            run.world.perform(_faulty(step, run.chance), run.chance.randrange(1, 1 << 30))
+            _perform(run, world, _faulty(step, run.chance))
+
+
+def _perform(run: Run, world: World, step: Step) -> None:
+    actions = len(world.log.actions)
+    world.perform(step, run.chance.randrange(1, 1 << 30))
+    if len(world.log.actions) > actions:
+        check_that_generations_do_not_overlap(world)
 
 
 def _disturb(run: Run, has_snapshots: bool) -> None:
     """What no step asks for."""
     world, chance = run.world, run.chance
     dice = chance.random()
-    if is_broken(world) and dice < 0.04:
-        roll_back(run)
-    elif dice < 0.03:
-        if has_snapshots:
+    run.rollback.register()
+    if dice < 0.03:
+        if has_snapshots and run.rollback.is_over:
             world.perform(("snapshot",))
     elif dice < 0.032 and world.coordinator.pending:
         world.perform(("abort", chance.choice(sorted(world.coordinator.pending))))
     elif dice < 0.034 and world.coordinator.pending and run.protocol in BARRIERS:
         world.perform(("force", chance.choice([*world.hosts]), chance.choice(sorted(world.coordinator.pending))))
-    elif dice < 0.0365 and run.has_crashes and not is_broken(world):
-        world.perform(("crash", chance.choice([*world.hosts])))
+    elif dice < (0.0365 if run.rollback.is_over else 0.039) and run.has_crashes and run.rollback.alive:
+        run.rollback.perform(("crash", chance.choice(sorted(run.rollback.alive))))
         run.seen["crashes"] += 1
     elif dice < 0.15:
-        _act(world, chance)
+        _act(run)
+    elif dice < 0.7 and not (run.rollback.is_over and not run.rollback.mail):
+        _roll_on(run)
 
 
-def _act(world: World, chance: random.Random) -> None:
+def _roll_on(run: Run) -> None:
+    """A step of the rollback, or a fault of its mail."""
+    steps, dice = run.rollback.enabled(), run.chance.random()
+    step = run.chance.choice(steps) if steps and dice < 0.9 else ("again",)
+    if step[0] == "told" and dice < 0.3:
+        step = ("doubled" if dice < 0.2 else "lost", step[1])
+    run.rollback.perform(step, run.chance.randrange(2))
+
+
+def _act(run: Run) -> None:
+    world, chance = run.chance.choice(run.worlds), run.chance
     eager = _eager(world)
     names = eager or [name for name in sorted(world.log.lengths) if isinstance(world.programs[name], Wanderer)]
     able = [name for name in names if world.can_act(name)]
     if able:
-        world.perform(("act", chance.choice(able)), chance.randrange(1, 1 << 30))
+        _perform(run, world, ("act", chance.choice(able)))
 
 
 def _eager(world: World) -> list[str]:
@@ -167,16 +198,20 @@ def _eager(world: World) -> list[str]:
     return found
 
 
-def _proposed(world: World, chance: random.Random) -> Step | None:
+def _proposed(run: Run) -> tuple[World, Step | None]:
+    world, chance = run.world, run.chance
     dice = chance.random()
     if dice < 0.25:
-        return ("deliver", chance.randrange(len(world.network))) if world.network else None
+        return world, ("deliver", chance.randrange(len(world.network))) if world.network else None
     if dice < 0.4:
-        return ("control", chance.randrange(len(world.control))) if world.control else None
+        world = chance.choice([one for one in run.worlds if one.control] or [world])
+        return world, ("control", chance.randrange(len(world.control))) if world.control else None
     if dice < 0.43:
-        return ("resend", chance.randrange(len(world.lost))) if world.lost else None
-    steps = world.enabled_on(chance.choice([*world.hosts]))
-    return chance.choice(steps) if steps else None
+        return world, ("resend", chance.randrange(len(world.lost))) if world.lost else None
+    name = chance.choice([*world.lineage.gates])
+    world = world.lineage.generations.get(world.lineage.gates[name].generation, world)
+    steps = world.enabled_on(name) if name in world.hosts else []
+    return world, chance.choice(steps) if steps else None
 
 
 def _faulty(step: Step, chance: random.Random) -> Step:
@@ -187,31 +222,34 @@ def _faulty(step: Step, chance: random.Random) -> Step:
     return ("echo", step[1]) if step[0] == "control" and dice < 0.15 else step
 
 
-def is_broken(world: World) -> bool:
-    """Whether a host is down."""
-    return any(host.is_down for host in world.hosts.values())
-
-
 def roll_back(run: Run, recorded: Recorded | None = None) -> None:
-    """The whole system goes back to a snapshot (the last one that can be), on a number of hosts that chance draws."""
-    recorded = recorded or latest(run.world)
+    """Begin to take the whole system back to a snapshot (the last one that can be)."""
+    run.wanted = recorded
+    run.rollback.perform(("ask", "somebody wants it"))
+
+
+def _next_generation(run: Run) -> World:
+    """The world to roll back to, on a number of hosts that chance draws."""
+    recorded, run.wanted = run.wanted or latest(run.world), None
     again = repeated(run.world.log, recorded) if recorded.number else []
     for (_, target, _, _), (_, _, args) in again:
         run.surplus.update({("tokens", 0): args} if run.flow is None else effects(run.flow, target, args))
     hosts = [f"h{index}" for index in range(run.chance.randint(1, 4))]
     run.chance.shuffle(hosts)
     run.seen["rollbacks"] += 1
+    run.seen["rollbacks during a rollback"] += not all(map(run.world.runs, run.rollback.alive & run.world.hosts.keys()))
     run.seen["rollbacks to a snapshot"] += bool(recorded.number)
     run.seen["messages refilled"] += sum(map(len, recorded.channels.values()))
     run.seen["timers set again"] += sum(len(found) for key, found in recorded.channels.items() if key[2] == "timer")
     run.seen["creations carried out again"] += len(recorded.creations)
     run.seen["messages repeated"] += len(again)
+    run.seen["stragglers"] += len(run.world.network) + len(run.world.control)
     run.passed.append(run.world)
     if run.world.trace is not None:
         back = f"snapshot {recorded.number}" if recorded.number else "its beginning"
         run.world.trace.append(f"      generation {run.world.generation + 1}: back to {back}, on {', '.join(hosts)}")
-    run.world = restored(recorded, run.world, hosts)
-    run.seen["stragglers"] += len(run.world.network) + len(run.world.control)
+    run.world = prepared(recorded, run.world, hosts)
+    return run.world
 
 
 def settle(run: Run) -> None:
@@ -221,24 +259,32 @@ def settle(run: Run) -> None:
     machine that is held at a full mailbox, whose input is blocked, may be the one whose barrier is awaited there, if a path
     between the two was not declared.
     """
-    if is_broken(run.world):
-        roll_back(run)
-    _run_dry(run.world)
+    run.rollback.finish()
+    _run_dry(run)
     while (pending := sorted(run.world.coordinator.pending)) and run.protocol in ALIGNING:
         run.seen["patience was over"] += 1
         for number in pending:
             for host in [*run.world.hosts]:
                 run.world.perform(("force", host, number))
-        _run_dry(run.world)
+        _run_dry(run)
         if sorted(run.world.coordinator.pending) == pending:
             return
 
 
-def _run_dry(world: World) -> None:
-    calm(world)
-    while eager := _eager(world):
-        world.perform(("act", eager[0]))
-        calm(world)
+def _run_dry(run: Run) -> None:
+    _calm(run)
+    while eager := _eager(run.world):
+        run.world.perform(("act", eager[0]))
+        _calm(run)
+
+
+def _calm(run: Run) -> None:
+    while True:
+        for world in run.worlds:  # what is late comes last of all
+            calm(world)
+        if not run.rollback.register():
+            return
+        run.rollback.finish()
 
 
 # ---- what must be right -----------------------------------------------------------------------------------------------------
@@ -258,6 +304,8 @@ def check(run: Run) -> None:
     if len(set(numbers)) < len(numbers):
         raise OracleError(f"a snapshot number was given out twice: {numbers}")
     check_quiet(run.world)
+    if run.world.lineage.held:
+        raise OracleError(f"all is quiet, but {sorted(run.world.lineage.held)} hold what has arrived")
     if run.world.lost or run.world.network:
         raise OracleError(f"all is quiet, but {len(run.world.lost)} lost batches were not sent again")
     if run.flow is None:

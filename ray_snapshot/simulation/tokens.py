@@ -216,12 +216,27 @@ class TokenSystem:
         if self.reorders and self.protocol == CHANDY_LAMPORT:
             batch = _as_markers_say(batch, core)
         core.arrive(batch)
-        recorded = self._record(target)
+        return told + self._settle(target)
+
+    def aligning(self) -> list[tuple[str, int]]:
+        """(machine, snapshot) for each machine that has heard of a snapshot, and waits for barriers before it records."""
+        return [(name, n) for name, core in self.cores.items() for n in core.open if not core.is_recorded(n)]
+
+    def force(self, name: str, number: int) -> str:
+        """The patience of a machine that aligns is over: it records `number` now; what is white and comes is in flight."""
+        core = self.cores[name]
+        assert isinstance(core, BarrierCore)
+        core.force(number)
+        return self._settle(name)
+
+    def _settle(self, name: str) -> str:
+        """Record what is due, and accept what waits and is not blocked."""
+        core, recorded = self.cores[name], self._record(name)
         while (found := core.next_action()) is not None:
-            self._accept(target, found[1])
-            recorded += self._record(target)
-        self._collect(target)
-        return told + recorded
+            self._accept(name, found[1])
+            recorded += self._record(name)
+        self._collect(name)
+        return recorded
 
     def _tell_control(self, source: str, target: str, which: int, text: str) -> None:
         behind = self.sent_behind.pop((source, target, which))

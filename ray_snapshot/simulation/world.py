@@ -26,6 +26,8 @@ from ray_snapshot.protocol.host import BOUND, HostCore, Machine, OutChannel
 from ray_snapshot.protocol.links import Batch, InLink
 from ray_snapshot.protocol.mailbox import MAIL, Inbox
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink
+from ray_snapshot.protocol.rollback import Asked, Judgement, Phase, RollbackHost
+from ray_snapshot.protocol.rollback import Step as RollbackStep
 from ray_snapshot.simulation.machines import Behaviour, Call, Create, Input, Later, Output, Reply, Send
 from ray_snapshot.simulation.oracle import Action, Log, MessageId, Recorded
 from ray_snapshot.simulation.reports import Part, assembled, late_part, part_of
@@ -84,8 +86,19 @@ class SimHost:
     late_count: int = 0
     is_down: bool = False
     """It has crashed: it does nothing, and what reaches it is lost."""
-    has_resumed: bool = True
-    """False: it has loaded what was restored, and does nothing until it hears that all have."""
+
+
+@dataclass(slots=True)
+class Lineage:
+    """The generations of one system; empty if it is never rolled back."""
+
+    generations: dict[int, World] = field(default_factory=dict)
+    gates: dict[str, RollbackHost] = field(default_factory=dict)
+    """By host: in which generation it is."""
+    held: dict[str, list[Callable[[], str]]] = field(default_factory=dict)
+    """By host: what has arrived before its time."""
+    newborn: list[tuple[str, int]] = field(default_factory=list)
+    """(host, generation): made by machines, and nobody who rolls back has heard of them."""
 
 
 def state_of(machine: Machine) -> Any:
@@ -99,7 +112,8 @@ class World:
     `machines` maps names to (host, behaviour, state). With `knows_places`, every host knows from the start where each
     machine lives, else it asks. With `is_atomic`, an action is one step. With `trace`, each step appends a line to it.
     Unless `is_fifo`, channels and links reorder. A world of a later `generation` is what was restored (`restoring`): `last`
-    is the last snapshot number of those before it, for which everything in it is born red.
+    is the last snapshot number of those before it, for which everything in it is born red. While the system is rolled back,
+    two generations are there at once, over the same hosts and the same network: a host acts in the one that it is in.
     """
 
     def __init__(
@@ -131,6 +145,8 @@ class World:
         }
         """What a world that is restored from this one has in common with it."""
         self.generation = generation
+        self.lineage = Lineage()
+        """What the generations of one system share, beside the network."""
         self.protocol = protocol
         self.is_fifo = is_fifo
         self.colours = colours
@@ -201,6 +217,24 @@ class World:
         )
         self.hosts[host] = SimHost(core)
 
+    def runs(self, name: str) -> bool:
+        """Whether the host is there, and in this generation."""
+        gate = self.lineage.gates.get(name)
+        if gate is None:
+            return not (self.lineage.generations or self.hosts[name].is_down)
+        is_here = gate.generation == self.generation and gate.phase is Phase.RUNNING
+        return is_here and not self.hosts[name].is_down
+
+    def stop(self, name: str) -> None:
+        """The host has left this generation; what it had of replies is as if it were still on its way."""
+        for caller in [caller for caller in self.replies if self.places[caller] == name]:
+            self.control.append(("reply", caller, self.replies.pop(caller)))
+
+    def started(self, name: str) -> None:
+        """The host has entered this generation: what it held is looked at again."""
+        for again in self.lineage.held.pop(name, ()):
+            again()
+
     def _recorded(self, machine: Machine, numbers: tuple[int, ...]) -> None:
         """Under a barrier protocol each machine records by itself."""
         self._log_recording(numbers, [machine.name])
@@ -262,7 +296,7 @@ class World:
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one host."""
         steps: list[Step] = []
-        if self.hosts[name].is_down or not self.hosts[name].has_resumed:
+        if not self.runs(name):
             return steps
         self._add_actions(name, self.hosts[name], steps)
         self._add_duties(name, self.hosts[name], steps)
@@ -301,8 +335,9 @@ class World:
 
     def can_act(self, machine: str) -> bool:
         """Whether `("act", machine)` may be performed now."""
-        host = self.hosts.get(self.places.get(machine, ""))
-        if host is None or host.is_down or not host.has_resumed:
+        name = self.places.get(machine, "")
+        host = self.hosts.get(name)
+        if host is None or not self.runs(name):
             return False
         found = host.core.machines.get(machine)
         if found is None or found.body is None or host.running is not None:
@@ -424,6 +459,9 @@ class World:
     def _create(self, host: SimHost, creator: str, child: str, place: str, payload: Any) -> None:
         if place not in self.hosts:  # born with its creator's colour, and with what is open there
             self._add_host(place, host.core.colour, tuple(host.core.open))
+            if self.lineage.generations and place not in self.lineage.gates:
+                self.lineage.gates[place] = RollbackHost(self.generation, Phase.LOADED)
+                self.lineage.newborn.append((place, self.generation))
             self.control.append(("register", place))
         host.core.create(creator, child, place, payload, 0.0)
         self.places[child] = place
@@ -473,7 +511,7 @@ class World:
     def _drop(self, index: int) -> str:
         """A fault: the network loses a batch. The transport below the numbering has kept it if it was never delivered."""
         carried = self.network.pop(index)
-        if not (carried.was_delivered or self.is_stale(carried.generation)):
+        if not carried.was_delivered:
             self.lost.append(carried)
         return f"{carried.source} to {carried.target} {_contents(carried.batch)}"
 
@@ -482,20 +520,35 @@ class World:
         self.network.append(carried)
         return f"{carried.source} to {carried.target} {_contents(carried.batch)}"
 
-    def is_stale(self, generation: int) -> bool:
-        """Whether what bears this generation is from before a restore: it is refused."""
-        return generation != self.generation
+    def _judge(self, name: str, generation: int, again: Callable[[], str]) -> tuple[World | None, str]:
+        """In which world something of this generation is accepted by the host; none, and why, if it is not (now)."""
+        gate = self.lineage.gates.get(name)
+        if gate is None:
+            return (None, f"{name} is no more: lost") if self.lineage.generations else (self, "")
+        match gate.judge(generation):
+            case Judgement.REFUSE:
+                return None, f"of generation {generation}: refused"
+            case Judgement.HOLD:
+                self.lineage.held.setdefault(name, []).append(again)
+                return None, f"of generation {generation}: held"
+        return self.lineage.generations[gate.generation], ""
 
     def _arrive(self, carried: Carried) -> str:
-        if self.is_stale(carried.generation):
-            return f"of generation {carried.generation}: refused"
+        sender = self.lineage.generations.get(carried.generation, self)
         if not carried.was_delivered:
             carried.was_delivered = True
-            self.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
-        if self.hosts[carried.target].is_down:
-            return f"{carried.target} is down: lost"
-        self.hosts[carried.target].core.arrive(carried.batch)
-        return f"{carried.source} to {carried.target} {_contents(carried.batch)}"
+            sender.hosts[carried.source].core.outputs[carried.target].in_flight -= 1
+        return self._take(carried)
+
+    def _take(self, carried: Carried) -> str:
+        target = carried.target
+        world, told = self._judge(target, carried.generation, lambda: self._take(carried))
+        if world is None:
+            return told
+        if target not in world.hosts or world.hosts[target].is_down:
+            return f"{target} is down: lost"
+        world.hosts[target].core.arrive(carried.batch)
+        return f"{carried.source} to {target} {_contents(carried.batch)}"
 
     def _fire(self, name: str, index: int) -> str:
         host = self.hosts[name]
@@ -520,7 +573,7 @@ class World:
 
     def _snapshot(self, *initiators: str, timeout: int = 10_000) -> str:
         """Start a snapshot, at the given hosts (all, if none is given)."""
-        if any(host.is_down for host in self.hosts.values()):
+        if any(host.is_down for host in self.hosts.values()) or self.is_past:
             return "refused: a host is down, and the system has not been rolled back"
         number = self.coordinator.start(self.now, timeout)
         if number is None:
@@ -583,26 +636,38 @@ class World:
         """A fault: a control message comes, and will come again."""
         return self._tell(self.control[index])
 
+    @property
+    def is_past(self) -> bool:
+        """Whether a later generation has begun: the coordinator of snapshots listens to this one no more."""
+        return bool(self.lineage.generations) and self.generation < max(self.lineage.generations)
+
     def _tell(self, message: Step) -> str:
         kind, where, *rest = message
-        if kind == "stale":  # where: the generation that it was sent in
-            return f"of generation {where}: refused" if self.is_stale(where) else self._tell(rest[0])
+        if kind in ("part", "register"):
+            return f"of generation {self.generation}: refused" if self.is_past else self._tell_coordinator(message)
+        if kind == "start":  # all have loaded
+            self.lineage.gates[where].step(Asked(RollbackStep.START, self.generation))
+            self.started(where)
+            return f"{where} starts"
+        host = self.places[where] if kind == "reply" else where
+        world, told = self._judge(host, self.generation, lambda: self._tell(message))
+        if world is None:
+            return told
+        if host not in world.hosts or world.hosts[host].is_down:
+            return f"{host} is down: lost"
         if kind == "reply":
-            self.replies[where] = rest[0]
-            return f"reply to {where}"
+            world.replies[where] = rest[0]
+        else:
+            getattr(world.hosts[host].core, kind)(*rest)
+        return f"{kind} {' '.join(map(str, rest)) if kind != 'reply' else ''} to {where}"
+
+    def _tell_coordinator(self, message: Step) -> str:
+        kind, where, *rest = message
         if kind == "part":
             return self._part(where, rest[0])
-        if kind == "register":
-            pending = self.coordinator.register(where)
-            self.control.append(("welcome", where, pending, self.coordinator.last))
-            return f"{where} registers"
-        if self.hosts[where].is_down:
-            return f"{where} is down: lost"
-        if kind == "resume":
-            self.hosts[where].has_resumed = True
-            return f"{where} resumes"
-        getattr(self.hosts[where].core, kind)(*rest)
-        return f"{kind} {' '.join(map(str, rest))} to {where}"
+        pending = self.coordinator.register(where)
+        self.control.append(("welcome", where, pending, self.coordinator.last))
+        return f"{where} registers"
 
     def _part(self, number: int, part: Part) -> str:
         answer = self.coordinator.report(number, part.counts)

@@ -14,13 +14,14 @@ from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.observer import Observer
+from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.simulation import restoring, storms
 from ray_snapshot.simulation import world as world_module
 from ray_snapshot.simulation.flows import Flow, Operator, Source, effects, random_flow, sums_of
 from ray_snapshot.simulation.following import check_agreement
 from ray_snapshot.simulation.machines import Behaviour, Call, Create, Later, Script, Send
 from ray_snapshot.simulation.oracle import OracleError, Recorded
-from ray_snapshot.simulation.restoring import beginning, obstacles, repeated, restored
+from ray_snapshot.simulation.restoring import beginning, obstacles, prepared, repeated, restored
 from ray_snapshot.simulation.schedules import calm, check_all, check_quiet, run_script
 from ray_snapshot.simulation.storms import run_storm
 from ray_snapshot.simulation.world import World
@@ -97,17 +98,17 @@ def test_nobody_acts_before_it_has_been_told_that_all_have_loaded() -> None:
     old = _world("chandy-lamport")
     world = restored(_snapshot_with_everything_in_flight(old), old)
     assert {step[0] for step in world.enabled()} == {"control"}
-    run_script(world, ["tell resume h0", "flush h0", "deliver h0 h1"])
+    run_script(world, ["tell start h0", "flush h0", "deliver h0 h1"])
     assert world.enabled_on("h1") == []  # its messages wait
-    run_script(world, ["tell resume h1"])
+    run_script(world, ["tell start h1"])
     assert {"accept", "birth"} <= {step[0] for step in world.enabled_on("h1")}
 
 
 def test_states_of_machines_born_after_the_cut_are_gone() -> None:
     old = _world("chandy-lamport")
-    world = restored(beginning(old), old)
     old.perform(("act", "writer"), 4)
     calm(old)
+    world = restored(beginning(old), old)
 
     assert "baby" in old.states()
     assert "baby" not in restored(beginning(old), old).states()
@@ -121,8 +122,10 @@ def test_nothing_from_before_is_accepted() -> None:
     run_script(old, ["flush h0", "snapshot", "tell request h0", "record h0", "copy h0", "report h0 1"])
     world = restored(beginning(old), old)
     assert len(world.network) == 1
-    assert sorted(one[0] for one in world.control) == ["resume", "resume", "stale", "stale"]
+    assert sorted(one[0] for one in world.control) == ["start", "start"]
+    assert sorted(one[0] for one in old.control) == ["part", "request"]
     calm(world)
+    calm(old)
 
     assert world.states() == {"writer": (), "reader": ()}
     told = [line for line in world.trace or () if "refused" in line]
@@ -244,7 +247,7 @@ def test_what_alignment_skipped_accepts_too_early_is_named_and_comes_twice() -> 
 
 
 def _with_states(change: Callable[[Recorded, World], dict[str, Any]]) -> Callable[..., World]:
-    return lambda recorded, old, *rest: restored(replace(recorded, states=change(recorded, old)), old, *rest)
+    return lambda recorded, old, *rest: prepared(replace(recorded, states=change(recorded, old)), old, *rest)
 
 
 def channels_are_not_refilled(patch: pytest.MonkeyPatch) -> None:
@@ -281,7 +284,7 @@ def a_source_begins_again(patch: pytest.MonkeyPatch) -> None:
     def change(recorded: Recorded, _: World) -> dict[str, Any]:
         return {name: 0 if name.startswith("source") else state for name, state in recorded.states.items()}
 
-    patch.setattr(storms, "restored", _with_states(change))
+    patch.setattr(storms, "prepared", _with_states(change))
 
 
 def a_source_goes_on_from_where_it_was_stopped(patch: pytest.MonkeyPatch) -> None:
@@ -289,11 +292,11 @@ def a_source_goes_on_from_where_it_was_stopped(patch: pytest.MonkeyPatch) -> Non
         now = old.states()
         return {name: now[name] if name.startswith("source") else state for name, state in recorded.states.items()}
 
-    patch.setattr(storms, "restored", _with_states(change))
+    patch.setattr(storms, "prepared", _with_states(change))
 
 
 def machines_born_after_the_cut_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(storms, "restored", _with_states(lambda recorded, old: {**old.states(), **recorded.states}))
+    patch.setattr(storms, "prepared", _with_states(lambda recorded, old: {**old.states(), **recorded.states}))
 
 
 def an_operator_keeps_its_state(patch: pytest.MonkeyPatch) -> None:
@@ -301,11 +304,12 @@ def an_operator_keeps_its_state(patch: pytest.MonkeyPatch) -> None:
         now = old.states()
         return {name: now[name] if name.startswith("operator") else state for name, state in recorded.states.items()}
 
-    patch.setattr(storms, "restored", _with_states(change))
+    patch.setattr(storms, "prepared", _with_states(change))
 
 
 def an_older_generation_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(World, "is_stale", lambda *_: False)
+    judge = RollbackHost.judge
+    patch.setattr(RollbackHost, "judge", lambda self, generation: judge(self, max(generation, self.generation)))
 
 
 def snapshot_numbers_begin_again(patch: pytest.MonkeyPatch) -> None:
@@ -406,5 +410,5 @@ def test_a_protocol_that_disagrees_is_caught(
 
 
 def _check_all_agree() -> None:
-    for seed in range(20):
+    for seed in range(60):
         check_agreement(seed)

@@ -105,6 +105,85 @@ def test_an_unaligned_barrier_overtakes_what_its_channel_holds(run: Any) -> None
     assert any("N1 -> N2          2  in flight" in line for line in lines)
 
 
+PATIENT = [  # N3 has the barrier of N1, and blocks N1; that of N2 does not come, but messages do
+    {"op": "send", "source": "N2", "target": "N3", "tokens": 2},
+    {"op": "snapshot", "machine": "N1"},
+    {"op": "deliver", "source": "N1", "target": "N3"},
+    {"op": "send", "source": "N1", "target": "N3", "tokens": 1},
+    {"op": "deliver", "source": "N1", "target": "N3"},
+    {"op": "deliver", "source": "N2", "target": "N3"},
+    {"op": "deliver", "source": "N1", "target": "N2"},
+    {"op": "send", "source": "N2", "target": "N3", "tokens": 4},
+    {"op": "deliver", "source": "N2", "target": "N3"},
+    {"op": "deliver", "source": "N2", "target": "N3"},
+]
+JOINING = "3\nN1 5\nN2 9\nN3 0\nN1 N2\nN1 N3\nN2 N3\n"
+
+
+def patient(run: Any, lines: int, *arguments: str) -> Any:
+    schedule = "\n".join(map(json.dumps, PATIENT[:lines]))
+    return run("--protocol", "aligned-barrier", *arguments, topology=JOINING, schedule=schedule)
+
+
+def test_an_aligned_machine_is_blocked_until_its_last_barrier_comes(run: Any) -> None:
+    (found,) = answers(patient(run, 8, "--json"))
+    assert (found["complete"], found["machines"]) == (False, {"N1": 5, "N2": 7})
+    (found,) = answers(patient(run, 10, "--json"))
+    assert (found["complete"], found["machines"], found["messages"]) == (True, {"N1": 5, "N2": 7, "N3": 2}, [])
+
+
+def test_a_machine_whose_patience_is_over_records_and_what_comes_before_the_barrier_is_in_flight(run: Any) -> None:
+    """It met N1's barrier in step 3; with a patience of 2 it records in step 5, before N2's message comes in step 6."""
+    code, lines, _ = patient(run, 9, "--unaligned-after", "2")
+    (forced,) = [line for line in lines if "has waited long enough" in line]
+    assert code == 0
+    assert forced.split()[0] == "5"
+    assert "N3 has waited long enough for the barriers of snapshot 0; N3 records snapshot 0" in forced
+    assert forced.split()[-3:] == ["4", "7", "1"]  # N1's red token, blocked until then, is accepted
+
+    (found,) = answers(patient(run, 9, "--unaligned-after", "2", "--json"))
+    assert found["machines"] == {"N1": 5, "N2": 7, "N3": 0}
+    assert found["messages"] == [{"source": "N2", "target": "N3", "tokens": 2}]
+    assert found["complete"] is found["consistent"] is True
+
+
+def test_patience_that_lasts_changes_nothing(run: Any) -> None:
+    assert patient(run, 10, "--unaligned-after", "8")[1] == patient(run, 10)[1]
+    assert "has waited long enough" not in "\n".join(patient(run, 9, "--unaligned-after", "6")[1])
+    assert "has waited long enough" in "\n".join(patient(run, 9, "--unaligned-after", "5")[1])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_snapshots_that_turn_unaligned_lose_and_double_no_token(run: Any, seed: int) -> None:
+    turn = "send A B 1\nsend B C 1\nsnapshot A\nsend A C 1\ntick {}\nsnapshot C B\n"
+    events = "".join(map(turn.format, (1, 2, 3)))
+    begun = ("--json", "--seed", str(seed), "--unaligned-after", "1", "--protocol")
+    runs = [
+        answers(run(*begun, protocol, topology=BACK, events=events))
+        for protocol in ("aligned-barrier", "unaligned-barrier")
+    ]
+    assert runs[0] == runs[1], "as on Ray, both begin aligned"
+    for one in runs[0]:
+        assert one["complete"] is one["consistent"] is True
+        assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 30
+
+
+def test_in_every_order_patience_may_end_at_any_moment_or_last(run: Any) -> None:
+    """Then the machine's record is anything between that of unaligned barriers and that of aligned ones."""
+    topology, events = "3\nA 5\nB 5\nC 0\nA B\nA C\nB C\n", "send A C 1\nsend B C 2\nsnapshot A\n"
+
+    def cuts(*arguments: str) -> set[str]:
+        *found, summary = answers(run("--json", "--exhaustive", *arguments, topology=topology, events=events))
+        assert summary["consistent"] is True
+        return {json.dumps(one) for one in found}
+
+    aligned = cuts("--protocol", "aligned-barrier")
+    impatient = cuts("--protocol", "aligned-barrier", "--unaligned-after", "1")
+    assert aligned < impatient
+    assert any('messages": [{' in one for one in impatient)
+    assert not any('messages": [{' in one for one in aligned)
+
+
 def test_where_alignment_is_skipped_the_snapshot_says_what_a_restore_would_repeat(run: Any) -> None:
     """B's barrier comes first, and C goes on accepting from B; it records when A's comes."""
     topology = "3\nA 5\nB 5\nC 0\nA B\nA C\nB C\n"
@@ -444,6 +523,18 @@ def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) 
         (["--seed", "1"], {"schedule": ""}, "a schedule leaves nothing to chance"),
         (["--exhaustive"], {"schedule": ""}, "a schedule leaves nothing to chance"),
         (["--exhaustive", "--seed", "1"], {"events": ""}, "it takes no --seed"),
+        (["--unaligned-after", "3"], {"events": ""}, "under chandy-lamport no input is blocked"),
+        (
+            ["--unaligned-after", "3", "--protocol", "observer"],
+            {"schedule": ""},
+            "goes with --protocol aligned-barrier",
+        ),
+        (
+            ["--unaligned-after", "3", "--protocol", "at-least-once-barrier"],
+            {"events": ""},
+            "nothing can turn unaligned",
+        ),
+        (["--unaligned-after", "0", "--protocol", "aligned-barrier"], {"events": ""}, "--unaligned-after"),
         (["--seed", "one"], {"events": ""}, "--seed"),
     ],
 )

@@ -21,8 +21,24 @@ NIGHTLY = {"storm": 9_500, "flow": 9_500, "restore": 1_000}
 """Per protocol; five protocols make 100,000."""
 
 EXPECTED = {
-    "storm": ("completed", "aborted", "crashes", "rollbacks to a snapshot", "messages refilled", "stragglers"),
-    "flow": ("completed", "aborted", "crashes", "rollbacks to a snapshot", "messages refilled", "stragglers"),
+    "storm": (
+        "completed",
+        "aborted",
+        "crashes",
+        "rollbacks to a snapshot",
+        "messages refilled",
+        "stragglers",
+        "rollbacks during a rollback",
+    ),
+    "flow": (
+        "completed",
+        "aborted",
+        "crashes",
+        "rollbacks to a snapshot",
+        "messages refilled",
+        "stragglers",
+        "rollbacks during a rollback",
+    ),
     "restore": ("completed", "aborted", "rollbacks to a snapshot", "messages refilled", "timers set again"),
 }
 

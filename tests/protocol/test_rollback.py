@@ -1,0 +1,270 @@
+"""The rollback in two phases against its table: every event in every phase; and the coordinator, step by step."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.rollback import (
+    NO_GENERATION,
+    Acknowledge,
+    Acknowledged,
+    Ask,
+    AskAgain,
+    Asked,
+    BeginGeneration,
+    CoordinatorEffect,
+    GiveUp,
+    HostEvent,
+    HostExpected,
+    HostFailed,
+    HostJoined,
+    Judgement,
+    LoadFinished,
+    LoadStates,
+    Phase,
+    RollbackAsked,
+    RollbackComplete,
+    RollbackCoordinator,
+    RollbackHost,
+    StartAccepting,
+    Step,
+    StopAccepting,
+)
+
+OWN = 2
+STOPS = (StopAccepting(OWN + 1), Acknowledge(Step.STOP, OWN + 1))
+EVENTS: dict[str, HostEvent] = {
+    **{f"{step.name} {n}": Asked(step, n) for step in Step for n in (OWN - 1, OWN, OWN + 1)},
+    **{f"{step.name} of another life": Asked(step, OWN + 1, incarnation=5) for step in Step},
+    **{f"loaded {n}": LoadFinished(n) for n in (OWN - 1, OWN, OWN + 1)},
+}
+EFFECTS: dict[tuple[str, Phase], object] = {
+    **{("STOP 3", phase): STOPS for phase in Phase},
+    **{(event, phase): ProtocolError for event in ("LOAD 3", "START 3", "loaded 3") for phase in Phase},
+    ("STOP 2", Phase.STOPPED): (Acknowledge(Step.STOP, OWN),),
+    ("LOAD 2", Phase.STOPPED): (LoadStates(OWN),),
+    ("LOAD 2", Phase.LOADED): (Acknowledge(Step.LOAD, OWN),),
+    ("START 2", Phase.STOPPED): ProtocolError,
+    ("START 2", Phase.LOADING): ProtocolError,
+    ("START 2", Phase.LOADED): (StartAccepting(OWN), Acknowledge(Step.START, OWN)),
+    ("START 2", Phase.RUNNING): (Acknowledge(Step.START, OWN),),
+    **{("loaded 2", phase): ProtocolError for phase in Phase},
+    ("loaded 2", Phase.LOADING): (Acknowledge(Step.LOAD, OWN),),
+}
+"""What is not here has no effect."""
+
+AFTER = {
+    **{("STOP 3", phase): (OWN + 1, Phase.STOPPED) for phase in Phase},
+    ("LOAD 2", Phase.STOPPED): (OWN, Phase.LOADING),
+    ("loaded 2", Phase.LOADING): (OWN, Phase.LOADED),
+    ("START 2", Phase.LOADED): (OWN, Phase.RUNNING),
+}
+"""Where it changes anything."""
+
+
+@pytest.mark.parametrize(("event", "phase"), list(product(EVENTS, Phase)))
+def test_every_event_in_every_phase_has_the_effects_of_the_table(event: str, phase: Phase) -> None:
+    host = RollbackHost(OWN, phase)
+    expected = EFFECTS.get((event, phase), ())
+    if expected is ProtocolError:
+        with pytest.raises(ProtocolError):
+            host.step(EVENTS[event])
+    else:
+        assert host.step(EVENTS[event]) == expected
+
+    assert (host.generation, host.phase) == AFTER.get((event, phase), (OWN, phase))
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_host_refuses_what_is_older_and_holds_what_comes_before_it_has_started(phase: Phase) -> None:
+    host = RollbackHost(OWN, phase)
+    own = Judgement.ACCEPT if phase is Phase.RUNNING else Judgement.HOLD
+
+    assert [host.judge(n) for n in (OWN - 1, OWN, OWN + 1)] == [Judgement.REFUSE, own, Judgement.HOLD]
+
+
+def test_a_late_request_to_stop_does_not_stop_a_host_that_has_started() -> None:
+    host = RollbackHost()
+    for event in (Asked(Step.STOP, 1), Asked(Step.LOAD, 1), LoadFinished(1), Asked(Step.START, 1)):
+        host.step(event)
+    assert host.step(Asked(Step.STOP, 1)) == ()
+    assert host.phase is Phase.RUNNING
+
+
+def test_what_was_loaded_for_a_generation_that_is_over_starts_nobody() -> None:
+    host = RollbackHost()
+    for event in (Asked(Step.STOP, 1), Asked(Step.LOAD, 1), Asked(Step.STOP, 2)):
+        host.step(event)
+    assert host.step(LoadFinished(1)) == ()
+    assert host.fingerprint() == (2, Phase.STOPPED, 0)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    host, coordinator = RollbackHost(), system("a")
+    other, rest = host.copy(), coordinator.copy()
+    other.step(Asked(Step.STOP, 1))
+    rest.step(RollbackAsked("why not"))
+
+    assert host.fingerprint() == (0, Phase.RUNNING, 0) != other.fingerprint()
+    assert coordinator.fingerprint() != rest.fingerprint()
+
+
+# ---- the coordinator ------------------------------------------------------------------------------------------------------
+
+
+def system(*hosts: str, last: int = 0, **options: object) -> RollbackCoordinator:
+    """A coordinator whose hosts run."""
+    found = RollbackCoordinator(last=last, **options)  # type: ignore[arg-type]
+    for host in hosts:
+        found.step(HostJoined(host, 0, last))
+        found.step(Acknowledged(host, Step.START, last))
+    return found
+
+
+def done(coordinator: RollbackCoordinator, step: Step, *hosts: str) -> tuple[CoordinatorEffect, ...]:
+    effects: tuple[CoordinatorEffect, ...] = ()
+    for host in hosts:
+        effects = coordinator.step(Acknowledged(host, step, coordinator.generation))
+    return effects
+
+
+def asks(step: Step, generation: int, *hosts: str, incarnation: int = 0) -> tuple[Ask, ...]:
+    return tuple(Ask(host, step, generation, incarnation) for host in hosts)
+
+
+def test_nobody_is_asked_for_a_step_before_everybody_has_done_the_one_before() -> None:
+    coordinator = system("a", "b", last=4)
+    assert coordinator.step(RollbackAsked("why not")) == (
+        BeginGeneration(5, "why not"),
+        *asks(Step.STOP, 5, "a", "b"),
+    )
+    for step, after in ((Step.STOP, Step.LOAD), (Step.LOAD, Step.START)):
+        assert done(coordinator, step, "b") == ()
+        assert coordinator.step(AskAgain()) == asks(step, 5, "a")
+        assert done(coordinator, step, "a") == asks(after, 5, "a", "b")
+    assert done(coordinator, Step.START, "a") == ()
+    assert not coordinator.is_running
+    assert done(coordinator, Step.START, "b") == (RollbackComplete(5),)
+    assert coordinator.is_running
+    assert coordinator.step(AskAgain()) == ()
+
+
+def test_acknowledgements_that_are_late_or_double_count_for_nothing() -> None:
+    coordinator = system("a", "b")
+    coordinator.step(RollbackAsked("one"))
+    done(coordinator, Step.STOP, "a", "b")
+    coordinator.step(RollbackAsked("two"))
+    before = coordinator.fingerprint()
+    for host in ("a", "b"):
+        assert coordinator.step(Acknowledged(host, Step.STOP, 1)) == ()
+        assert coordinator.step(Acknowledged(host, Step.LOAD, 1)) == ()
+    assert coordinator.fingerprint() == before
+    done(coordinator, Step.STOP, "a", "a")
+    assert coordinator.reached == 0
+
+
+def test_what_was_not_asked_for_is_an_error_and_changes_nothing() -> None:
+    coordinator = system("a", "b")
+    coordinator.step(RollbackAsked("one"))
+    before = coordinator.fingerprint()
+    for step, generation in ((Step.LOAD, 1), (Step.START, 1), (Step.STOP, 2)):
+        with pytest.raises(ProtocolError):
+            coordinator.step(Acknowledged("a", step, generation))
+    assert coordinator.step(Acknowledged("nobody", Step.STOP, 1)) == ()
+    assert coordinator.fingerprint() == before
+
+
+def test_a_second_failure_while_the_system_recovers_begins_anew() -> None:
+    coordinator = system("a", "b", "c")
+    assert coordinator.step(HostFailed("a", 0, now=0.0))[1:] == asks(Step.STOP, 1, "b", "c")
+    done(coordinator, Step.STOP, "b", "c")
+    found = coordinator.step(HostFailed("b", 0, now=1.0))
+    assert found == (BeginGeneration(2, "host b is gone"), *asks(Step.STOP, 2, "c"))
+    assert done(coordinator, Step.STOP, "c") == ()
+    assert coordinator.step(HostJoined("a", 1, NO_GENERATION)) == asks(Step.STOP, 2, "a", incarnation=1)
+    assert done(coordinator, Step.STOP, "a") == ()
+    assert coordinator.step(HostJoined("b", 1, NO_GENERATION)) == asks(Step.STOP, 2, "b", incarnation=1)
+    assert {ask.host for ask in done(coordinator, Step.STOP, "b") if isinstance(ask, Ask)} == {"a", "b", "c"}
+
+
+def test_a_host_that_is_not_replaced_is_waited_for_no_more() -> None:
+    coordinator = system("a", "b")
+    coordinator.step(HostFailed("a", 0, now=0.0, is_replaced=False))
+    assert done(coordinator, Step.STOP, "b") == asks(Step.LOAD, 1, "b")
+    assert coordinator.step(HostFailed("a", 0, now=0.0)) == ()  # known
+    assert coordinator.step(HostJoined("a", 0, 0)) == ()  # said before it died
+
+
+def test_a_replacement_that_fails_before_it_has_joined_is_waited_for_as_before() -> None:
+    coordinator = system("a", "b")
+    coordinator.step(HostFailed("a", 0, now=0.0))
+    assert coordinator.step(HostFailed("a", 1, now=0.0)) == ()
+    assert coordinator.step(HostJoined("a", 1, NO_GENERATION)) == ()
+    assert coordinator.step(HostJoined("a", 2, NO_GENERATION)) == (
+        *asks(Step.STOP, 1, "a", incarnation=2),
+        *asks(Step.STOP, 1, "b"),
+    )
+
+
+def test_a_host_that_comes_back_before_its_death_was_noticed_has_died() -> None:
+    coordinator = system("a", "b")
+    found = coordinator.step(HostJoined("a", 1, NO_GENERATION))
+    assert found[0] == BeginGeneration(1, "host a died unseen")
+    assert coordinator.step(HostJoined("a", 1, NO_GENERATION)) == ()
+    assert coordinator.step(HostFailed("a", 0, now=9.0)) == ()  # that was its life before
+
+
+def test_a_host_that_is_expected_is_waited_for() -> None:
+    coordinator = system("a")
+    coordinator.step(RollbackAsked("move"))
+    coordinator.step(HostExpected("new"))
+    assert done(coordinator, Step.STOP, "a") == ()
+    coordinator.step(HostJoined("new", 0, NO_GENERATION))
+    assert done(coordinator, Step.STOP, "new") == asks(Step.LOAD, 1, "a", "new")
+
+
+def test_a_host_that_is_made_while_the_system_runs_joins_before_it_acts() -> None:
+    coordinator, made = system("a"), RollbackHost(0, Phase.LOADED)
+    assert made.judge(0) is Judgement.HOLD
+    assert coordinator.step(HostJoined("new", 0, 0)) == asks(Step.START, 0, "new")
+    assert coordinator.is_running
+    assert made.step(Asked(Step.START, 0))[0] == StartAccepting(0)
+    assert done(coordinator, Step.START, "new") == ()
+
+
+def test_a_host_that_was_made_in_a_generation_that_is_over_is_taken_through_all_steps() -> None:
+    coordinator = system("a")
+    coordinator.step(RollbackAsked("one"))
+    done(coordinator, Step.STOP, "a")
+    assert coordinator.step(HostJoined("new", 0, 0)) == asks(Step.STOP, 1, "new")
+    assert done(coordinator, Step.LOAD, "a") == ()
+    assert done(coordinator, Step.STOP, "new") == asks(Step.LOAD, 1, "new")
+    assert done(coordinator, Step.LOAD, "new") == asks(Step.START, 1, "a", "new")
+
+
+def test_after_too_many_failures_it_gives_up_with_the_reason() -> None:
+    coordinator = system("a", "b", most_failures=2, within_s=10.0)
+    for incarnation, now in enumerate((0.0, 11.0, 12.0)):
+        assert isinstance(coordinator.step(HostFailed("a", incarnation, now))[0], BeginGeneration)
+        coordinator.step(HostJoined("a", incarnation + 1, NO_GENERATION))
+    (told,) = coordinator.step(HostFailed("a", 3, 13.0))
+    assert told == GiveUp("3 failures within 10 s; 2 are borne")
+    assert coordinator.step(RollbackAsked("please")) == ()
+    assert not coordinator.is_running
+
+
+def test_the_page_has_the_table_of_the_host() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
+    table = page.split("## Rollback")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(STOP|LOAD|START|LoadFinished)` \| (.*) \|$", table, re.MULTILINE))
+    for name, key in (("STOP", "STOP 2"), ("LOAD", "LOAD 2"), ("START", "START 2"), ("LoadFinished", "loaded 2")):
+        cells = [cell.strip() for cell in rows[name].split("|")]
+        for phase, cell in zip(Phase, cells, strict=True):
+            expected = EFFECTS.get((key, phase), ())
+            names = [type(one).__name__ for one in expected] if isinstance(expected, tuple) else ["error"]
+            assert re.findall(r"\w+", cell) == names, (name, phase)
