@@ -57,12 +57,16 @@ class ClassStore:
     def __init__(self) -> None:
         self.known: dict[str, type] = {}
         self.joins: dict[type, dict[tuple[str, ...], str]] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.keys: dict[type, str] = {}
 
     def add(self, key: str, blob: bytes) -> None:
         """Take a class in; a second time does nothing."""
         if key not in self.known:
             kind = self.known[key] = cloudpickle.loads(blob)
             self.joins[kind] = joins_of(kind)
+            self.blobs[key] = blob
+            self.keys[kind] = key
 
     def get(self, key: str) -> type:
         """The class of a key that came before."""
