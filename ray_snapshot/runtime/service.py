@@ -582,6 +582,7 @@ class Service:
             "pending": len(self.coordinator.pending),
             "skipped": self.skipped,
             "generation": self.recovery.generation,
+            "rolling": self.recovery.is_rolling,
             "failed": None if self.failure is None else str(self.failure),
         }
 

@@ -95,7 +95,7 @@ def conservation(total: int) -> Any:
 
 def total_of(snapshot: rs.Snapshot) -> int:
     """The tokens in a snapshot, counted by hand."""
-    held = sum(machine.state["tokens"] for machine in snapshot.machines.values() if machine.class_name == "Vault")
+    held = sum(machine.state["tokens"] for machine in snapshot.machines.values() if "tokens" in (machine.state or ()))
     moving = sum(message.args[0] for message in snapshot.messages if message.method in ("take", "__init__"))
     return int(held + moving)
 
