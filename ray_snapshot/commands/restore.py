@@ -60,5 +60,5 @@ def _wanted(history: History, snapshot: str, hosts: int | None) -> Wanted:
     if not found.restorable:
         raise not_restorable(snapshot_id, found.obstacles)
     born = [message.target for message in found.messages if message.method == "__init__" and message.number == 0]
-    names = [*(name for name, machine in found.machines.items() if machine.host != "driver"), *born]
+    names = {*(name for name, machine in found.machines.items() if machine.host != "driver"), *born}
     return Wanted(found.system, snapshot_id, str(history.path), names, hosts)

@@ -83,8 +83,8 @@ class Wanted:
     system: str
     snapshot_id: str
     history: str
-    names: list[str]
-    """The machines that the snapshot holds, those included that were just being created."""
+    names: set[str]
+    """The machines that the snapshot holds, those included that were just being created, as long as nobody spawns them."""
     hosts: int | None = None
     """On how many hosts; None: as the program says."""
     is_taken: bool = False

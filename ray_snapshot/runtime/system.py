@@ -208,7 +208,7 @@ class System:
                 source = self._wanted and self._wanted.history
                 opened.append(analyst.keep_checkpoints.remote(self.run_id, self._key, source))
             if self._wanted:
-                opened.append(self._service.may_be_claimed_again.remote(self._wanted.names))
+                opened.append(self._service.may_be_claimed_again.remote(list(self._wanted.names)))
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
         except BaseException:
             self._kill([analyst, self._service])
@@ -284,18 +284,19 @@ class System:
             return []
         options = _host_options(resources)
         places = self._places(len(many), per_host)
-        names = self._claim(class_name, len(many), names, places, role)
-        spawned = [item for item in zip(names, places, payloads, strict=True) if not self._is_restored(item[0])]
+        names, generation = self._claim(class_name, names, places, role)
+        found = self._restored_among(names)
+        spawned = [item for item in zip(names, places, payloads, strict=True) if item[0] not in found]
         if self._post.is_dropping:  # not started: nobody has been restored yet
             self._claimed.update((name, host) for name, host in zip(names, places, strict=True))
-            self._claimed_classes.update((name, (key, blob)) for name in names if self._is_restored(name))
+            self._claimed_classes.update((name, (key, blob)) for name in found)
         for host in dict.fromkeys(places if self._post.is_dropping else [host for _, host, _ in spawned]):
             if host not in self._hosts:
                 self._new_host(host, options)
         if self._post.is_dropping:
-            self._born_later.append(lambda: self._create(kind, key, blob, spawned))
+            self._born_later.append(lambda: self._create(kind, key, blob, spawned, role, generation))
         else:
-            self._create(kind, key, blob, spawned)
+            self._create(kind, key, blob, spawned, role, generation)
         lives = dict.fromkeys(names) if self._wanted else dict(zip(names, places, strict=True))
         return [handle_of(self.run_id, name, lives[name]) for name in names]
 
@@ -310,30 +311,48 @@ class System:
             self._host_count += -(-count // per_host)
         return [f"host-{first + position // per_host}" for position in range(count)]
 
-    def _is_restored(self, name: str) -> bool:
-        return self._wanted is not None and name in self._wanted.names
+    def _restored_among(self, names: list[str]) -> set[str]:
+        """Those that are restored, and need not be made; each once."""
+        if self._wanted is None:
+            return set()
+        found = self._wanted.names & set(names)
+        self._wanted.names -= found
+        return found
 
     def _claim(
-        self, class_name: str, count: int, names: list[str] | None, places: list[str], role: str | None
-    ) -> list[str]:
-        """Names, or again, if the system is rolled back meanwhile."""
+        self, class_name: str, names: list[str] | None, places: list[str], role: str | None
+    ) -> tuple[list[str], int]:
+        """Names, and the generation that they are good for; asks again if the system is rolled back meanwhile."""
         for _ in range(_CLAIMS):
             self._post.check()
             generation = self._post.generation
             try:
-                ref = self._service.claim.remote(class_name, count, names, places, role, generation, True)
-                found: list[str] = self._ask(ref, "names")
+                ref = self._service.claim.remote(class_name, len(places), names, places, role, generation, True)
+                return self._ask(ref, "names"), generation
             except RolledBackError:
                 continue
-            return found
         raise RolledBackError("the system was rolled back again and again while this was spawned", snapshot_id=None)
 
-    def _create(self, kind: Any, key: str, blob: bytes, spawned: list[tuple[str, str, Any]]) -> None:
-        """Send the creations of machines whose names and hosts are known."""
+    def _create(
+        self,
+        kind: Any,
+        key: str,
+        blob: bytes,
+        spawned: list[tuple[str, str, Any]],
+        role: str | None,
+        generation: int,
+    ) -> None:
+        """Send the creations of machines whose names and hosts are known; their names may have to be claimed again."""
         post, now = self._post, time.time()
         self._machine_counts.update(host for _, host, _ in spawned)
+        while spawned and post.generation != generation:
+            names, places, _ = (list(column) for column in zip(*spawned, strict=True))
+            _, generation = self._claim(kind.__name__, names, places, role)
         with post.lock:
             post.check()
+            if post.generation != generation:
+                self._create(kind, key, blob, spawned, role, generation)
+                return
             for name, host, payload in spawned:
                 ship = None if (host, key) in self._shipped else blob
                 self._shipped.add((host, key))
