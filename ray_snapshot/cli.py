@@ -18,7 +18,7 @@ import typer
 from ray_snapshot import __version__
 from ray_snapshot.errors import RaySnapshotError
 
-_COMMANDS = ("demo", "run", "system", "history", "analyze", "synth", "simulate", "witness")
+_COMMANDS = ("demo", "run", "restore", "system", "history", "analyze", "synth", "simulate", "witness")
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 CUT_OFF = 1

@@ -98,6 +98,14 @@ class NotRestorableError(RaySnapshotError, ValueError):
     """A snapshot cannot be restored; `.obstacles`."""
 
 
+class RolledBackError(RaySnapshotError, RuntimeError):
+    """The system was rolled back meanwhile: what was asked for belongs to a past that has been given up; `.snapshot_id`."""
+
+
+class CheckpointError(RaySnapshotError, ValueError):
+    """A checkpoint is damaged or forged, or its key cannot be used; `.path`."""
+
+
 class UnreachableMachineError(RaySnapshotError, ValueError):
     """Markers of the named initiators cannot reach every machine; `.machines`."""
 

@@ -84,6 +84,21 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     return 0
 
 
+def run_script(script: str, arguments: list[str]) -> int:
+    """Run a script as `python SCRIPT` would, unwatched; returns its exit code. Raises `SettingError` if there is none."""
+    code = _compiled(script)
+    try:
+        _run_script(script, code, arguments)
+    except SystemExit as error:
+        return _exit_code(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        _show(error)
+        return 1
+    return 0
+
+
 @contextmanager
 def _modules_of(script: str | None) -> Iterator[None]:
     """Modules are found beside the program, and in the current folder; the program's own path stays as it is."""

@@ -24,10 +24,12 @@ from ray import cloudpickle
 from ray_snapshot import redaction
 from ray_snapshot.columns import unpacked
 from ray_snapshot.encoding import to_json
-from ray_snapshot.errors import DetectorError, RaySnapshotError
-from ray_snapshot.runtime.assembly import Collected, aborted, warm_up
+from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
+from ray_snapshot.runtime.assembly import CHECKPOINT_OFF, Collected, aborted, warm_up
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.faults import first_line, text_of
+from ray_snapshot.runtime.keeping import Keeper
+from ray_snapshot.runtime.restoring import Ground, Plan
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 
@@ -72,6 +74,10 @@ class Analyst:
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
         self.writer: Any = None
+        self.generation = 0
+        """Of the latest snapshot: those of different ones are not compared."""
+        self.keeper: Keeper | None = None
+        """Keeps what a restore needs, if that is wanted."""
 
     # ---- the thread -----------------------------------------------------------------------------------------------
 
@@ -82,7 +88,7 @@ class Analyst:
     def _analyse(self, collected: Collected) -> None:
         try:
             self._keep_trace(collected.traces)
-            self._take(self._assembled(collected))
+            self._take(self._assembled(collected), collected)
         except Exception as error:  # a fault of ours: the snapshots that follow must not wait for a thread that is gone
             reason = f"it could not be analysed: {type(error).__name__}: {first_line(error)}"
             self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
@@ -100,9 +106,14 @@ class Analyst:
             self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
             return aborted(replace(collected.header, abort_reason=reason))
 
-    def _take(self, snapshot: Snapshot) -> None:
+    def _take(self, snapshot: Snapshot, collected: Collected) -> None:
         with self.lock:
             detectors = list(self.detectors)
+        if self.keeper is not None:
+            snapshot = self.keeper.keep(snapshot, collected)
+        if collected.header.generation != self.generation:
+            self.generation = collected.header.generation
+            self.earlier.clear()  # what was true of the past that was given up need not be true of this one
         found = [self._evaluate(item, snapshot) for item in detectors] if snapshot.status == "complete" else []
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: (self.writer.add(snapshot), self.writer.add_verdicts(found)))
@@ -161,6 +172,30 @@ class Analyst:
             self.changed.notify_all()
 
     # ---- calls ----------------------------------------------------------------------------------------------------
+
+    async def keep_checkpoints(self, run_id: str, key: bytes | None, source: str | None) -> None:
+        """From now on keep what a restore needs of every snapshot; `key`: that digests are made with, for a history.
+
+        `source`: another history, that the run begins from.
+        """
+        self.keeper = Keeper(run_id, self.history, key, source)
+
+    async def plan(self, snapshot_id: str, ground: Ground) -> Plan:
+        """The checkpoint of a snapshot, dealt out; raises `NotRestorableError`, `CheckpointError`."""
+        if self.keeper is None:
+            raise NotRestorableError(
+                f"snapshot {snapshot_id} cannot be restored: {CHECKPOINT_OFF}", obstacles=[CHECKPOINT_OFF]
+            )
+        while not self.keeper.has_seen(snapshot_id) and self.evaluated < self.received:
+            await asyncio.sleep(LOOK_S)
+        found: Plan = await self.loop.run_in_executor(None, self.keeper.plan, snapshot_id, ground)
+        return found
+
+    async def is_kept(self, snapshot_id: str) -> bool:
+        """Whether a snapshot that was given to `add` can be restored; answers when it has been seen to."""
+        while self.keeper is not None and not self.keeper.has_seen(snapshot_id):
+            await asyncio.sleep(LOOK_S)
+        return self.keeper is not None and self.keeper.is_kept(snapshot_id)
 
     async def open(self, detectors: bytes, redacted: tuple[str, ...] = ()) -> None:
         """Open the history and begin to work; `redacted`: names of fields that are not written.

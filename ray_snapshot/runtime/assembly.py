@@ -14,11 +14,14 @@ import pyarrow.compute as pc
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.choosing import RECORDED_BY
+from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
 from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
+
+CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
+"""The obstacle of every snapshot that was taken without."""
 
 
 @dataclass(slots=True)
@@ -37,6 +40,10 @@ class SnapshotHeader:
     abort_machine: str | None = None
     abort_call_site: str | None = None
     uncovered: list[str] = field(default_factory=list)
+    is_kept: bool = False
+    """Whether what a restore needs is kept with it."""
+    restored_from: str | None = None
+    generation: int = 0
 
     @property
     def snapshot_id(self) -> str:
@@ -54,6 +61,8 @@ class Collected:
     """Pickled `HostPart`s; none if the snapshot was given up."""
     traces: tuple[bytes, ...] = ()
     """Rows of `actions` that came with reports."""
+    checkpoints: tuple[bytes, ...] = ()
+    """Sections of the checkpoint (`checkpointing.Section`), for the analyst only."""
 
     def snapshot(self) -> Snapshot:
         """See `assemble`."""
@@ -93,7 +102,9 @@ def assemble(collected: Collected) -> Snapshot:
     }
     if undeclared:
         coverage["undeclared"] = undeclared
-    obstacles = [text for part in full for text in part.obstacles]
+    obstacles = list(dict.fromkeys(text for part in parts for text in part.obstacles))
+    if not header.is_kept:
+        obstacles.append(CHECKPOINT_OFF)
     found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
     found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))
     return found
@@ -153,6 +164,7 @@ def _meta(
         "snapshot_id": header.snapshot_id,
         "system": header.system,
         "run_id": header.run_id,
+        "restored_from": header.restored_from,
         "sequence": header.number,
         "protocol": header.protocol,
         "status": "complete" if header.abort_reason is None else "aborted",
@@ -170,11 +182,17 @@ def _meta(
         "channel_marker_count": markers,
         "bytes": (pc.sum(tables["machines"]["state_bytes"]).as_py() or 0) if tables else 0,
         "consistent": consistent,
-        "restorable": False,
+        "restorable": _is_restorable(header, obstacles, consistent=consistent),
         "obstacles": obstacles,
         "coverage": to_json(coverage).text,
     }
     return pa.Table.from_pylist([row], schema=SNAPSHOTS)
+
+
+def _is_restorable(header: SnapshotHeader, obstacles: list[str], *, consistent: bool) -> bool:
+    """Where alignment was skipped a cut is not consistent, and may be restored all the same: at least once."""
+    is_whole = header.is_kept and header.abort_reason is None and not header.uncovered
+    return is_whole and not obstacles and (consistent or header.protocol == AT_LEAST_ONCE)
 
 
 def _channels(ends: pa.Table, recorded_by: str) -> pa.Table:

@@ -59,6 +59,8 @@ class ClassStore:
     def __init__(self) -> None:
         self.known: dict[str, type] = {}
         self.joins: dict[type, dict[tuple[str, ...], str]] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.keys: dict[type, str] = {}
 
     def add(self, key: str, blob: bytes) -> None:
         """Take a class in; a second time does nothing."""
@@ -66,6 +68,8 @@ class ClassStore:
             kind = self.known[key] = cloudpickle.loads(blob)
             self.joins[kind] = joins_of(kind)
             redaction.know(kind)
+            self.blobs[key] = blob
+            self.keys[kind] = key
 
     def get(self, key: str) -> type:
         """The class of a key that came before."""

@@ -30,9 +30,11 @@ class Context:
         return handle_of(self.post.run_id, check_target_name(name))
 
     def spawn(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
+        self.post.acting()  # a hook must not
         return self.post.spawn_here(self.record, kind, args, kwargs, name)
 
     def stop(self) -> None:
+        self.post.acting()
         self.post.stop_machine(self.record)
 
     def request_snapshot(self) -> None:

@@ -14,7 +14,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,17 +22,36 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
-from ray_snapshot.errors import HostDiedError, MailboxFullError, RaySnapshotError, SystemNotRunningError
+from ray_snapshot.errors import (
+    HostDiedError,
+    MailboxFullError,
+    RaySnapshotError,
+    RolledBackError,
+    SettingError,
+    SystemNotRunningError,
+)
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.protocol.rollback import (
+    Acknowledge,
+    Asked,
+    LoadFinished,
+    LoadStates,
+    RollbackHost,
+    StartAccepting,
+    Step,
+    StopAccepting,
+)
 from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.handles import POSTS, MachineHandle
+from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.here import HERE
-from ray_snapshot.runtime.post import Post
+from ray_snapshot.runtime.post import Created, Post
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
+from ray_snapshot.runtime.restoring import Share, opened_share, refill, set_timers
 from ray_snapshot.runtime.tracing import Tracer
 
 CREDIT_S = 0.5
@@ -74,14 +93,22 @@ class DriverPost(Post):
         send_timeout: float,
         spawn_timeout: float,
         trace: str | None = None,
+        checkpoint: bool = False,
+        recover: bool = False,
     ) -> None:
         super().__init__(run_id, DRIVER, service, spawn_timeout=spawn_timeout)
         self.send_timeout = send_timeout
-        self.core = core_for(
-            protocol, DRIVER, barriers={"clock": time.monotonic}, copy_body=self.copy_body, bound=mailbox_bound
-        )
-        self.me = self.core.born(DRIVER, self)
-        self.core.acting = None  # each of its sends is an action
+        self.protocol, self.mailbox_bound, self.checkpoint = protocol, mailbox_bound, checkpoint
+        self.rollback = RollbackHost()
+        self.on_rollback: Callable[[Share], None] = lambda _: None
+        """Told of every share that is loaded: which hosts there are now."""
+        self.timers: list[tuple[Any, int, float]] = []
+        if recover:
+            self.journal = []
+        self.is_dropping = False
+        """Whether the system is to be restored when it starts: what is sent before belongs to no past that will be."""
+        self.dropped = 0
+        self._begin(born=None)
         self.reported: set[int] = set()
         self.tracer = None if trace is None else Tracer(run_id, DRIVER, trace)
         self.reports: deque[Any] = deque(maxlen=100)
@@ -99,6 +126,19 @@ class DriverPost(Post):
         POSTS[run_id] = self
         self.thread.start()
 
+    def _begin(self, born: int | None) -> None:
+        """A core of its own for each generation: nothing of an older one is in it."""
+        self.core = core_for(
+            self.protocol,
+            DRIVER,
+            born=born,
+            barriers={"clock": time.monotonic},
+            copy_body=self.copy_body,
+            bound=self.mailbox_bound,
+        )
+        self.me = self.core.born(DRIVER, self)
+        self.core.acting = None  # each of its sends is an action
+
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self._start(self._obey_commands())
@@ -113,14 +153,53 @@ class DriverPost(Post):
         return self.me
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().send(handle, method, args, kwargs)
+        if self.is_dropping:
+            self.dropped += 1
+            return
+        with self.lock:  # what is sent in one generation must not be numbered in the next
+            if self.is_rolling:
+                self.check()
+            super().send(handle, method, args, kwargs)
         if self.tracer is not None:
             self.write_out_trace()
+
+    def send_after(
+        self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if self.is_dropping:
+            self.dropped += 1
+            return
+        super().send_after(seconds, handle, method, args, kwargs)
+
+    def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.is_dropping:
+            raise SettingError(
+                f"{handle._name}.{method}.remote(...) before start(), in a system that is being restored: its machines are not"
+                " there yet; call behind start(), or `if not system.restored`"
+            )
+        return super().call(handle, method, args, kwargs)
 
     def check(self) -> None:
         super().check()
         if self.is_closing:
             raise SystemNotRunningError("the system was closed: send inside its `with` block", system=None)
+        if self.is_rolling:
+            self._await_the_others()
+
+    def _await_the_others(self) -> None:
+        """While the system is being rolled back the driver's program waits, where it sends."""
+        if threading.current_thread() is self.thread:
+            return
+        deadline = time.monotonic() + self.send_timeout
+        with self.lock:
+            while self.is_rolling and not self.is_closing and self.failure is None:
+                self.credit.wait(min(CREDIT_S, max(0.0, deadline - time.monotonic())))
+                if self.is_rolling and time.monotonic() >= deadline:
+                    raise RolledBackError(
+                        f"the system has been rolled back for {self.send_timeout:g} s, and goes on being",
+                        snapshot_id=None,
+                    )
+        self.check()
 
     def tell(self, error: RaySnapshotError) -> None:
         self._told.add(_key(error))
@@ -167,6 +246,84 @@ class DriverPost(Post):
                 self.credit.notify_all()
             case ("failed", error):
                 self.stop_with(error)
+            case ("kept", number):
+                self._forget_before(number)
+            case ("roll", step, generation, share):
+                self._roll(Asked(Step(step), generation), share)
+
+    def _roll(self, asked: Asked, share: bytes | None) -> None:
+        """A step of a rollback; under the lock."""
+        for effect in self.rollback.step(asked):
+            match effect:
+                case StopAccepting():
+                    self._leave_generation(asked.generation)
+                case LoadStates():
+                    self._load(opened_share(share))
+                    (done,) = self.rollback.step(LoadFinished(asked.generation))
+                    assert isinstance(done, Acknowledge)
+                    self.service.rolled.remote(DRIVER, int(done.step), done.generation)
+                case StartAccepting():
+                    self._go_on()
+                case Acknowledge(step, generation):
+                    self.service.rolled.remote(DRIVER, int(step), generation)
+
+    def _leave_generation(self, generation: int) -> None:
+        self.is_rolling = True
+        self.generation = generation
+        self.calls.undo()
+        self.fetching.clear()
+        self.reported.clear()
+        self._begin(born=None)
+
+    def _load(self, share: Share) -> None:
+        forget_places(self.run_id, share.aliases)
+        self._begin(born=share.last)
+        self.handles.update((host, wrapped[0]) for host, wrapped in share.actors.items())
+        refill(self.core, share)
+        self.core.learn_stopped(share.stopped)
+        self.timers = set_timers(self.core, share)
+        self._send_again(share)
+        self.me.over.clear()  # nobody is inside a send
+        self.on_rollback(share)
+
+    def _forget_before(self, number: int) -> None:
+        """What was sent before snapshot `number` is in it, and need not be sent again."""
+        if self.journal is not None:
+            self.journal = [entry for entry in self.journal if entry[0] >= number]
+
+    def _send_again(self, share: Share) -> None:
+        """After a recovery: the program has gone on, so what it sent outside the cut is sent once more, in its order.
+
+        After a restore that the program asked for nothing is: it knows.
+        """
+        if self.journal is None:
+            return
+        if share.again_from is None:
+            self.journal.clear()
+            return
+        self._forget_before(share.again_from)
+        again, self.journal, now = self.journal, [], time.time()
+        for _, item in again:
+            if isinstance(item, Created):
+                self.core.create(DRIVER, item.child, item.host, item.payload, now)
+                claim = (item.class_name, 1, [item.child], [item.host], None, self.generation, True)
+                self.service.claim.remote(*claim)
+            elif item.due is None:
+                self.core.send(self.me, item.target, item.kind, item.method, item.payload, now)
+            else:
+                due = max(now, item.due)
+                channel = self.core.set_timer(self.me, item.target, item.method, (due, item.payload), now, due)
+                self.timers.append((channel, channel.sent, due - now))
+            self.journal.append((self.core.colour_of(self.me), item))
+
+    def _go_on(self) -> None:
+        self.is_rolling = False
+        for channel, number, left in self.timers:
+            self.loop.call_later(left, self._fire, self.core, channel, number)
+        self.timers = []
+        self._look_up()
+        self.flush()
+        self.credit.notify_all()
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
@@ -184,7 +341,12 @@ class DriverPost(Post):
             if number not in self.reported and recording.copies:
                 self.reported.add(number)
                 facts = Facts(time.time(), recording.marker_count)
-                self._report(host_payload(DRIVER, recording, facts))
+                section = None
+                if self.checkpoint:
+                    section = section_of(DRIVER, recording, facts.recorded_at, {}, (), ())
+                    facts = replace(facts, obstacles=section.obstacles)
+                payload = host_payload(DRIVER, recording, facts)
+                self._report(payload if section is None else replace(payload, checkpoint=section.dumps()))
         for recording in self.core.open.values():
             if recording.late:
                 late, recording.late = recording.late, []
@@ -212,6 +374,9 @@ class DriverPost(Post):
             found.calls.append({"method": "(the driver's program)", "holds_slot": True, "call_site": site})
         if len(blocking) == 1:
             found.short_wait = blocking[0].short_form
+        calls = [rest.call_site for rest in blocking if isinstance(rest, waits.TrackedWait)]
+        if calls and self.checkpoint:
+            found.obstacle = f"it waits inside its script, at {calls[0]}"
         return found
 
     # ---- waits ----------------------------------------------------------------------------------------------------
@@ -253,14 +418,14 @@ class DriverPost(Post):
         thread, since = threading.get_ident(), time.time()
         with self.lock:
             try:
-                while machine.over and (left := deadline - time.monotonic()) > 0:
+                while machine.over and machine is self.me and (left := deadline - time.monotonic()) > 0:
                     self.check()
                     self.resting[thread] = Held(
                         tuple(dict.fromkeys(channel.target for channel in machine.over)), since, self.core.bound
                     )
                     self._poll_credit(machine)
                     self.credit.wait(min(left, CREDIT_S))
-                if machine.over:
+                if machine.over and machine is self.me:
                     raise self._held_too_long(machine)
             finally:
                 self.resting.pop(thread, None)
@@ -284,13 +449,16 @@ class DriverPost(Post):
                 self.loop.call_soon_threadsafe(self._start, self._ask_credit(host))
 
     async def _ask_credit(self, host: str) -> None:
+        core = self.core
         try:
-            accepted = await self.handles[host].credit.remote(DRIVER)
+            accepted = await self.handles[host].credit.remote(DRIVER, self.generation)
         except RayActorError:
             return  # who watches the host says so
         finally:
             self.polling.discard(host)
         with self.lock:
+            if core is not self.core:
+                return
             for index, count in accepted:
                 self.core.acknowledge(host, index, count)
             self.credit.notify_all()

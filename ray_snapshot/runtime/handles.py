@@ -6,6 +6,7 @@ constructor arguments, and compared. Sending goes through the process's `Post` f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import NotAMachineError
@@ -17,6 +18,10 @@ POSTS: dict[str, Post] = {}
 """This process's part in each run it takes part in, by run id."""
 
 _INTERNED: dict[tuple[str, str], MachineHandle] = {}
+
+
+_ALIASES: dict[str, str] = {}
+"""Runs that were restored in another: handles in what they recorded are of that one."""
 
 
 class MachineHandle:
@@ -58,12 +63,22 @@ class MachineHandle:
 
 def handle_of(run_id: str, name: str, host: str | None = None) -> MachineHandle:
     """The handle of a machine; one object per process and machine, so that its method senders are made once."""
+    if run_id in _ALIASES:  # recorded in another run, which this one goes on from; its hosts are others
+        run_id, host = _ALIASES[run_id], None
     found = _INTERNED.get((run_id, name))
     if found is None:
         found = _INTERNED[run_id, name] = MachineHandle(run_id, name, host)
     elif host is not None and found._host is None:
         found.__dict__["_host"] = host
     return found
+
+
+def forget_places(run_id: str, aliases: Iterable[str] = ()) -> None:
+    """The machines of a run may live elsewhere from now on; handles of `aliases` mean its machines."""
+    for (run, _), handle in [*_INTERNED.items()]:
+        if run == run_id:
+            handle.__dict__["_host"] = None
+    _ALIASES.update((alias, run_id) for alias in aliases)
 
 
 def forget_handles(run_id: str) -> None:

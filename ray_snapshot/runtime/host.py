@@ -27,11 +27,13 @@ from typing import Any, cast
 from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.errors import (
+    HostDiedError,
     MachineFailedError,
     MachineStoppedError,
     MailboxFullError,
     NotAMachineError,
     RaySnapshotError,
+    RolledBackError,
     UnknownMethodError,
     UnpicklableMessageError,
 )
@@ -43,9 +45,10 @@ from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.assembly import warm_up
+from ray_snapshot.runtime.checkpointing import late_section, pickled_state, section_of
 from ray_snapshot.runtime.classes import ClassStore, packed
 from ray_snapshot.runtime.context import Context, attach
-from ray_snapshot.runtime.faults import text_of
+from ray_snapshot.runtime.faults import as_error, text_of
 from ray_snapshot.runtime.floor import Floor
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.here import HERE, call_site_of
@@ -69,6 +72,9 @@ MARKERS_S = 0.005
 
 LATE_S = 0.02
 """How long white messages behind a report are gathered while markers are missing."""
+
+BROKEN_S = 60.0
+"""How long an action that was cut short by the loss of a host waits for the system to be rolled back."""
 
 GUARD_S = 0.02
 """How often the guard looks, while a snapshot is open."""
@@ -101,6 +107,13 @@ class HostConfig:
     """Whether to log every action: then the name by which the driver's `__main__` can be imported."""
     redacted: tuple[str, ...] = ()
     """Names of fields that are never recorded."""
+    checkpoint: bool = False
+    """Whether to keep what a restore needs with every snapshot."""
+    recover: bool = False
+    """Whether the system goes back to its last snapshot when a host dies."""
+    generation: int = 0
+    """Of whoever made the host."""
+    incarnation: int = 0
 
 
 @dataclass(slots=True)
@@ -127,9 +140,16 @@ class Performance:
 class HostPost(Post):
     """A host's part in the run."""
 
-    def __init__(self, config: HostConfig, service: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        config: HostConfig,
+        service: Any,
+        loop: asyncio.AbstractEventLoop,
+        classes: ClassStore | None = None,
+    ) -> None:
         super().__init__(config.run_id, config.host, service, spawn_timeout=config.spawn_timeout)
         self.config = config
+        self.generation = config.generation
         self.loop = loop
         self.core = core_for(
             config.protocol,
@@ -143,7 +163,7 @@ class HostPost(Post):
         )
         self.tracer = None if config.trace is None else Tracer(config.run_id, config.host, config.trace)
         self.floor = Floor(self.lock)
-        self.classes = ClassStore()
+        self.classes = classes or ClassStore()
         self.shipped: set[tuple[str, str]] = set()
         self.replies: dict[str, tuple[str, Future[Any]]] = {}
         """By call id: the machine that was called, and where the result goes; gone once the result has been fetched."""
@@ -168,6 +188,12 @@ class HostPost(Post):
         self.is_guarding = False
         self.construct_count = 0
         self.warming = threading.Thread(target=warm_up, name="warm-up", daemon=True)
+        self.threads: list[threading.Thread] = []
+        """Action threads, some of which may have ended."""
+        self.timers: list[tuple[Any, int, float]] = []
+        """Restored, to be set when the host starts: (channel, number, seconds left)."""
+        self.is_broken = False
+        """An action was cut short because a host is gone: what it leaves behind is in no snapshot."""
 
     def start(self) -> None:
         """Begin to act."""
@@ -179,7 +205,9 @@ class HostPost(Post):
     # ---- the action threads ---------------------------------------------------------------------------------------
 
     def _new_runner(self) -> None:
-        threading.Thread(target=self._run, name="actions", daemon=True).start()
+        runner = threading.Thread(target=self._run, name="actions", daemon=True)
+        self.threads = [*(thread for thread in self.threads if thread.is_alive()), runner]
+        runner.start()
 
     def _run(self) -> None:
         HERE.post = self
@@ -338,6 +366,11 @@ class HostPost(Post):
 
     def _failed(self, machine: Machine, method: str, source: str, payload: Any, error: BaseException) -> None:
         """An action raised: the system stops, and says where."""
+        if self.config.recover and _is_of_a_lost_host(error):
+            self.is_broken = True  # the system is about to be rolled back
+            self.stop_with(RolledBackError(f"{machine.name}.{method} needed a host that is gone", snapshot_id=None))
+            self.loop.call_soon_threadsafe(self.loop.call_later, BROKEN_S, self._nobody_has_died, as_error(error))
+            return
         if isinstance(error, UnknownMethodError) and error.machine == machine.name:
             self.fail(error)
             return
@@ -359,9 +392,16 @@ class HostPost(Post):
             )
         )
 
+    def _nobody_has_died(self, error: RaySnapshotError) -> None:
+        """An action was cut short because of a host that is gone, and the system was not rolled back."""
+        if not self.is_retired:
+            self.service.fail.remote(error, self.generation)
+
     def acting(self) -> Machine:
         machine = HERE.machine
         if machine is None or HERE.post is not self:
+            if HERE.post is not None and HERE.post.is_retired:
+                HERE.post.check()
             raise NotAMachineError(
                 f"a thread of host {self.host} that is in no action tried to send: only a machine's own actions send"
             )
@@ -480,6 +520,8 @@ class HostPost(Post):
     def begin_wait(self, wait: waits.TrackedWait) -> Performance | None:
         """The machine of this thread begins to wait inside its action: the floor goes to the others."""
         with self.lock:
+            if self.is_retired:
+                self.check()
             performance = self.performing
             if performance is None:
                 return None
@@ -504,7 +546,11 @@ class HostPost(Post):
         machine = performance.machine
         with self.lock:
             HERE.is_waiting = False
+            if self.is_retired:
+                self.check()
             self.floor.take_back()
+            if self.is_retired:
+                self.check()
             if HERE.heard is not None:
                 self.core.note(HERE.heard, machine)
             if self.core.must_record:
@@ -545,7 +591,7 @@ class HostPost(Post):
         if says_so or (sources is None and not joins):
             return None
         if sources is None:
-            return _undeclared(type(machine.body), tuple(joins.items()))
+            return _undeclared(type(machine.body).__qualname__, tuple(joins.items()))
         return Inputs(tuple(joins), dict(sources), tuple(joins.values()))
 
     # ---- spawning and stopping ------------------------------------------------------------------------------------
@@ -558,8 +604,10 @@ class HostPost(Post):
         kind = getattr(kind, "machine_class", kind)
         payload = isolate(creator.name, kind.__name__, "__init__", args, kwargs)
         names = None if name is None else [check_machine_name(name)]
-        (child,) = waits.answer_of(self.service.claim.remote(kind.__name__, 1, names, [self.host]))
+        claim = self.service.claim.remote(kind.__name__, 1, names, [self.host], None, self.generation)
+        (child,) = waits.answer_of(claim)
         with self.lock:
+            self.check()
             self.core.create(creator.name, child, self.host, (key, blob, payload), time.time())
             if self.tracer is not None:
                 self.tracer.created(creator.name, child, kind, payload, self.core.colour_of(creator))
@@ -570,7 +618,7 @@ class HostPost(Post):
         with self.lock:
             self.core.stop(machine)
             self._refuse_calls(machine.name)
-            self.service.stopped.remote([machine.name], self.core.colour_of(machine))
+            self.service.stopped.remote([machine.name], self.core.colour_of(machine), self.generation)
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
@@ -653,13 +701,28 @@ class HostPost(Post):
                 self._start(self._send(late_payload, recording, late, creations))
 
     async def _send(self, build: Any, recording: Recording, late: list[Any], creations: list[Creation]) -> None:
-        number = recording.number
-        facts = Facts(self.recorded_at.get(number, time.time()), recording.marker_count)
-        payload = await self.loop.run_in_executor(self.copier, build, self.host, recording, facts, late, creations)
+        payload = await self.loop.run_in_executor(self.copier, self._payload, build, recording, late, creations)
+        if self.is_broken or self.is_retired:
+            return
         if self.tracer is not None:
             await self._report_with_trace(payload, self.tracer)
         else:
             await self.service.report.remote(payload)
+
+    def _payload(self, build: Any, recording: Recording, late: list[Any], creations: list[Creation]) -> HostPayload:
+        at = self.recorded_at.get(recording.number, time.time())
+        facts = Facts(at, recording.marker_count)
+        found: HostPayload
+        if not self.config.checkpoint:
+            found = build(self.host, recording, facts, late, creations)
+            return found
+        if build is late_payload:
+            section = late_section(self.host, at, late, creations)
+        else:
+            section = section_of(self.host, recording, at, self.classes.blobs, late, creations)
+        facts = replace(facts, obstacles=section.obstacles)
+        found = build(self.host, recording, facts, late, creations)
+        return replace(found, checkpoint=section.dumps())
 
     async def _report_with_trace(self, payload: HostPayload, tracer: Tracer) -> None:
         """The report takes along what was traced since the last one: every white action is among it."""
@@ -695,11 +758,13 @@ class HostPost(Post):
         found = BodyCopy(class_name, "passive", None, recorded_at=self._instant())
         if performance is not None and performance.wait is not None:
             self._describe_wait(found, performance, performance.wait)
+            if self.config.checkpoint:
+                found.obstacle = f"inside {performance.method} at {performance.wait.call_site}, where it waits"
         elif machine.is_stopped:
             found.status = "stopped"
         elif machine.is_held:
             self._describe_held(found, machine)
-        wrong = _ask_hooks(found, machine.body)
+        wrong = _ask_hooks(found, machine.body, self.classes if self.config.checkpoint else None)
         if wrong is not None:
             self._wrong_hook(machine, wrong)
         if found.status == "passive":
@@ -806,6 +871,41 @@ class HostPost(Post):
         self.reported.discard(number)
         self.overdue.discard(number)
 
+    @property
+    def is_retired(self) -> bool:
+        return self.is_closing and self.failure is not None
+
+    def retire(self, error: RolledBackError) -> None:
+        """Stop acting for good: the system is rolled back, and another post takes the place of this one.
+
+        An action that is under way cannot be stopped; but nothing that it sends, calls, creates or answers from now on
+        leaves this post, and where it waits or sends it gets this error.
+        """
+        with self.lock:
+            self.is_closing = True
+            self.failure = error
+            self.floor.close()
+            for _, reply in self.replies.values():
+                _settle(reply, error)
+        for task in list(self.tasks):
+            task.cancel()
+        self.copier.shutdown(wait=False)
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether a thread is inside an action."""
+        return any(thread.is_alive() for thread in self.threads)
+
+    def arm(self) -> None:
+        """Set the restored timers, look for names that restored messages go to, and send what was in flight."""
+        with self.lock:
+            for channel, number, left in self.timers:
+                self.loop.call_later(left, self._fire, self.core, channel, number)
+            self.timers = []
+            self._look_up()
+            self.flush()
+            self.floor.wake()
+
     def close(self) -> None:
         """Stop acting."""
         with self.lock:
@@ -843,7 +943,24 @@ def _settle(reply: Future[Any], outcome: Any) -> None:
         reply.set_result(outcome)
 
 
-def _ask_hooks(found: BodyCopy, body: Any) -> str | None:
+def _keep(found: BodyCopy, body: Any, state: Any, classes: ClassStore) -> None:
+    """Pickle the state for a restore, or say why there will be none."""
+    blob, obstacle = pickled_state(state)
+    if blob is not None:
+        found.kept = classes.keys[type(body)], blob
+    found.obstacle = found.obstacle or obstacle
+
+
+def _is_of_a_lost_host(error: BaseException | None) -> bool:
+    """Whether an error is there because a host is gone, or because the others have been rolled back already."""
+    while error is not None:
+        if isinstance(error, (HostDiedError, RolledBackError)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | None:
     """What the machine says of itself; returns what is wrong with an answer, if it is no answer at all.
 
     A hook that raises stops nothing: it is an obstacle, and the machine may act.
@@ -852,6 +969,8 @@ def _ask_hooks(found: BodyCopy, body: Any) -> str | None:
         state = body.snapshot_state()
         found.state = to_json(state)
         found.shape = shape_of(type(body), state)
+        if classes is not None:
+            _keep(found, body, state, classes)
     except Exception as error:
         found.obstacle = f"snapshot_state raised {type(error).__name__}: {_told(error, body)}"
         text = to_json({"$error": found.obstacle}).text
@@ -913,6 +1032,6 @@ def _internal(error: Exception) -> RaySnapshotError:
 
 
 @lru_cache(256)
-def _undeclared(_: type, joins: tuple[tuple[tuple[str, ...], str], ...]) -> Inputs:
+def _undeclared(_: str, joins: tuple[tuple[tuple[str, ...], str], ...]) -> Inputs:
     """The joins of a class, one object for all its machines, so that it is pickled once."""
     return Inputs(tuple(ports for ports, _ in joins), {}, tuple(method for _, method in joins))

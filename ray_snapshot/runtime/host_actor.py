@@ -10,21 +10,43 @@ import asyncio
 import logging
 import pickle
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import ray
 
 from ray_snapshot import redaction
+from ray_snapshot.errors import RolledBackError
+from ray_snapshot.protocol.rollback import (
+    NO_GENERATION,
+    Acknowledge,
+    Asked,
+    Judgement,
+    LoadFinished,
+    LoadStates,
+    Phase,
+    RollbackHost,
+    StartAccepting,
+    Step,
+    StopAccepting,
+)
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host import HostConfig, HostPost
+from ray_snapshot.runtime.restoring import load, opened_share
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.barrier_host import BarrierCore
 
 MOST_REPLIES = 10_000
 """Results that may be waited for in one host at the same time; the others wait in front of it."""
+
+LAST_ACTION_S = 5.0
+"""How long a rollback waits for actions that are under way; what they do later, they do to objects of the past."""
+
+HOLD_S = 0.002
+"""How often something that came too early asks whether the host has started."""
 
 READY_S = 0.005
 """How often a host that is starting looks whether its machines are there."""
@@ -43,8 +65,58 @@ class Host:
         logging.getLogger("ray._private.worker").addFilter(_is_no_warning_of_blocking)
         extend_import_path(config.import_path)
         redaction.redact(*config.redacted)
-        self.post = HostPost(config, service, asyncio.get_event_loop())
-        self.post.start()
+        self.config = config
+        self.service = service
+        self.loop = asyncio.get_event_loop()
+        self.rollback = RollbackHost(*_beginning(config), config.incarnation)
+        self.post = HostPost(config, service, self.loop)
+        self.leaving: list[HostPost] = []
+        """Posts of older generations in which an action was under way."""
+
+    # ---- generations ----------------------------------------------------------------------------------------------
+
+    async def roll(self, step: int, generation: int, incarnation: int, share: bytes | None) -> list[int]:
+        """A step of a rollback (or of the host's birth); answers with the steps that it has done."""
+        done: list[int] = []
+        for effect in self.rollback.step(Asked(Step(step), generation, incarnation)):
+            match effect:
+                case StopAccepting():
+                    await self._stop(generation)
+                case LoadStates():
+                    done += await self._load(generation, share)
+                case StartAccepting():
+                    self.post.start()
+                    self.post.arm()
+                case Acknowledge(acknowledged, _):
+                    done.append(acknowledged)
+        return done
+
+    async def _stop(self, generation: int) -> None:
+        """Nothing is accepted from now on; answers when no machine acts any more, or has had `LAST_ACTION_S` to end."""
+        self.post.retire(RolledBackError("the system was rolled back while this machine was acting", snapshot_id=None))
+        self.leaving = [post for post in (*self.leaving, self.post) if post.is_acting]
+        deadline = time.monotonic() + LAST_ACTION_S
+        while self.leaving and time.monotonic() < deadline and self.rollback.generation == generation:
+            await asyncio.sleep(HOLD_S)
+            self.leaving = [post for post in self.leaving if post.is_acting]
+
+    async def _load(self, generation: int, blob: bytes | None) -> list[int]:
+        share = opened_share(blob)
+        config = replace(self.config, generation=generation, colour=share.last, open_at_birth=())
+        post = HostPost(config, self.service, self.loop, self.post.classes)
+        await self.loop.run_in_executor(None, load, post, share)
+        if self.rollback.generation == generation:
+            self.post = post
+        effects = self.rollback.step(LoadFinished(generation))
+        return [int(effect.step) for effect in effects if isinstance(effect, Acknowledge)]
+
+    async def _admitted(self, generation: int) -> HostPost | None:
+        """The post that something of this generation is for, as soon as it starts; None if that is of the past."""
+        while (verdict := self.rollback.judge(generation)) is Judgement.HOLD:
+            await asyncio.sleep(HOLD_S)
+        return self.post if verdict is Judgement.ACCEPT else None
+
+    # ---- what others ask ------------------------------------------------------------------------------------------
 
     async def ready(self, machines: int) -> None:
         """Answers once so many machines have been constructed here (or wait in their constructor)."""
@@ -53,9 +125,11 @@ class Host:
             await asyncio.sleep(READY_S)
         self.post.check()
 
-    async def deliver(self, blob: bytes) -> list[tuple[int, int]]:
+    async def deliver(self, blob: bytes, generation: int) -> list[tuple[int, int]]:
         """A batch of a link; answers with acknowledgements for a source that cannot be called."""
-        post = self.post
+        post = await self._admitted(generation)
+        if post is None:
+            return []
         batch = pickle.loads(blob)
         with post.lock:
             core = post.core
@@ -72,11 +146,14 @@ class Host:
             polled.clear()
             return acknowledgements
 
-    async def credit(self, source: str) -> list[tuple[int, int]]:
+    async def credit(self, source: str, generation: int) -> list[tuple[int, int]]:
         """Acknowledgements for a source that cannot be called, as soon as there are any; empty after a second."""
         for _ in range(200):
-            with self.post.lock:
-                polled = self.post.core.polled_acknowledgements.get(source)
+            post = await self._admitted(generation)
+            if post is None:
+                return []
+            with post.lock:
+                polled = post.core.polled_acknowledgements.get(source)
                 if polled:
                     found = list(polled.items())
                     polled.clear()
@@ -85,14 +162,20 @@ class Host:
         return []
 
     @ray.method(concurrency_group="replies")  # type: ignore[untyped-decorator]  # ray is skipped
-    async def reply(self, call_id: str, machine: str) -> Any:
+    async def reply(self, call_id: str, machine: str, generation: int) -> Any:
         """The result of a call that came over a link.
 
         In a group of its own: thousands that wait here must not take the places of those that bring their messages.
         """
-        outcome = await asyncio.wrap_future(self.post.reply_to(call_id, machine))
-        with self.post.lock:
-            self.post.replies.pop(call_id, None)
+        post = await self._admitted(generation)
+        if post is None:
+            raise RolledBackError(
+                f"the call to {machine} was made before the system was rolled back, and will not be answered: call again",
+                snapshot_id=None,
+            )
+        outcome = await asyncio.wrap_future(post.reply_to(call_id, machine))
+        with post.lock:
+            post.replies.pop(call_id, None)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -101,9 +184,15 @@ class Host:
         """Never answers: who waits for it hears at once that this process is gone."""
         await asyncio.get_running_loop().create_future()
 
-    async def control(self, commands: list[tuple[Any, ...]]) -> None:
+    async def control(self, commands: list[tuple[Any, ...]], generation: int) -> None:
         """What the coordinator says, in order."""
-        post = self.post
+        failures = [command[1] for command in commands if command[0] == "failed"]
+        if failures:  # whatever is being rolled back
+            self.post.stop_with(failures[0])
+            return
+        post = await self._admitted(generation)
+        if post is None:
+            return
         with post.lock:
             for command in commands:
                 _obey(post, command)
@@ -133,6 +222,13 @@ class Host:
     async def close(self) -> None:
         """Stop acting; the process stays until it is killed."""
         self.post.close()
+
+
+def _beginning(config: HostConfig) -> tuple[int, Phase]:
+    """Who replaces a host that has died loads what it carried; anybody else has nothing to load."""
+    if config.incarnation:
+        return NO_GENERATION, Phase.STOPPED
+    return config.generation, Phase.LOADED
 
 
 def _obey(post: HostPost, command: tuple[Any, ...]) -> None:

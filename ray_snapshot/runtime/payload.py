@@ -27,26 +27,26 @@ class Pickled(bytes):
     __slots__ = ()
 
 
-class _Foreign(Exception):
+class Foreign(Exception):
     """Met something that only cloudpickle ships right (a class or function may live in the caller's script)."""
 
 
-class _PlainPickler(pickle.Pickler):
+class PlainPickler(pickle.Pickler):
     """The C pickler for containers of plain values, at a tenth of cloudpickle's price."""
 
     def reducer_override(self, item: Any) -> Any:
         if type(item) is MachineHandle or type(item).__module__ == "numpy":
             return NotImplemented
-        raise _Foreign
+        raise Foreign
 
 
 def dumps(value: Any) -> bytes:
     """Pickle a value, by cloudpickle if it holds more than plain values."""
     buffer = io.BytesIO()
     try:
-        _PlainPickler(buffer, protocol=5).dump(value)
+        PlainPickler(buffer, protocol=5).dump(value)
         return buffer.getvalue()
-    except _Foreign:
+    except Foreign:
         pickled: bytes = cloudpickle.dumps(value)
         return pickled
 

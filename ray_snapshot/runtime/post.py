@@ -16,7 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -24,7 +24,7 @@ from ray.exceptions import RayActorError, RayError
 from ray_snapshot.errors import RaySnapshotError, SettingError, UnknownMachineError
 from ray_snapshot.protocol.host import HostCore, Machine
 from ray_snapshot.protocol.links import Batch
-from ray_snapshot.protocol.mailbox import CALL, MAIL
+from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import as_error, first_line
 from ray_snapshot.runtime.handles import MachineHandle
@@ -32,6 +32,26 @@ from ray_snapshot.runtime.payload import ATOMS, isolate
 from ray_snapshot.runtime.tracing import Tracer
 
 LONGEST_TIMER_S = 1e9
+
+
+class Sent(NamedTuple):
+    """A message of the driver, or a timer, as it is remembered."""
+
+    target: str
+    kind: str
+    method: str
+    payload: Any
+    due: float | None
+
+
+class Created(NamedTuple):
+    """A creation by the driver, as it is remembered."""
+
+    child: str
+    host: str
+    payload: Any
+    class_name: str
+
 
 WINDOW = 2
 """Batches of one link that may be on their way; the rest gathers meanwhile."""
@@ -48,8 +68,12 @@ class Post(ABC):
         self.lock = threading.RLock()
         self.loop: asyncio.AbstractEventLoop
         self.core: HostCore
+        self.generation = 0
+        """Of the whole system: how often it has been rolled back, by everybody's count."""
         self.failure: RaySnapshotError | None = None
         self.is_closing = False
+        self.is_rolling = False
+        """Whether the system is being rolled back, and this post is still there to wait for it (the driver's)."""
         self.handles: dict[str, Any] = {}
         """Ray actor handles of the other hosts."""
         self.fetching: dict[str, list[Batch]] = {}
@@ -61,6 +85,8 @@ class Post(ABC):
         """Parts of the trace that are on their way."""
         self.trace_turn = asyncio.Lock()
         """Of the parts of the trace, each is there before the next leaves: what a crash leaves has no holes."""
+        self.journal: list[Any] | None = None
+        """What the driver has sent since the last snapshot that is kept, where it must be sent again after a recovery."""
         self.tracer: Tracer | None = None
         """Logs every action, if the system is to be traced."""
 
@@ -72,6 +98,11 @@ class Post(ABC):
 
     def hold_back(self, machine: Machine) -> None:  # noqa: B027 - not every post has something to do here
         """The machine has gone over a channel's bound: where it must wait at once, it waits here."""
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether the system has been rolled back, and this post with its machines belongs to the past."""
+        return False
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
@@ -86,7 +117,7 @@ class Post(ABC):
         else:
             payload = isolate(machine.name, handle._name, method, args, kwargs) if kwargs else args
         with self.lock:
-            if self.failure is not None or self.is_closing:
+            if self.failure is not None or self.is_closing or self.is_rolling:
                 self.check()
             if channel is None:
                 self._learn(handle)
@@ -94,6 +125,8 @@ class Post(ABC):
             self.core.send_on(channel, method, payload, time.time())
             if self.tracer is not None:
                 self.tracer.sent(channel, method, payload, self.core.colour_of(machine))
+            if self.journal is not None:
+                self.journal.append((self.core.colour_of(machine), Sent(channel.target, MAIL, method, payload, None)))
             link = channel.link
             if link is not None:
                 if link.in_flight < WINDOW:
@@ -116,17 +149,23 @@ class Post(ABC):
         now = time.time()
         with self.lock:
             self.check()
+            machine = self.acting()
             self._learn(handle)
             channel = self.core.set_timer(machine, handle._name, method, (now + seconds, payload), now, now + seconds)
-            number = channel.sent
+            number, core = channel.sent, self.core
+            if self.journal is not None:
+                sent = Sent(channel.target, TIMER, method, payload, now + seconds)
+                self.journal.append((core.colour_of(machine), sent))
             if self.tracer is not None:
                 self.tracer.sent(channel, method, (now + seconds, payload), self.core.colour_of(machine), seconds)
-        self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._fire, channel, number)
+        self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._fire, core, channel, number)
 
-    def _fire(self, channel: Any, number: int) -> None:
+    def _fire(self, core: HostCore, channel: Any, number: int) -> None:
         try:
             with self.lock:
-                self.core.fire(channel, number)
+                if core is not self.core:  # of an older generation
+                    return
+                core.fire(channel, number)
                 self._look_up()
                 self.flush()
                 self.wake()
@@ -141,6 +180,7 @@ class Post(ABC):
         host = self._place_of(handle)
         with self.lock:
             self.check()
+            machine = self.acting()
             self.call_count += 1
             call_id = f"{self.host}/{self.call_count}"
             if host != self.host:
@@ -150,7 +190,8 @@ class Post(ABC):
                 self.tracer.sent(channel, method, (call_id, payload), self.core.colour_of(machine))
             self.flush()
             self.wake()
-        ref = self.actor(host).reply.remote(call_id, handle._name)
+            generation = self.generation
+        ref = self.actor(host).reply.remote(call_id, handle._name, generation)
         self.calls.add(ref, handle._name, call_id)
         if machine.over:
             self.hold_back(machine)
@@ -182,10 +223,11 @@ class Post(ABC):
 
     async def _resolve(self, names: list[str]) -> None:
         """Ask the directory for names until all are there or the bound is over."""
+        core = self.core
         places = await self.service.locate.remote(names, self.spawn_timeout)
-        if self.is_closing:
-            return
         with self.lock:
+            if self.is_closing or core is not self.core:
+                return
             for name, host in places.items():
                 self.core.resolve(name, host)
             self.flush()
@@ -236,6 +278,8 @@ class Post(ABC):
 
     def flush(self) -> None:
         """Carry out what may be carried now; called under the lock."""
+        if self.is_retired:
+            return
         for target, batch in self.core.take_batches(WINDOW):
             self._carry(target, batch)
 
@@ -247,12 +291,15 @@ class Post(ABC):
             if len(waiting) == 1:
                 self.loop.call_soon_threadsafe(self._start, self._fetch(target))
             return
-        ref = actor.deliver.remote(pickle.dumps(batch, protocol=5))
-        self.loop.call_soon_threadsafe(self._start, self._delivered(ref, target))
+        ref = actor.deliver.remote(pickle.dumps(batch, protocol=5), self.generation)
+        self.loop.call_soon_threadsafe(self._start, self._delivered(ref, target, self.core, self.generation))
 
     async def _fetch(self, target: str) -> None:
+        core = self.core
         (actor,) = await self.service.actor_of.remote(target)
         with self.lock:
+            if core is not self.core:
+                return
             self.handles[target] = actor
             for batch in self.fetching.pop(target, ()):
                 self._carry(target, batch)
@@ -267,13 +314,15 @@ class Post(ABC):
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(as_error(error))
 
-    async def _delivered(self, ref: Any, target: str) -> None:
+    async def _delivered(self, ref: Any, target: str, core: HostCore, generation: int) -> None:
         try:
             acknowledgements = await ref
         except RayActorError as error:
-            await self.service.lost.remote(target, first_line(error))
+            await self.service.lost.remote(target, first_line(error), generation)
             return
         with self.lock:
+            if core is not self.core:  # this batch was of an older generation
+                return
             self.core.outputs[target].in_flight -= 1
             for index, accepted in acknowledgements or ():
                 self.core.acknowledge(target, index, accepted)
@@ -329,7 +378,7 @@ class Post(ABC):
         """Stop the whole system, with this reason."""
         if self.failure is None and not self.is_closing:
             self.stop_with(error)
-            self.service.fail.remote(error)
+            self.service.fail.remote(error, self.generation)
 
     def stop_with(self, error: RaySnapshotError) -> None:
         """Something has stopped the system: nothing is sent or accepted any more."""

@@ -44,6 +44,8 @@ class BodyCopy:
     """By which it is decided what it waits for, where all messages in flight are known."""
     recorded_at: float | None = None
     """When the machine turned red by itself; None if its host did so as a whole."""
+    kept: tuple[str, bytes] | None = None
+    """For a restore: (key of the class, pickled state)."""
 
 
 ENDS = pa.schema(
@@ -102,6 +104,8 @@ class HostPayload:
     markers: int = 0
     trace: bytes | None = None
     """Rows of `actions` that have not been shipped yet, of no snapshot in particular."""
+    checkpoint: bytes | None = None
+    """What a restore needs of this report (`checkpointing.Section`), if that is kept."""
 
 
 @cache
@@ -173,6 +177,8 @@ class Facts:
     recorded_at: float
     markers: int
     """Markers that the host put on its links."""
+    obstacles: Sequence[str] = ()
+    """Why this part cannot be restored."""
 
 
 Late = tuple[Mailbox, Machine, Message]
@@ -200,6 +206,7 @@ def host_payload(
         _inputs(copy, ends, rows)
         _outputs(copy, ends, rows)
     part.shapes = tuple({copy.extra.shape for copy in recording.copies if copy.is_born} - {None})
+    part.obstacles += facts.obstacles
     for creation in recording.creations:
         rows.add_creation(creation)
     arrived = dict(recording.arrived)
@@ -219,7 +226,7 @@ def late_payload(
     arrived: dict[str, int] = {}
     rows = MessageRows()
     _late(late, late_creations, ends, arrived, rows)
-    part = HostPart(rows.batch(), ends.columns.batch(), markers=facts.markers)
+    part = HostPart(rows.batch(), ends.columns.batch(), markers=facts.markers, obstacles=list(facts.obstacles))
     counts = LateReport(host, ends.in_flight, arrived)
     return HostPayload(recording.number, counts, pickle.dumps(part, protocol=5), facts.markers)
 

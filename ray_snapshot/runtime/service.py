@@ -31,6 +31,7 @@ from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.coordinator import Coordinator, reachable, reached
 from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.recovery import Recovery
 from ray_snapshot.runtime.report import HostPayload
 
 POLL_S = 10.0
@@ -52,6 +53,11 @@ class ServiceConfig:
     protocol: str
     most_open: int
     snapshot_timeout: float
+    checkpoint: bool = False
+    recover: bool = False
+    most_failures: int = 5
+    failures_within: float = 60.0
+    start_timeout: float = 120.0
 
 
 @dataclass(slots=True)
@@ -112,14 +118,29 @@ class Service:
         self.places_given = 0
         """How many snapshots have been handed to the analyst."""
         self.is_closing = False
+        self.declared: list[tuple[str, str, str | None]] = []
+        """(source, target, port) of every channel declared, in order."""
+        self.awaited: list[tuple[str, str]] = []
+        """(target, source) of the declared channels that barriers align on."""
+        self.unclaimed: set[str] = set()
+        """Names that are restored, and that the program has not spawned yet."""
+        self.recovery = Recovery(self)
         self._background(self._reap())
         self._background(self._watch(analyst, "analyst"))
 
     # ---- hosts and names ------------------------------------------------------------------------------------------
 
-    async def register(self, host: str, actor: list[Any]) -> None:
-        """A host joins; it is asked for every snapshot that is pending."""
+    async def may_be_claimed_again(self, names: list[str]) -> None:
+        """Machines that are restored from a checkpoint: the program may spawn each once, and gets what was restored."""
+        self.unclaimed.update(names)
+
+    async def register(self, host: str, actor: list[Any], config: Any = None, options: Any = None) -> None:
+        """A host joins; it is asked for every snapshot that is pending. `options`: what Ray was asked for it.
+
+        A host whose config is not known is not replaced when it dies.
+        """
         self.actors[host] = actor[0]
+        self.recovery.joined(host, config, options)
         self._tell(host, ("welcome", self.coordinator.register(host), self.coordinator.last))
         if self.failure is not None:
             self._tell(host, ("failed", self.failure))
@@ -134,42 +155,65 @@ class Service:
                 raise HostDiedError(f"{host} of system {self.config.system} did not come up", host=host, machines=[])
         return [self.actors[host]]
 
-    async def _watch(self, actor: Any, host: str) -> None:
+    async def _watch(self, actor: Any, host: str, incarnation: int = 0) -> None:
         try:
             await actor.watched.remote()
         except RayActorError as error:
-            await self.lost(host, first_line(error))
+            await self.gone(host, first_line(error), incarnation)
 
-    async def lost(self, host: str, reason: str) -> None:
-        """A process of the system is gone: everybody hears of it."""
+    async def lost(self, host: str, reason: str, generation: int | None = None) -> None:
+        """A process of the system is gone, as somebody of that generation has noticed: everybody hears of it."""
+        if generation is None or generation == self.recovery.generation:
+            await self.gone(host, reason, self.recovery.incarnation(host))
+
+    async def gone(self, host: str, reason: str, incarnation: int) -> None:
+        """This life of a process has ended: the system is rolled back, if it may be, or else fails."""
         if self.is_closing or self.failure is not None:
             return
+        error = self.lost_host(host, reason)
+        if not self.recovery.lost(host, incarnation, error):
+            await self.fail(error)
+
+    def lost_host(self, host: str, reason: str) -> HostDiedError:
+        """The error that names a host that is gone, and what it carried."""
         machines = self._machines_on(host)
         what = f"{host} with {_listed(machines)}" if machines else f"the {host}" if host == "analyst" else host
-        error = HostDiedError(f"{what} of system {self.config.system} is gone: {reason}", host=host, machines=machines)
-        await self.fail(error)
+        return HostDiedError(f"{what} of system {self.config.system} is gone: {reason}", host=host, machines=machines)
 
     def _machines_on(self, host: str) -> list[str]:
         return [name for name, place in self.places.items() if place == host]
 
     async def claim(
-        self, class_name: str, count: int, names: list[str] | None, hosts: list[str], role: str | None = None
+        self,
+        class_name: str,
+        count: int,
+        names: list[str] | None,
+        hosts: list[str],
+        role: str | None = None,
+        generation: int = 0,
+        is_driver: bool = False,
     ) -> list[str]:
-        """Take `count` names (made from the class's name if none are given), one per host named; all or none."""
+        """Take `count` names (made from the class's name if none are given), one per host named; all or none.
+
+        `generation`: of whoever asks; raises `RolledBackError` if it is of the past.
+        """
+        self.recovery.check(generation)
+        again = self.unclaimed if is_driver else set()
         if names is None:
             names = []
             while len(names) < count:
                 name = f"{class_name}-{self.counters.get(class_name, 0)}"
                 self.counters[class_name] = self.counters.get(class_name, 0) + 1
-                if name not in self.places:
+                if name not in self.places or name in again:
                     names.append(name)
-        taken = next((name for name in names if name in self.places), None)
+        taken = next((name for name in names if name in self.places and name not in again), None)
         if taken is not None or len(set(names)) < len(names):
             taken = taken or next(name for name in names if names.count(name) > 1)
             raise DuplicateMachineError(
                 f"a machine {taken!r} already exists in {self.config.system}; names are unique", machine=taken
             )
-        self.places.update(zip(names, hosts, strict=True))
+        self.places.update((n, host) for n, host in zip(names, hosts, strict=True) if n not in self.places)
+        self.unclaimed.difference_update(names)
         self.sources.update(names if role == "source" else ())
         await self._notify()
         return names
@@ -188,8 +232,10 @@ class Service:
                 break
         return {name: self.places[name] for name in names if name in self.places}
 
-    async def stopped(self, names: list[str], colour: int) -> None:
+    async def stopped(self, names: list[str], colour: int, generation: int) -> None:
         """Machines have stopped, on a host of this colour: everybody is told, and sending to them is an error from now on."""
+        if generation != self.recovery.generation:
+            return
         self._broadcast(("stopped", names, colour))
         await self._notify()
 
@@ -200,15 +246,20 @@ class Service:
                 raise UnknownMachineError(
                     f"connect({source!r}, {target!r}): no machine {name!r} was spawned", machine=name
                 )
+        self.declared.append((source, target, port))
         if self.config.protocol in BARRIERS and self._is_forward(source, target) and target != DRIVER:
-            await self.actors[self.places[target]].control.remote([("await", target, source)])
+            self.awaited.append((target, source))
+            await self._control(target, ("await", target, source))
         if source != DRIVER:
-            await self.actors[self.places[source]].control.remote([("connect", source, target)])
+            await self._control(source, ("connect", source, target))
         elif target != DRIVER:
             self._tell(DRIVER, ("connect", target, self.places[target]))
             await self._notify()
         if port is not None and target != DRIVER:
-            await self.actors[self.places[target]].control.remote([("port", target, port, source)])
+            await self._control(target, ("port", target, port, source))
+
+    async def _control(self, machine: str, command: tuple[Any, ...]) -> None:
+        await self.actors[self.places[machine]].control.remote([command], self.recovery.generation)
 
     def _is_forward(self, source: str, target: str) -> bool:
         """Whether barriers align on this declared channel: it closes no cycle, and leads to no source."""
@@ -262,7 +313,7 @@ class Service:
         `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
         """
         most = self.config.most_open if most_unjudged is None else most_unjudged
-        if len(self.handing_over) + len(self.in_line) >= most:
+        if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling:
             return None
         return self.coordinator.start(time.time(), timeout)
 
@@ -283,6 +334,8 @@ class Service:
     def _begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
         config = self.config
         header = SnapshotHeader(number, config.system, config.run_id, config.protocol, list(initiators), time.time())
+        header.is_kept, header.restored_from = config.checkpoint, self.recovery.restored_from
+        header.generation = self.recovery.generation
         done = asyncio.get_running_loop().create_future()
         self.collections[number] = found = Collection(header, timeout, done, is_driver_asked)
         return found
@@ -338,7 +391,8 @@ class Service:
         found = Collected(collection.header, [payload.part for payload in collection.payloads])
         if not collection.done.done():
             collection.done.set_result(found)
-        self.in_line[number] = found
+        sections = tuple(payload.checkpoint for payload in collection.payloads if payload.checkpoint is not None)
+        self.in_line[number] = replace(found, checkpoints=sections)
         self._advance()
         await self._notify()
 
@@ -370,6 +424,8 @@ class Service:
         self.places_given += 1
         try:
             await self.analyst.add.remote(replace(found, traces=self._take_traces()), self.places_given)
+            if self.config.recover and found.checkpoints:
+                await self.recovery.note(found.header, await self.analyst.is_kept.remote(found.header.snapshot_id))
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
         await self._notify()
@@ -480,6 +536,34 @@ class Service:
             await asyncio.wait(self.handing_over, timeout=1.0)
         return self.failure
 
+    # ---- rollback -------------------------------------------------------------------------------------------------
+
+    async def restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
+        """Roll the whole system back; answers when it goes on. See `Recovery.restore`."""
+        self._check()
+        await self.recovery.restore(snapshot_id, claimed, classes)
+
+    async def recoverable(self, snapshot_id: str, timeout: float) -> None:
+        """Answers when the system could go back to this snapshot, the first one, by itself."""
+        await self.recovery.recoverable(snapshot_id, timeout)
+
+    async def rolled(self, host: str, step: int, generation: int) -> None:
+        """A host has done a step of a rollback."""
+        self.recovery.acknowledged(host, step, generation)
+
+    async def handed_over(self, snapshot_id: str) -> None:
+        """Answers when the analyst has this snapshot, if it is on its way there."""
+        if any(found.header.snapshot_id == snapshot_id for found in self.in_line.values()):
+            self._advance(is_last_call=True)
+        while self.handing_over:
+            await asyncio.wait(self.handing_over)
+
+    def give_up_all(self, reason: str) -> None:
+        """The system is rolled back: snapshots that are pending never will be completed."""
+        self.lazily.clear()
+        for number in list(self.coordinator.pending):
+            self._hand_over(self._abort(replace(self.coordinator.abort(number, reason), awaited=())))
+
     # ---- everybody ------------------------------------------------------------------------------------------------
 
     async def commands(self, obeyed: int) -> list[tuple[Any, ...]]:
@@ -492,11 +576,12 @@ class Service:
                 break
         return list(self.driver_log)
 
-    async def fail(self, error: RaySnapshotError) -> None:
-        """Something stops the system."""
-        if self.failure is None:
+    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
+        """Something stops the system, unless that is of a generation (of whoever says so) that has been left behind."""
+        if self.failure is None and generation in (None, self.recovery.generation):
             self.failure = error
             self._broadcast(("failed", error))
+            self.recovery.failed(error)
             for number in list(self.coordinator.pending):
                 self._hand_over(self._abort(self.coordinator.abort(number, f"the system failed: {error}")))
             await self._notify()
@@ -511,6 +596,8 @@ class Service:
             "snapshots": self.coordinator.last,
             "pending": len(self.coordinator.pending),
             "skipped": self.skipped,
+            "generation": self.recovery.generation,
+            "rolling": self.recovery.is_rolling,
             "failed": None if self.failure is None else str(self.failure),
         }
 
@@ -527,6 +614,7 @@ class Service:
         self.is_closing = True
         for actor in self.actors.values():
             actor.close.remote()
+        self.recovery.close()
         await self._notify()
 
     def _check(self) -> None:
@@ -540,7 +628,7 @@ class Service:
         if host == DRIVER:
             self.driver_log.extend(commands)
         elif commands:
-            self.actors[host].control.remote(list(commands))
+            self.actors[host].control.remote(list(commands), self.recovery.generation)
 
     def _tell_lazily(self, command: tuple[Any, ...]) -> None:
         """Tell everybody, but make no call for it."""

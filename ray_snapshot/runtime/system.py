@@ -30,12 +30,14 @@ from ray_snapshot.errors import (
     DetectorError,
     HistoryWriteError,
     RaySnapshotError,
+    RolledBackError,
     SettingError,
     SnapshotTimeoutError,
     SystemNotRunningError,
     SystemRunningError,
     UnknownMachineError,
 )
+from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
@@ -47,7 +49,10 @@ from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
 from ray_snapshot.runtime.host import HostConfig
 from ray_snapshot.runtime.host_actor import HostActor
+from ray_snapshot.runtime.keeping import not_restorable
 from ray_snapshot.runtime.payload import isolate
+from ray_snapshot.runtime.post import Created
+from ray_snapshot.runtime.restoring import Share, Wanted, wanted
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.runtime.tracing import main_module
@@ -56,6 +61,9 @@ from ray_snapshot.verdicts import Detector, Verdict, check_detector
 from ray_snapshot.waits import machine_name
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+_CLAIMS = 20
+"""How often a spawn is tried again because the system was rolled back meanwhile."""
 
 _OPEN: list[System] = []
 """The systems that this process has open, the latest last."""
@@ -94,6 +102,14 @@ class Settings(BaseModel):
     """Snapshots that may be pending at once; past it the clock skips."""
     trace: bool = False
     """Whether every action is logged in the history, for `ray-snapshot witness`."""
+    checkpoint: bool = False
+    """Whether to keep with every snapshot what a restore needs: states, messages and classes, in binary."""
+    recover: Literal["rollback"] | None = None
+    """What to do when a host dies: roll everything back to the last snapshot that can be restored and go on
+    (with `checkpoint`), or stop with `HostDiedError`."""
+    most_failures: int = Field(5, ge=0)
+    """So many hosts may die within `failures_within` seconds; then the system gives up."""
+    failures_within: float = Field(60.0, gt=0)
 
 
 class System:
@@ -123,7 +139,24 @@ class System:
             _check_writable(Path(self.history))
         self.run_id = uuid.uuid4().hex[:16]
         self._trace = main_module() if self.settings.trace else None
-        self.restored = False
+        self._wanted = wanted(self.name)
+        self.restored = self._wanted is not None
+        """Whether the system goes on from a snapshot."""
+        self._is_checkpointing = self.settings.checkpoint or self.settings.recover is not None
+        if self._is_checkpointing and redaction.names():
+            raise SettingError(
+                f"System(checkpoint=True) after rs.redact({redaction.names()[0]!r}): a checkpoint holds states whole, so"
+                " what is redacted would be stored: leave one of the two out"
+            )
+        if self.settings.trace and (self._wanted or self._is_checkpointing):
+            raise SettingError("System(trace=True, checkpoint=True): a trace has one past only; leave one of them out")
+        keeps_files = self._is_checkpointing and self.history is not None
+        self._key = checkpoint_key() if keeps_files or self._wanted else None
+        self._claimed: dict[str, str] = {}
+        """Machines that are to be restored, by name: the hosts that the program wants them on."""
+        self._claimed_classes: dict[str, tuple[str, bytes]] = {}
+        self._born_later: list[Callable[[], None]] = []
+        """Machines that the program has spawned and no checkpoint has: made when the others have been restored."""
         self._hosts: dict[str, Any] = {}
         self._host_count = 0
         self._machine_counts: Counter[str] = Counter()
@@ -149,7 +182,11 @@ class System:
             send_timeout=self.settings.send_timeout,
             spawn_timeout=self.settings.spawn_timeout,
             trace=self._trace,
+            checkpoint=self._is_checkpointing,
+            recover=self.settings.recover is not None,
         )
+        self._post.on_rollback = self._rolled_back
+        self._post.is_dropping = self._wanted is not None
         waits.install()
         if not _OPEN:
             atexit.register(_close_forgotten)
@@ -158,9 +195,12 @@ class System:
     def _open_services(self) -> None:
         options = {"num_cpus": 0, "max_concurrency": 10_000}
         analyst = AnalystActor.options(**options).remote(self.name, self.history, import_path())
+        settings = self.settings
         config = ServiceConfig(
-            self.name, self.run_id, self.settings.protocol, self.settings.most_open, self.settings.snapshot_timeout
-        )
+            self.name, self.run_id, settings.protocol, settings.most_open, settings.snapshot_timeout,
+            self._is_checkpointing, settings.recover is not None, settings.most_failures, settings.failures_within,
+            settings.start_timeout,
+        )  # fmt: skip
         try:
             self._service = ServiceActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
                 config, analyst
@@ -177,6 +217,11 @@ class System:
                 analyst.open.remote(cloudpickle.dumps(self.detectors), redaction.names()),
                 self._service.last_number.remote(),
             ]
+            if self._is_checkpointing or self._wanted:
+                source = self._wanted and self._wanted.history
+                opened.append(analyst.keep_checkpoints.remote(self.run_id, self._key, source))
+            if self._wanted:
+                opened.append(self._service.may_be_claimed_again.remote(list(self._wanted.names)))
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
         except BaseException:
             self._kill([analyst, self._service])
@@ -251,26 +296,95 @@ class System:
         if not many:
             return []
         options = _host_options(resources)
+        places = self._places(len(many), per_host)
+        names, generation = self._claim(class_name, names, places, role)
+        found = self._restored_among(names)
+        spawned = [item for item in zip(names, places, payloads, strict=True) if item[0] not in found]
+        if self._post.is_dropping:  # not started: nobody has been restored yet
+            self._claimed.update((name, host) for name, host in zip(names, places, strict=True))
+            self._claimed_classes.update((name, (key, blob)) for name in found)
+        for host in dict.fromkeys(places if self._post.is_dropping else [host for _, host, _ in spawned]):
+            if host not in self._hosts:
+                self._new_host(host, options)
+        if self._post.is_dropping:
+            self._born_later.append(lambda: self._create(kind, key, blob, spawned, role, generation))
+        else:
+            self._create(kind, key, blob, spawned, role, generation)
+        lives = dict.fromkeys(names) if self._wanted else dict(zip(names, places, strict=True))
+        return [handle_of(self.run_id, name, lives[name]) for name in names]
+
+    def _places(self, count: int, per_host: int) -> list[str]:
+        """The hosts of so many machines."""
+        if self._wanted is not None and self._wanted.hosts is not None and self._post.is_dropping:
+            most = self._wanted.hosts
+            self._host_count += count
+            return [f"host-{number % most}" for number in range(self._host_count - count, self._host_count)]
         with self._lock:
             first = self._host_count
-            self._host_count += -(-len(many) // per_host)
-        places = [f"host-{first + position // per_host}" for position in range(len(many))]
-        names = self._ask(self._service.claim.remote(class_name, len(many), names, places, role), "names")
-        for host in dict.fromkeys(places):
-            self._new_host(host, options)
+            self._host_count += -(-count // per_host)
+        return [f"host-{first + position // per_host}" for position in range(count)]
+
+    def _restored_among(self, names: list[str]) -> set[str]:
+        """Those that are restored, and need not be made; each once."""
+        if self._wanted is None:
+            return set()
+        found = self._wanted.names & set(names)
+        self._wanted.names -= found
+        return found
+
+    def _claim(
+        self, class_name: str, names: list[str] | None, places: list[str], role: str | None
+    ) -> tuple[list[str], int]:
+        """Names, and the generation that they are good for; asks again if the system is rolled back meanwhile."""
+        for _ in range(_CLAIMS):
+            self._post.check()
+            generation = self._post.generation
+            try:
+                ref = self._service.claim.remote(class_name, len(places), names, places, role, generation, True)
+                return self._ask(ref, "names"), generation
+            except RolledBackError:
+                continue
+        raise RolledBackError("the system was rolled back again and again while this was spawned", snapshot_id=None)
+
+    def _create(
+        self,
+        kind: Any,
+        key: str,
+        blob: bytes,
+        spawned: list[tuple[str, str, Any]],
+        role: str | None,
+        generation: int,
+    ) -> None:
+        """Send the creations of machines whose names and hosts are known; their names may have to be claimed again."""
         post, now = self._post, time.time()
-        self._machine_counts.update(places)
+        self._machine_counts.update(host for _, host, _ in spawned)
+        while spawned and post.generation != generation:
+            names, places, _ = (list(column) for column in zip(*spawned, strict=True))
+            _, generation = self._claim(kind.__name__, names, places, role)
         with post.lock:
-            for name, host, payload in zip(names, places, payloads, strict=True):
+            post.check()
+            if post.generation != generation:
+                self._create(kind, key, blob, spawned, role, generation)
+                return
+            for name, host, payload in spawned:
                 ship = None if (host, key) in self._shipped else blob
                 self._shipped.add((host, key))
                 post.core.create(DRIVER, name, host, (key, ship, payload), now)
+                if post.journal is not None:
+                    found = Created(name, host, (key, blob, payload), kind.__name__)
+                    post.journal.append((post.core.colour_of(post.me), found))
                 if post.tracer is not None:
                     machine_class = getattr(kind, "machine_class", kind)
                     colour = post.core.colour_of(post.me)
                     post.tracer.created(DRIVER, name, machine_class, payload, colour)
             post.flush()
-        return [handle_of(self.run_id, name, host) for name, host in zip(names, places, strict=True)]
+
+    def _rolled_back(self, share: Share) -> None:
+        """In the thread of the driver's post: there are other hosts, and what was created since is gone."""
+        self._hosts.update((host, wrapped[0]) for host, wrapped in share.actors.items())
+        self._machine_counts.clear()
+        self._shipped.clear()
+        self.restored = True
 
     def _new_host(self, host: str, options: dict[str, Any]) -> None:
         settings, post = self.settings, self._post
@@ -279,11 +393,12 @@ class System:
                 self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
                 self._trace, redaction.names(),
+                self._is_checkpointing, settings.recover is not None, post.generation,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
             post.handles[host] = actor
             self._hosts[host] = actor
-            self._ask(self._service.register.remote(host, [actor]), "the directory")
+            self._ask(self._service.register.remote(host, [actor], config, options), "the directory")
 
     def _alignment(self) -> tuple[str, float | None]:
         """How hosts turn red: the protocol, and how long they align.
@@ -336,7 +451,8 @@ class System:
                 machine=name,
             )
         command = ("stop", name, post.core.colour)
-        self._ask(self._hosts[places[name]].control.remote([command]), f"{name} to stop")
+        generation = post.generation
+        self._ask(self._hosts[places[name]].control.remote([command], generation), f"{name} to stop")
         with post.lock:
             post.core.learn_stopped([name])
 
@@ -348,13 +464,25 @@ class System:
         Raises `SnapshotTimeoutError` past `start_timeout` (does the cluster have the `resources` that hosts ask for?).
         """
         self._check()
+        if self._wanted is not None and self._post.is_dropping:
+            self._begin_restored(self._wanted)
         waiting = [actor.ready.remote(self._machine_counts[host]) for host, actor in self._hosts.items()]
         self._ask(waiting, f"{len(waiting)} hosts to start", self.settings.start_timeout)
         self._check()
+        if self.settings.recover is not None and not self.restored:
+            self._take_first()
         if self.settings.every is not None:
             self._has_clock = True
             self._ask(self._service.start_clock.remote(self.settings.every), "the clock")
         return self
+
+    def _take_first(self) -> None:
+        """What to go back to when a host dies before there is another snapshot."""
+        first = self.snapshot()
+        if not first.restorable:
+            raise not_restorable(first.snapshot_id, first.obstacles)
+        seconds = self.settings.start_timeout
+        self._ask(self._service.recoverable.remote(first.snapshot_id, seconds), "the first snapshot", seconds + 10)
 
     def snapshot(
         self, *, timeout: float | None = None, initiators: Iterable[MachineHandle | str] | MachineHandle | str = ()
@@ -457,9 +585,39 @@ class System:
                 self._subscribers = Subscribers(self._analyst)
             self._subscribers.callbacks.append(callback)
 
-    def restore(self, snapshot: Snapshot | str) -> None:  # noqa: ARG002 - the contract names it
-        """Roll every machine and channel back to a snapshot: not in this version."""
-        raise SettingError("this version does not restore: snapshots are recorded for detection and analysis")
+    def restore(self, snapshot: Snapshot | str) -> None:
+        """Roll every machine and channel back to a snapshot (or its id) that was taken with `checkpoint=True`, and go on.
+
+        All stop, then all load, then all go on: nothing from before is accepted afterwards. Machines that were created since
+        are gone; what the driver has sent since, too. Raises, with nothing changed, `NotRestorableError` (naming the
+        obstacles), `CheckpointError`; `MachineFailedError` if a machine does not take its state back.
+        """
+        self._check()
+        if isinstance(snapshot, Snapshot) and not snapshot.restorable:
+            raise not_restorable(snapshot.snapshot_id, snapshot.obstacles)
+        if not self._is_checkpointing and self._wanted is None:
+            raise SettingError("restore: there is nothing to restore from without System(checkpoint=True)")
+        snapshot_id = snapshot.snapshot_id if isinstance(snapshot, Snapshot) else snapshot
+        self._restore(snapshot_id, {}, {})
+
+    def _restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
+        ref = self._service.restore.remote(snapshot_id, claimed, classes)
+        self._ask(ref, f"snapshot {snapshot_id} to be restored", self.settings.start_timeout + 60)
+
+    def _begin_restored(self, found: Wanted) -> None:
+        """Where a program starts its system anew: what was recorded takes the place of what it has set up."""
+        self._restore(found.snapshot_id, self._claimed, self._claimed_classes)
+        found.is_done = True
+        dropped, self._post.is_dropping = self._post.dropped, False
+        for create in self._born_later:
+            create()
+        self._born_later.clear()
+        if dropped:
+            print(
+                f"ray-snapshot: {self.name} goes on from {found.snapshot_id}; {dropped} messages that the program sent before"
+                " start() were dropped",
+                file=sys.stderr,
+            )
 
     def close(self) -> None:
         """Finish pending snapshots and verdicts, write them, and end all processes of the system.

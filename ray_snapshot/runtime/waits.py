@@ -17,8 +17,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from ray_snapshot.errors import HostDiedError, RolledBackError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.runtime.faults import as_error, own_error
+from ray_snapshot.runtime.faults import as_error, first_line, own_error
 from ray_snapshot.runtime.handles import POSTS
 from ray_snapshot.runtime.here import HERE, call_site_here
 
@@ -65,12 +66,32 @@ class CallBook:
 
     def __init__(self) -> None:
         self._calls: OrderedDict[bytes, tuple[str, str]] = OrderedDict()
+        self._undone: OrderedDict[bytes, str] = OrderedDict()
+        """Calls of the past that a rollback has undone, by the machine that was called."""
 
     def add(self, ref: Any, target: str, call_id: str) -> None:
         """A call was made."""
         self._calls[ref.binary()] = target, call_id
         if len(self._calls) > MOST_CALLS:
             self._calls.popitem(last=False)
+
+    def undo(self) -> None:
+        """The system is rolled back: no result of a call that was made so far is accepted any more."""
+        self._undone.update((ref, target) for ref, (target, _) in self._calls.items())
+        self._calls.clear()
+        while len(self._undone) > MOST_CALLS:
+            self._undone.popitem(last=False)
+
+    def check(self, refs: list[Any]) -> None:
+        """Raise `RolledBackError` if one of these calls was undone."""
+        for ref in refs if self._undone else ():
+            target = self._undone.get(ref.binary()) if isinstance(ref, ray.ObjectRef) else None
+            if target is not None:
+                raise RolledBackError(
+                    f"the call to {target} was made before the system was rolled back: its result is of a past that has been"
+                    " given up; call again",
+                    snapshot_id=None,
+                )
 
     def find(self, refs: list[Any]) -> list[tuple[str, str]]:
         """(machine, call id) of those references that machines of the system owe."""
@@ -131,21 +152,36 @@ def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], 
         return wait()
     site, tokens, is_ours = call_site_here(), [], False
     for post in posts:
+        post.calls.check(refs)
         on = post.calls.find(refs)
         is_ours |= bool(on)
         tokens.append(post.begin_wait(TrackedWait(k, on, len(on) < len(refs), timeout, site)))
     try:
-        return wait()
+        result = wait()
+        for post in posts:
+            post.calls.check(refs)  # the system may have been rolled back meanwhile
+        return result
     except RayError as error:
         own = own_error(error) if is_ours else None
         if own is None:
             raise
+        if isinstance(own, HostDiedError) and own.host is None:
+            own = _naming(own, posts, refs)
         for post in posts:
             post.tell(own)
         raise own from None
     finally:
         for post, token in zip(posts, tokens, strict=True):
             post.end_wait(token)
+
+
+def _naming(error: HostDiedError, posts: list[Any], refs: list[Any]) -> HostDiedError:
+    """The same error, with the machines that were waited for, and their host."""
+    names = sorted({name for post in posts for name, _ in post.calls.find(refs)})
+    places = {post.core.places.get(name) for post in posts for name in names} - {None}
+    host = places.pop() if len(places) == 1 else None
+    text = f"waited for {', '.join(names[:3])}{f' on {host}' if host else ''}, but the process is gone: {first_line(error)}"
+    return HostDiedError(text, host=host, machines=names)
 
 
 def _posts() -> list[Any]:

@@ -158,7 +158,7 @@ def _renumber_link(world: World, source: str, target: str, link: OutLink) -> Non
     for carried in world.network:
         if (carried.source, carried.target) == (source, target):
             name, sequence, *rest = carried.batch
-            carried.batch = (name, sequence - arrived, *rest)
+            carried.batch = (name, sequence - arrived, *rest)  # type: ignore[assignment]  # of the same length
 
 
 def _copied(world: World) -> World:

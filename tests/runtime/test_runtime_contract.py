@@ -32,7 +32,7 @@ def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) ->
         total=2_100, state="$.balance", messages={"deposit": "$[0]", "__init__": "$[0]"}
     )
     watch = [detectors.Termination(), detectors.Deadlock(), conservation]
-    with rs.System("bank", history=tmp_path / "history", every=0.5, detectors=watch) as system:
+    with rs.System("bank", history=tmp_path / "history", every=0.5, detectors=watch, checkpoint=True) as system:
         a = system.spawn(Account, 100, name="a")
         many = system.spawn_many(Account, args=[(1,)] * 2_000, per_host=1_000)
         system.start()
@@ -67,8 +67,10 @@ def test_the_example_of_the_design_does_what_its_comments_say(tmp_path: Path) ->
         assert last.machines["c"].state == {"balance": 105}
         with pytest.raises(rs.SnapshotTimeoutError, match=r"deadlock did not hold within 0.2 s; last verdicts"):
             system.wait_for("deadlock", timeout=0.2)
-        with pytest.raises(rs.SettingError, match=r"does not restore"):
-            system.restore(last)
+        system.restore(last)
+        b.transfer.send(named, 1)
+        system.wait_for(detectors.Termination(name="once more"), timeout=60)
+        assert system.snapshot().machines["Account-2000"].state == {"balance": -1}
     history = rs.History(tmp_path / "history")
     assert {row["snapshot_id"] for row in history.snapshots()} >= {
         snap.snapshot_id,

@@ -1,0 +1,201 @@
+"""Checkpoints: what a restore needs of a snapshot, in `HISTORY/checkpoints/SNAPSHOT.checkpoint`.
+
+Whoever can write such a file can have a program run when it is unpickled. So each ends in a keyed digest (HMAC-SHA256, RFC
+2104), and nothing of it is given out before that has been checked. Layout:
+
+    MAGIC | length of the header, 8 bytes | header, JSON | sections, one behind the other | digest of all that, 32 bytes
+
+The header names the snapshot (a file under another's name is refused) and how long each section is. The sections are pickles
+of `runtime.checkpointing`; nothing here unpickles. Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray_snapshot.errors import CheckpointError, HistoryWriteError, NotRestorableError
+
+FOLDER = "checkpoints"
+MAGIC = b"RSCHECK1"
+KEY_VARIABLE = "RAY_SNAPSHOT_KEY"
+SHORTEST_KEY = 16
+_LENGTH = 8
+_DIGEST = hashlib.sha256().digest_size
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """`about`: snapshot_id, system, run_id, number, protocol, aliases (the runs that handles in it may name)."""
+
+    about: Mapping[str, Any]
+    sections: Sequence[bytes]
+
+    @property
+    def snapshot_id(self) -> str:
+        """The snapshot it belongs to."""
+        return str(self.about["snapshot_id"])
+
+
+# ---- the key ------------------------------------------------------------------------------------------------------------
+
+
+def key_file() -> Path:
+    """Where the key is kept if the environment does not hold it."""
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "ray-snapshot" / "key"
+
+
+def checkpoint_key() -> bytes:
+    """The key: from `RAY_SNAPSHOT_KEY`, or from a file that only its owner may read, made if there is none.
+
+    Raises `CheckpointError` for a key that is too short, or a file that others may read or write.
+    """
+    given = os.environ.get(KEY_VARIABLE)
+    if given is not None:
+        return _long_enough(given.strip().encode(), f"${KEY_VARIABLE}")
+    path = key_file()
+    try:
+        if not path.exists():
+            _make_key(path)
+        return _long_enough(_read_private(path).strip(), str(path))
+    except OSError as fault:
+        raise CheckpointError(
+            f"the key of checkpoints cannot be read from {path} ({fault.strerror}): set {KEY_VARIABLE}", path=str(path)
+        ) from fault
+
+
+def _long_enough(key: bytes, where: str) -> bytes:
+    if len(key) < SHORTEST_KEY:
+        raise CheckpointError(
+            f"the key of checkpoints in {where} has {len(key)} characters; it must have at least {SHORTEST_KEY}",
+            path=where,
+        )
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Never half a key under that name, and the first of two that make one at once counts."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent)  # rights: the owner's only
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_hex(32).encode())
+        os.link(name, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(name)
+
+
+def _read_private(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        about = os.fstat(file.fileno())
+        if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
+            raise CheckpointError(
+                f"the key of checkpoints, {path}, must belong to you and be readable by you only (chmod 600); it has mode"
+                f" {stat.S_IMODE(about.st_mode):o}: with it anybody could forge a checkpoint, and so run programs as you",
+                path=str(path),
+            )
+        return file.read()
+
+
+# ---- files --------------------------------------------------------------------------------------------------------------
+
+
+def path_of(history: str | Path, snapshot_id: str) -> Path:
+    """Where the checkpoint of a snapshot is; raises `CheckpointError` for what is no snapshot's id."""
+    if not snapshot_id or not all(char.isalnum() or char in "-_." for char in snapshot_id) or snapshot_id[0] == ".":
+        raise CheckpointError(f"{snapshot_id!r} is no snapshot's id", path=None)
+    return Path(history) / FOLDER / f"{snapshot_id}.checkpoint"
+
+
+def write(history: str | Path, checkpoint: Checkpoint, key: bytes) -> None:
+    """Write a checkpoint: the whole file is there, on the disk, or none. Raises `HistoryWriteError`."""
+    path = path_of(history, checkpoint.snapshot_id)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                _write_sealed(file, checkpoint, key)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+        _sync_folder(path.parent)
+    except OSError as fault:
+        raise HistoryWriteError(f"checkpoint {path} cannot be written: {fault.strerror}", path=str(path)) from fault
+
+
+def _write_sealed(file: Any, checkpoint: Checkpoint, key: bytes) -> None:
+    header = json.dumps({**checkpoint.about, "sections": [len(part) for part in checkpoint.sections]}).encode()
+    seal = hmac.new(key, digestmod=hashlib.sha256)
+    for part in (MAGIC, len(header).to_bytes(_LENGTH, "big"), header, *checkpoint.sections):
+        seal.update(part)
+        file.write(part)
+    file.write(seal.digest())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read(history: str | Path, snapshot_id: str, key: bytes) -> Checkpoint:
+    """The checkpoint of a snapshot, if it is whole and was written with this key.
+
+    Raises `NotRestorableError` if there is none, `CheckpointError` if it is damaged, forged, or of another snapshot.
+    """
+    path = path_of(history, snapshot_id)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise NotRestorableError(
+            f"snapshot {snapshot_id} has no checkpoint in {path.parent}: it was taken without checkpoint=True, or had"
+            " obstacles (see `ray-snapshot show`)",
+            obstacles=[],
+        ) from None
+    except OSError as fault:
+        raise CheckpointError(f"checkpoint {path} cannot be read: {fault.strerror}", path=str(path)) from fault
+    return _opened(content, path, snapshot_id, key)
+
+
+def _opened(content: bytes, path: Path, snapshot_id: str, key: bytes) -> Checkpoint:
+    body = memoryview(content)[: max(0, len(content) - _DIGEST)]
+    seal = hmac.new(key, digestmod=hashlib.sha256)
+    for start in range(0, len(body), _PIECE):
+        seal.update(body[start : start + _PIECE])
+    if not hmac.compare_digest(seal.digest(), content[len(body) :]):
+        raise CheckpointError(
+            f"checkpoint {path} is damaged, or was not written with this key ({KEY_VARIABLE}, or {key_file()}): nothing of it"
+            " was loaded",
+            path=str(path),
+        )
+    if body[: len(MAGIC)] != MAGIC:
+        raise CheckpointError(f"checkpoint {path} is of a format that this version does not know", path=str(path))
+    start = len(MAGIC) + _LENGTH
+    end = start + int.from_bytes(body[len(MAGIC) : start], "big")
+    about = json.loads(bytes(body[start:end]))
+    if about["snapshot_id"] != snapshot_id:
+        raise CheckpointError(f"checkpoint {path} is of snapshot {about['snapshot_id']}", path=str(path))
+    sections = []
+    for length in about.pop("sections"):
+        sections.append(bytes(body[end : end + length]))
+        end += length
+    return Checkpoint(about, sections)

@@ -1,0 +1,128 @@
+"""Where checkpoints are kept: the last few in memory, and all of them in the history, if there is one."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import pyarrow as pa
+
+from ray_snapshot.errors import NotRestorableError, RaySnapshotError
+from ray_snapshot.history import checkpoints
+from ray_snapshot.history.checkpoints import Checkpoint
+from ray_snapshot.runtime.assembly import Collected
+from ray_snapshot.runtime.restoring import Ground, Plan, planned
+from ray_snapshot.snapshot import Snapshot
+
+IN_MEMORY = 32
+"""So many checkpoints are kept in memory without a history: these are the ones that can be restored."""
+
+BESIDE_HISTORY = 2
+"""So many with one: the ones that a recovery needs."""
+
+MOST_BYTES = 256_000_000
+"""Past this there are fewer, but for the last two."""
+
+MOST_SEEN = 1_000
+
+
+class Keeper:
+    """See the module; `source`: another history that this run begins from."""
+
+    def __init__(self, run_id: str, history: str | None, key: bytes | None, source: str | None = None) -> None:
+        self.run_id = run_id
+        self.history = history
+        self.key = key
+        self.source = source
+        self.aliases: list[str] = []
+        """Runs that this one goes on from: handles in what they recorded are of this one now."""
+        self.kept: OrderedDict[str, Checkpoint] = OrderedDict()
+        self.seen: OrderedDict[str, list[str] | None] = OrderedDict()
+        """By snapshot: why it cannot be restored; None if it can."""
+        self.lock = threading.Lock()
+
+    def keep(self, snapshot: Snapshot, collected: Collected) -> Snapshot:
+        """Keep what a restore of this snapshot needs, if there is one; the snapshot, as it is to be listed."""
+        if snapshot.restorable:
+            about = {
+                "snapshot_id": snapshot.snapshot_id,
+                "system": snapshot.system,
+                "run_id": snapshot.run_id,
+                "number": snapshot.sequence,
+                "protocol": snapshot.protocol,
+                "aliases": self.aliases,
+            }
+            snapshot = self._stored(snapshot, Checkpoint(about, collected.checkpoints))
+        with self.lock:
+            self.seen[snapshot.snapshot_id] = None if snapshot.restorable else list(snapshot.obstacles)
+            if len(self.seen) > MOST_SEEN:
+                self.seen.popitem(last=False)
+        return snapshot
+
+    def _stored(self, snapshot: Snapshot, checkpoint: Checkpoint) -> Snapshot:
+        try:
+            if self.history is not None and self.key is not None:
+                checkpoints.write(self.history, checkpoint, self.key)
+        except RaySnapshotError as error:
+            return _not_restorable(snapshot, str(error))
+        with self.lock:
+            self.kept[snapshot.snapshot_id] = checkpoint
+            most = IN_MEMORY if self.history is None else BESIDE_HISTORY
+            while len(self.kept) > most or (len(self.kept) > BESIDE_HISTORY and self._size() > MOST_BYTES):
+                self.kept.popitem(last=False)
+        return snapshot
+
+    def _size(self) -> int:
+        return sum(len(section) for checkpoint in self.kept.values() for section in checkpoint.sections)
+
+    def has_seen(self, snapshot_id: str) -> bool:
+        """Whether the snapshot has come by."""
+        return snapshot_id in self.seen
+
+    def is_kept(self, snapshot_id: str) -> bool:
+        """Whether the snapshot has come by and can be restored."""
+        return self.seen.get(snapshot_id, []) is None
+
+    def plan(self, snapshot_id: str, ground: Ground) -> Plan:
+        """Deal a checkpoint out. Raises `NotRestorableError`, naming the obstacles, and `CheckpointError`."""
+        obstacles = self.seen.get(snapshot_id)
+        if obstacles is not None:
+            raise not_restorable(snapshot_id, obstacles)
+        with self.lock:
+            found = self.kept.get(snapshot_id)
+        if found is None:
+            found = self._read(snapshot_id)
+        plan = planned(found.about, found.sections, ground)
+        known = {*self.aliases, self.run_id}
+        self.aliases += [run for run in (*found.about["aliases"], found.about["run_id"]) if run not in known]
+        return plan
+
+    def _read(self, snapshot_id: str) -> Checkpoint:
+        places = [place for place in (self.source, self.history) if place is not None]
+        if not places or self.key is None:
+            raise NotRestorableError(
+                f"snapshot {snapshot_id} is not among the last {IN_MEMORY} that could be restored, and there is no history"
+                " that keeps others: System(history=..., checkpoint=True)",
+                obstacles=["its checkpoint is not kept any more"],
+            )
+        there = next((place for place in places if checkpoints.path_of(place, snapshot_id).exists()), places[-1])
+        return checkpoints.read(there, snapshot_id, self.key)
+
+
+def not_restorable(snapshot_id: str, obstacles: list[str]) -> NotRestorableError:
+    """The error that says why a snapshot cannot be restored."""
+    more = f"; and {len(obstacles) - 3} more" if len(obstacles) > 3 else ""
+    return NotRestorableError(
+        f"snapshot {snapshot_id} cannot be restored: {'; '.join(obstacles[:3]) or 'it was given up'}{more}",
+        obstacles=obstacles,
+    )
+
+
+def _not_restorable(snapshot: Snapshot, obstacle: str) -> Snapshot:
+    table = snapshot.tables["snapshots"]
+    changed: dict[str, Any] = {"restorable": False, "obstacles": [*snapshot.obstacles, obstacle]}
+    for name, value in changed.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), pa.array([value], table.schema.field(place).type))
+    return Snapshot({**snapshot.tables, "snapshots": table})

@@ -1,0 +1,285 @@
+"""The service's part in going back: generations, who is asked for what, and hosts in place of those that died.
+
+What is decided, `protocol.rollback` decides; this file carries it out. One generation for the whole system; nobody loads
+before all have stopped, nobody goes on before all have loaded. What is rolled back to is planned before anybody loads: for a
+restore that somebody asked for, even before anybody stops, so that a damaged checkpoint costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from ray_snapshot.errors import HostDiedError, NotRestorableError, RaySnapshotError, RolledBackError
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.rollback import (
+    NO_GENERATION,
+    Acknowledged,
+    Ask,
+    BeginGeneration,
+    CoordinatorEffect,
+    GiveUp,
+    HostFailed,
+    HostJoined,
+    RollbackAsked,
+    RollbackComplete,
+    RollbackCoordinator,
+    Step,
+)
+from ray_snapshot.runtime.faults import as_error, first_line
+from ray_snapshot.runtime.restoring import Ground, Plan, Share
+
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.assembly import SnapshotHeader
+    from ray_snapshot.runtime.host import HostConfig
+    from ray_snapshot.runtime.service import Service
+
+
+@dataclass(slots=True)
+class Target:
+    """What the system is being rolled back to."""
+
+    snapshot_id: str
+    claimed: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+
+
+class Recovery:
+    """See the module. Everything runs on the service's event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        config = service.config
+        self.coordinator = RollbackCoordinator(most_failures=config.most_failures, within_s=config.failures_within)
+        self.coordinator.step(HostJoined(DRIVER, 0, 0))
+        self.coordinator.step(Acknowledged(DRIVER, Step.START, 0))
+        self.births: dict[str, tuple[HostConfig, dict[str, Any]]] = {}
+        self.replaced: dict[str, Any] = {}
+        """Hosts that were made here, in place of others."""
+        self.target: Target | None = None
+        """What is being restored because somebody asked for it."""
+        self.base: Target | None = None
+        """What to go back to when a host dies."""
+        self.plan: asyncio.Task[Plan] | None = None
+        self.restored_from: str | None = None
+        self.done: asyncio.Future[None] | None = None
+        self.cause: HostDiedError | None = None
+        """The last host that was lost."""
+
+    @property
+    def generation(self) -> int:
+        """Of the whole system."""
+        return self.coordinator.generation
+
+    @property
+    def is_rolling(self) -> bool:
+        """Whether a rollback is under way."""
+        return not self.coordinator.is_running
+
+    def incarnation(self, host: str) -> int:
+        """Which life of a host this is."""
+        return self.coordinator.incarnations.get(host, 0)
+
+    def check(self, generation: int) -> None:
+        """Raise `RolledBackError` for whoever is of an older generation."""
+        if generation != self.generation:
+            raise RolledBackError(
+                "the system was rolled back while this was asked for: ask again", snapshot_id=self.restored_from
+            )
+
+    # ---- what happens ---------------------------------------------------------------------------------------------
+
+    def joined(self, host: str, config: HostConfig | None, options: dict[str, Any]) -> None:
+        """The driver has made a host."""
+        if config is not None:
+            self.births[host] = config, options
+        generation = self.generation if config is None else config.generation
+        self._carry_out(self.coordinator.step(HostJoined(host, 0, generation)))
+
+    def acknowledged(self, host: str, step: int, generation: int) -> None:
+        """A host has done a step."""
+        self._carry_out(self.coordinator.step(Acknowledged(host, Step(step), generation)))
+
+    def lost(self, host: str, incarnation: int, error: HostDiedError) -> bool:
+        """A host is gone; whether the system goes back by itself."""
+        if not self.service.config.recover or host not in self.births:
+            return False
+        if self.base is None and self.target is None:
+            return False
+        self.cause = error
+        effects = self.coordinator.step(HostFailed(host, incarnation, time.monotonic()))
+        if any(isinstance(effect, BeginGeneration) for effect in effects):
+            self._replace(host)
+        self._carry_out(effects)
+        return True
+
+    async def note(self, header: SnapshotHeader, is_kept: bool) -> None:
+        """A snapshot has been completed; if it can be restored, it is what to go back to."""
+        if is_kept and header.generation == self.generation and not self.is_rolling:
+            self.base = Target(header.snapshot_id)
+            self.service._tell(DRIVER, ("kept", header.number))
+            await self.service._notify()
+
+    async def recoverable(self, snapshot_id: str, timeout: float) -> None:
+        """Answers when the system can go back to this snapshot."""
+        deadline = time.monotonic() + timeout
+        while self.base is None:
+            if not await self.service._change(deadline - time.monotonic()):
+                raise NotRestorableError(f"snapshot {snapshot_id} was not kept within {timeout:g} s", obstacles=[])
+
+    async def restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
+        """Roll back to a snapshot; answers when everybody goes on. Raises, before anybody stops, if it cannot be restored."""
+        while self.is_rolling:
+            await self.service._change(1.0)
+            self.service._check()
+        target = Target(snapshot_id, claimed, classes)
+        await self.service.handed_over(snapshot_id)
+        await self._planned(target)
+        self.target = target
+        self.done = asyncio.get_running_loop().create_future()
+        self._carry_out(self.coordinator.step(RollbackAsked(f"rolled back to snapshot {snapshot_id}")))
+        await self.done
+
+    def failed(self, error: RaySnapshotError) -> None:
+        """The system has failed: nobody waits for the rollback any more."""
+        if self.done is not None and not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()
+
+    def close(self) -> None:
+        """End what was made here."""
+        for actor in self.replaced.values():
+            ray.kill(actor)
+
+    # ---- what is done about it ------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Iterable[CoordinatorEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case BeginGeneration(generation, reason):
+                    self._begin(generation, reason)
+                case Ask():
+                    self.service._background(self._ask(effect))
+                case RollbackComplete():
+                    self._complete()
+                case GiveUp(reason):
+                    self.service._background(self._give_up(reason))
+
+    def _begin(self, generation: int, reason: str) -> None:
+        self.service.give_up_all(f"the system is rolled back: {reason}")
+        target = self.target or self.base
+        assert target is not None
+        if self.plan is not None:
+            self.plan.cancel()
+        self.plan = asyncio.get_running_loop().create_task(self._planned(target))
+        self.service._background(self._bounded(generation))
+
+    async def _planned(self, target: Target) -> Plan:
+        service = self.service
+        hosts = tuple(service.actors)
+        ground = Ground(
+            service.config.run_id,
+            hosts,
+            target.claimed,
+            target.classes,
+            tuple(service.declared),
+            tuple(service.awaited),
+            service.coordinator.last,
+        )
+        try:
+            found: Plan = await service.analyst.plan.remote(target.snapshot_id, ground)
+        except RayError as error:
+            raise as_error(error) from None
+        return found
+
+    async def _bounded(self, generation: int) -> None:
+        """No rollback may take for ever."""
+        seconds = self.service.config.start_timeout
+        await asyncio.sleep(seconds)
+        if self.is_rolling and self.generation == generation:
+            behind = [host for host, done in self.coordinator.done.items() if done == self.coordinator.reached]
+            step = Step(self.coordinator.reached + 1).name.lower()
+            await self._give_up(f"{', '.join(behind[:3])} did not {step} within {seconds:g} s")
+
+    async def _ask(self, ask: Ask) -> None:
+        try:
+            share = await self._share(ask) if ask.step is Step.LOAD else None
+        except asyncio.CancelledError:
+            if ask.generation != self.generation:
+                return  # another generation has begun, with a plan of its own
+            raise
+        except RaySnapshotError as error:
+            await self._give_up(str(error))
+            return
+        if ask.generation != self.generation:
+            return
+        if ask.host == DRIVER:
+            self.service._tell(DRIVER, ("roll", int(ask.step), ask.generation, share))
+            await self.service._notify()
+            return
+        actor = self.service.actors[ask.host]
+        try:
+            done = await actor.roll.remote(int(ask.step), ask.generation, ask.incarnation, share)
+        except RayActorError as error:
+            await self.service.gone(ask.host, first_line(error), ask.incarnation)
+            return
+        except Exception as error:  # a state that is not taken back, most likely
+            await self.service.fail(as_error(error), ask.generation)
+            return
+        for step in done:
+            self.acknowledged(ask.host, step, ask.generation)
+
+    async def _share(self, ask: Ask) -> bytes:
+        """What a host is to load: its part of the plan, or nothing, if it was made when the plan had been made already."""
+        assert self.plan is not None
+        plan = await self.plan
+        if ask.generation == self.generation and self.is_rolling:
+            self.service.places = {DRIVER: DRIVER, **plan.places}
+        share = plan.shares.get(ask.host) or pickle.dumps(Share(last=self.service.coordinator.last), protocol=5)
+        if ask.host == DRIVER:
+            opened: Share = pickle.loads(share)
+            opened.actors = {host: [actor] for host, actor in self.service.actors.items()}
+            if self.target is None:
+                opened.again_from = plan.number if plan.is_same_run else 0
+            return pickle.dumps(opened, protocol=5)
+        return share
+
+    def _complete(self) -> None:
+        target = self.target or self.base
+        assert target is not None
+        self.base, self.target = target, None
+        self.restored_from = target.snapshot_id
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+        self.service._background(self.service._notify())
+
+    def _replace(self, host: str) -> None:
+        """Another process takes the place of one that is gone."""
+        from ray_snapshot.runtime.host_actor import HostActor
+
+        service = self.service
+        config, options = self.births[host]
+        incarnation = self.coordinator.incarnations[host] + 1
+        config = replace(config, incarnation=incarnation, generation=NO_GENERATION, open_at_birth=())
+        me = ray.get_runtime_context().current_actor
+        actor = HostActor.options(**options, max_concurrency=10_000).remote(config, me)
+        service.actors[host] = self.replaced[host] = actor
+        service._background(service._watch(actor, host, incarnation))
+        self._carry_out(self.coordinator.step(HostJoined(host, incarnation, NO_GENERATION)))
+
+    async def _give_up(self, reason: str) -> None:
+        told = self.cause
+        if told is None:
+            await self.service.fail(
+                NotRestorableError(f"the system could not be rolled back: {reason}", obstacles=[reason])
+            )
+        else:
+            text = f"{told}; the system was not rolled back again: {reason}"
+            await self.service.fail(HostDiedError(text, host=told.host, machines=told.machines))

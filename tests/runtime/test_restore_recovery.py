@@ -1,0 +1,207 @@
+"""Hosts are killed: the system goes back to its last snapshot and on by itself; nothing is lost, and nothing comes twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import ray
+from restore_machines import BOUND_S, Vault, conservation, total_of
+
+import ray_snapshot as rs
+from ray_snapshot import detectors
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+COUNT, TOKENS, RELAYED = 8, 100, 40
+TOTAL = COUNT * TOKENS
+
+
+class Mortal(Vault):
+    """Can be asked in which process it lives."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Relay(rs.SnapshotMixin):
+    """Passes on what it gets, numbered as it came."""
+
+    def __init__(self, then: str | None = None) -> None:
+        self.then = then
+        self.seen: list[int] = []
+
+    def relay(self, number: int) -> None:
+        self.seen.append(number)
+        if self.then is not None:
+            self.machine(self.then).relay.send(number)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Fragile(rs.SnapshotMixin):
+    """Its process dies whenever it is brought back."""
+
+    def __init__(self) -> None:
+        self.fill = "x"
+
+    def restore_state(self, state: Any) -> None:
+        os._exit(9)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def patiently(ask: Callable[[], Any]) -> Any:
+    """What the driver asks of a system that may be rolled back meanwhile: it asks again."""
+    deadline = time.monotonic() + BOUND_S
+    while True:
+        try:
+            return ask()
+        except (rs.RolledBackError, rs.HostDiedError, rs.SnapshotAbortedError):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def kill_host_of(machine: Any) -> None:
+    """Kill -9, once its process is known."""
+    os.kill(patiently(lambda: ray.get(machine.pid.remote(), timeout=BOUND_S)), signal.SIGKILL)
+
+
+def await_generation(system: rs.System, generation: int) -> None:
+    """Until everybody goes on in this generation, or one behind it."""
+    deadline = time.monotonic() + BOUND_S
+    while True:
+        about = ray.get(system._service.about.remote())
+        if about["generation"] >= generation and not about["rolling"]:
+            return
+        assert time.monotonic() < deadline, about
+        time.sleep(0.02)
+
+
+def town(system: rs.System) -> list[Any]:
+    names = tuple(f"v{number}" for number in range(COUNT))
+    many = system.spawn_many(Mortal, args=[(TOKENS, names) for _ in names], names=list(names), per_host=4)
+    system.start()
+    return many
+
+
+@pytest.fixture
+def bank(ray_cluster: None) -> Iterator[rs.System]:
+    with rs.System("recovering", recover="rollback", every=0.2, detectors=[conservation(TOTAL)]) as system:
+        yield system
+
+
+def test_a_killed_host_costs_nothing_but_time(bank: rs.System) -> None:
+    alarms: list[rs.Verdict] = []
+    bank.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None)
+    many = town(bank)
+    for machine in many:
+        for _ in range(5):
+            machine.pass_on.send(1, 2_000)
+    many[2].hire.send("hired", 5)
+    for turn, machine in enumerate((many[0], many[7]), 1):
+        patiently(bank.snapshot)
+        kill_host_of(machine)
+        await_generation(bank, turn)
+    bank.wait_for(detectors.Termination(), timeout=BOUND_S)
+    last = bank.snapshot()
+    assert total_of(last) == TOTAL
+    assert last.restored_from is not None
+    assert alarms == []
+
+
+def test_what_the_driver_sends_meanwhile_comes_once_and_in_its_order(bank: rs.System) -> None:
+    """Its program is not rolled back, so what it had sent outside the snapshot is sent again."""
+    first, second = bank.spawn_many(Relay, args=[("second",), (None,)], names=["first", "second"], per_host=1)
+    bank.start()
+    for number in range(RELAYED):
+        first.relay.send(number)
+        if number in (10, 25):
+            kill_host_of(first if number == 10 else second)
+        if number == 30:
+            third = bank.spawn(Relay, name="third")
+            third.relay.send(number)
+        time.sleep(0.01)
+    await_generation(bank, 2)
+    kill_host_of(patiently(lambda: bank.machine("third")))
+    await_generation(bank, 3)
+    bank.wait_for(detectors.Termination(), timeout=BOUND_S)
+    machines = bank.snapshot().machines
+    assert machines["first"].state["seen"] == list(range(RELAYED))
+    assert machines["second"].state["seen"] == list(range(RELAYED))
+    assert machines["third"].state["seen"] == [30]
+
+
+def test_a_second_host_may_die_while_the_system_recovers_from_the_first(bank: rs.System) -> None:
+    many = town(bank)
+    pids = ray.get([many[0].pid.remote(), many[7].pid.remote()])
+    for machine in many:
+        machine.pass_on.send(1, 500)
+    patiently(bank.snapshot)
+    os.kill(pids[0], signal.SIGKILL)
+    while not ray.get(bank._service.about.remote())["rolling"]:
+        pass
+    os.kill(pids[1], signal.SIGKILL)
+    await_generation(bank, 2)
+    bank.wait_for(detectors.Termination(), timeout=BOUND_S)
+    state = bank.snapshot().machines
+    assert sum(state[f"v{number}"].state["tokens"] for number in range(COUNT)) == TOTAL
+
+
+def test_after_too_many_failures_it_gives_up_with_the_reason(ray_cluster: None) -> None:
+    with rs.System("doomed", recover="rollback", most_failures=2, detectors=[]) as system:
+        machine = system.spawn(Fragile, name="fragile")
+        system.start()
+        os.kill(ray.get(machine.pid.remote()), signal.SIGKILL)
+        with pytest.raises(rs.HostDiedError, match=r"3 failures within 60 s; 2 are borne") as caught:
+            await_failure(system)
+    assert (caught.value.host, caught.value.machines) == ("host-0", ["fragile"])
+
+
+def await_failure(system: rs.System) -> None:
+    """Wait in the driver until the system gives up; raises that."""
+    deadline = time.monotonic() + BOUND_S
+    while time.monotonic() < deadline:
+        system._check()
+        time.sleep(0.02)
+
+
+def test_without_recovery_whoever_waits_is_told_which_host_died_and_what_it_carried(ray_cluster: None) -> None:
+    with rs.System("mortal", detectors=[]) as system:
+        many = town(system)
+        os.kill(ray.get(many[0].pid.remote()), signal.SIGKILL)
+        with pytest.raises(rs.HostDiedError, match=r"host-0 with v0, v1, v2 and 1 more") as caught:
+            await_failure(system)
+    assert caught.value.machines == ["v0", "v1", "v2", "v3"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier"])
+def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: str) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    options: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "protocol": protocol}
+    with rs.System("chaos", detectors=[conservation(TOTAL)], **options) as system:
+        alarms: list[rs.Verdict] = []
+        system.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None)
+        many = town(system)
+        for machine in many:
+            for _ in range(5):
+                machine.pass_on.send(1, 20_000)
+        for turn in range(1, 14):
+            time.sleep(chance.uniform(0.0, 1.0))
+            kill_host_of(chance.choice(many))
+            if chance.random() < 0.7:
+                await_generation(system, turn)
+        system.wait_for(detectors.Termination(), timeout=2 * BOUND_S)
+        state = system.snapshot().machines
+        assert sum(state[f"v{number}"].state["tokens"] for number in range(COUNT)) == TOTAL
+        assert alarms == []
