@@ -592,14 +592,26 @@ def test_every_order_is_tried_under_every_protocol(run: Any, protocol: str, ends
         assert total == 30 + sum(item["messages"] for item in one.get("duplicates", ()))
 
 
-def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray_snapshot.simulation import playing
-
-    monkeypatch.setitem(playing.play_every_order.__kwdefaults__, "most", 50)
-    code, _, err = run("--exhaustive", events="send N1 N2 1\n" * 4 + "snapshot N1\nsnapshot N2\n")
+def test_too_many_orders_are_refused_and_the_bound_is_the_users(run: Any) -> None:
+    """All of them are 11 states: `test_every_order_is_tried_and_counted`."""
+    events = "send N1 N2 2\ntick\nsnapshot N2\n"
+    code, _, err = run("--exhaustive", "--most-states", "10", events=events)
 
     assert code == 2
-    assert "more than 50 states" in err
+    assert "more than 10 states" in err
+    assert "give --most-states" in err
+    assert run("--exhaustive", "--most-states", "11", events=events)[0] == 0
+
+
+def test_on_a_terminal_the_search_of_every_order_shows_how_far_it_is(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = "send N1 N2 1\n" * 4 + "snapshot N1\nsnapshot N2\n"
+    silent = run("--exhaustive", "--most-states", "300", events=events)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    _, lines, err = run("--exhaustive", "--most-states", "300", events=events)
+
+    assert "every order: 0 states, 300 at most" in err
+    assert "at most" not in silent[2]
+    assert lines == silent[1]
 
 
 @pytest.mark.parametrize(
@@ -610,6 +622,7 @@ def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) 
         (["--protocol", "token"], {"events": ""}, "no protocol 'token'; it has chandy-lamport, observer"),
         (["--seed", "1"], {"schedule": ""}, "a schedule leaves nothing to chance"),
         (["--exhaustive"], {"schedule": ""}, "a schedule leaves nothing to chance"),
+        (["--most-states", "9"], {"events": ""}, "it goes with --exhaustive"),
         (["--exhaustive", "--seed", "1"], {"events": ""}, "it takes no --seed"),
         (["--unaligned-after", "3"], {"events": ""}, "under chandy-lamport no input is blocked"),
         (
