@@ -193,8 +193,8 @@ def _draw(
         drawing.write(shiviz, shiviz_log(events))
 
 
-def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT) -> str:
-    """One snapshot, as `--json` prints it."""
+def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT, *, is_one_run: bool = True) -> str:
+    """One snapshot, as `--json` prints it; what it cost is a fact of one run, and the same snapshot may come of many."""
     found: dict[str, Any] = {
         "snapshot": result.number,
         "complete": result.is_complete,
@@ -204,6 +204,10 @@ def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT) -> str:
     }
     if protocol == AT_LEAST_ONCE:
         found["duplicates"] = [_named(("source", "target", "messages"), item) for item in result.duplicates]
+    found["initiators"] = list(result.initiators)
+    if is_one_run:
+        found["control_messages"] = result.control_message_count
+        found["waited"] = {name: count for name, count in result.blocked.items() if count}
     return json.dumps(found)
 
 
@@ -266,7 +270,7 @@ def _print_every_order(found: Exhausted, as_json: bool, protocol: str) -> None:
         "snapshots": len(results),
         "consistent": found.is_consistent,
     }
-    lines = [as_json_line(result, protocol) for result in results] if as_json else snapshots(results)
+    lines = [as_json_line(result, protocol, is_one_run=False) for result in results] if as_json else snapshots(results)
     for line in lines:
         print(line)
     if as_json:
