@@ -174,9 +174,9 @@ class _Delays:
                 del due[self.play.system.channels[channel][index][1]]
                 self.play.deliver(*channel, index)
                 self.draw(channel[1])
-        for key, due in self.asked.items():
-            while due and due[0] <= self.play.now:
-                due.popleft()
+        for key, asked in self.asked.items():
+            while asked and asked[0] <= self.play.now:
+                asked.popleft()
                 self.play.ask(*key)
                 self.draw(key[1])
         for machine in self.patience.end():
