@@ -6,6 +6,8 @@ The simulator (`ray_snapshot.simulation`) is imported once the command is really
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,6 +54,9 @@ def simulate(
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Every order of deliveries; for small events files.")
     ] = False,
+    most_states: Annotated[
+        int | None, typer.Option(min=1, help="How many states --exhaustive tries at most; default 20,000.")
+    ] = None,
     diagram: Annotated[str | None, typer.Option(help="Draw the run as a space-time diagram (SVG) there.")] = None,
     snapshot: Annotated[
         int | None,
@@ -72,15 +77,23 @@ def simulate(
 
     _check(events, schedule, seed, protocol, exhaustive)
     _check_reordering(protocol, reorders)
+    if most_states is not None and not exhaustive:
+        raise SettingError("--most-states bounds the search of every order: it goes with --exhaustive")
     protocol = _beginning_aligned(protocol, unaligned_after)
     _check_drawing(diagram, snapshot, shiviz, exhaustive)
     system = scripts.read_topology(topology)
     by_channels = protocol != OBSERVER
     if exhaustive:
         script = scripts.read_events(str(events), system, by_channels=by_channels)
-        found = playing.play_every_order(
-            system, script, protocol, reorders=reorders, has_patience=unaligned_after is None
-        )
+        most = playing.MOST_STATES if most_states is None else most_states
+        with _told_states(most) as tell:
+            found = playing.play_every_order(
+                *(system, script, protocol),
+                reorders=reorders,
+                has_patience=unaligned_after is None,
+                most=most,
+                tell=tell,
+            )
         _print_every_order(found, as_json, protocol)
         return
     if schedule is not None:
@@ -98,6 +111,21 @@ def simulate(
     for line in lines:
         print(line)
     _exit_if_wrong(results, protocol)
+
+
+@contextmanager
+def _told_states(most: int) -> Iterator[Callable[[int], None]]:
+    """On a terminal, standard error shows how many states there have been; elsewhere nothing does."""
+    from ray_snapshot.views.tables import console
+
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield lambda _: None
+        return
+    with out.status(f"every order: 0 states, {most:,} at most") as status:
+        yield (
+            lambda states: None if states % 100 else status.update(f"every order: {states:,} states, {most:,} at most")
+        )
 
 
 def _check(events: str | None, schedule: str | None, seed: int | None, protocol: str, exhaustive: bool) -> None:
@@ -165,8 +193,8 @@ def _draw(
         drawing.write(shiviz, shiviz_log(events))
 
 
-def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT) -> str:
-    """One snapshot, as `--json` prints it."""
+def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT, *, is_one_run: bool = True) -> str:
+    """One snapshot, as `--json` prints it; what it cost is a fact of one run, and the same snapshot may come of many."""
     found: dict[str, Any] = {
         "snapshot": result.number,
         "complete": result.is_complete,
@@ -176,6 +204,10 @@ def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT) -> str:
     }
     if protocol == AT_LEAST_ONCE:
         found["duplicates"] = [_named(("source", "target", "messages"), item) for item in result.duplicates]
+    found["initiators"] = list(result.initiators)
+    if is_one_run:
+        found["control_messages"] = result.control_message_count
+        found["waited"] = {name: count for name, count in result.blocked.items() if count}
     return json.dumps(found)
 
 
@@ -238,7 +270,7 @@ def _print_every_order(found: Exhausted, as_json: bool, protocol: str) -> None:
         "snapshots": len(results),
         "consistent": found.is_consistent,
     }
-    lines = [as_json_line(result, protocol) for result in results] if as_json else snapshots(results)
+    lines = [as_json_line(result, protocol, is_one_run=False) for result in results] if as_json else snapshots(results)
     for line in lines:
         print(line)
     if as_json:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import pickle
 import random
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import methodcaller
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT
@@ -276,11 +277,13 @@ def play_every_order(
     reorders: bool = False,
     has_patience: bool = True,
     most: int = MOST_STATES,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Exhausted:
     """The script's sends and snapshots in their order, and between them every order of deliveries; ticks mean nothing.
 
     A send waits until its machine has the tokens. Unless it `has_patience`, a machine that aligns may at any moment wait no
-    longer, or wait to the end. Raises `SettingError` if there are more than `most` distinct states,
+    longer, or wait to the end. `tell` hears of the number of each state.
+    Raises `SettingError` if there are more than `most` distinct states,
     `ScriptError` if in some order a send never has its tokens.
     """
     found = Exhausted()
@@ -293,8 +296,9 @@ def play_every_order(
         if found.states > most:
             raise SettingError(
                 f"{script.path}: more than {most:,} states: --exhaustive is for small scripts;"
-                " shorten it, or try seeds instead"
+                " shorten it, try seeds instead, or give --most-states"
             )
+        tell(found.states)
         following = list(_following(place, system, operations, has_patience))
         for after in following:
             mark = after[0], after[1].fingerprint()
@@ -309,35 +313,33 @@ def play_every_order(
 def _following(
     place: int, system: TokenSystem, operations: list[Operation], has_patience: bool
 ) -> Iterator[tuple[int, TokenSystem]]:
+    steps = list(_steps(place, system, operations, has_patience))
+    saved = pickle.dumps(system, pickle.HIGHEST_PROTOCOL) if len(steps) > 1 else b""
+    for index, (next_place, step) in enumerate(steps):
+        is_last = index == len(steps) - 1  # nobody needs the system itself any more
+        after: TokenSystem = system if is_last else pickle.loads(saved)
+        step(after)
+        yield next_place, after
+
+
+def _steps(
+    place: int, system: TokenSystem, operations: list[Operation], has_patience: bool
+) -> Iterator[tuple[int, Callable[[TokenSystem], object]]]:
+    """What may happen next: the place in the script behind it, and what it does to a system."""
     if place < len(operations):
         operation = operations[place]
         if isinstance(operation, StartSnapshot):
-            after = _copied(system)
-            after.snapshot(*operation.machines)
-            yield place + 1, after
+            yield place + 1, methodcaller("snapshot", *operation.machines)
         elif isinstance(operation, SendTokens) and operation.tokens <= system.tokens[operation.source]:
-            after = _copied(system)
-            after.send(operation.source, operation.target, operation.tokens)
-            yield place + 1, after
+            yield place + 1, methodcaller("send", operation.source, operation.target, operation.tokens)
     for channel, queue in system.channels.items():
         for index in range(len(queue) if system.reorders else min(1, len(queue))):
-            after = _copied(system)
-            after.deliver(*channel, index)
-            yield place, after
+            yield place, methodcaller("deliver", *channel, index)
     for key, numbers in system.asks.items():
         if numbers:
-            after = _copied(system)
-            after.ask(*key)
-            yield place, after
+            yield place, methodcaller("ask", *key)
     for machine, number in () if has_patience else system.aligning():
-        after = _copied(system)
-        after.force(machine, number)
-        yield place, after
-
-
-def _copied(system: TokenSystem) -> TokenSystem:
-    found: TokenSystem = pickle.loads(pickle.dumps(system, pickle.HIGHEST_PROTOCOL))
-    return found
+        yield place, methodcaller("force", machine, number)
 
 
 def _end(found: Exhausted, script: Script, left: list[Operation], system: TokenSystem) -> None:

@@ -107,7 +107,7 @@ class TokenSystem:
         self.control: list[tuple[str, int, str, int, str]] = []
         """Control messages delivered: (source, its actions by then, target, its actions by then, text)."""
         self.recorded: dict[int, Recorded] = {}
-        self.log = Log(is_fifo=not reorders)
+        self.log = Log(is_fifo=not reorders, words=_in_words)
         self.cores: dict[str, HostCore] = {}
         for name, tokens in topology.machines.items():
             targets = tuple(target for _, target in self.outputs[name])
@@ -215,8 +215,13 @@ class TokenSystem:
             self._tell_control(source, target, batch[1], told)
         if self.reorders and self.protocol == CHANDY_LAMPORT:
             batch = _as_markers_say(batch, core)
+        before = self.log.lengths[target]
         core.arrive(batch)
-        return told + self._settle(target)
+        settled = self._settle(target)
+        is_held = (
+            not _is_control(batch) and self.log.lengths[target] == before
+        )  # its channel is blocked: the machine aligns
+        return told + ("; held back" if is_held else "") + settled
 
     def aligning(self) -> list[tuple[str, int]]:
         """(machine, snapshot) for each machine that has heard of a snapshot, and waits for barriers before it records."""
@@ -388,6 +393,10 @@ def told_of(batch: Batch, core: HostCore) -> str:
 def amount(tokens: int) -> str:
     """A number of tokens, for a person."""
     return "1 token" if tokens == 1 else f"{tokens} tokens"
+
+
+def _in_words(_method: str, tokens: int) -> str:
+    return amount(tokens)
 
 
 def closing(outputs: Mapping[str, Sequence[tuple[str, str]]], sources: Sequence[str]) -> set[tuple[str, str]]:

@@ -57,6 +57,7 @@ def complete(names: int) -> str:
 def test_under_every_protocol_no_token_is_lost_or_doubled_though_snapshots_of_different_sources_cross(
     run: Any, protocol: str, seed: int
 ) -> None:
+    rich = BACK.replace("10", "50")  # enough, however long the tokens are under way
     lines = [
         line
         for turn in range(6)
@@ -71,11 +72,11 @@ def test_under_every_protocol_no_token_is_lost_or_doubled_though_snapshots_of_di
             f"tick {turn % 3 + 1}",
         )
     ]
-    found = answers(run("--json", "--protocol", protocol, "--seed", str(seed), topology=BACK, events="\n".join(lines)))
+    found = answers(run("--json", "--protocol", protocol, "--seed", str(seed), topology=rich, events="\n".join(lines)))
     assert [one["snapshot"] for one in found] == list(range(12))
     for one in found:
         assert one["complete"] is one["consistent"] is True
-        assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 30
+        assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 150
 
 
 def test_on_a_graph_without_cycles_aligned_barriers_record_no_channel(run: Any) -> None:
@@ -130,6 +131,14 @@ def test_an_aligned_machine_is_blocked_until_its_last_barrier_comes(run: Any) ->
     assert (found["complete"], found["machines"]) == (False, {"N1": 5, "N2": 7})
     (found,) = answers(patient(run, 10, "--json"))
     assert (found["complete"], found["machines"], found["messages"]) == (True, {"N1": 5, "N2": 7, "N3": 2}, [])
+
+
+def test_a_message_that_waits_behind_a_barrier_is_said_to_be_held_back_and_is_counted(run: Any) -> None:
+    held = [line for line in patient(run, 10)[1] if "held back" in line]
+    assert [line.split()[0] for line in held] == ["5"]
+    assert "N1 -> N3 delivers 1 token; held back" in held[0]
+    (found,) = answers(patient(run, 10, "--json"))
+    assert (found["waited"], found["control_messages"]) == ({"N3": 1}, 3)
 
 
 def test_a_machine_whose_patience_is_over_records_and_what_comes_before_the_barrier_is_in_flight(run: Any) -> None:
@@ -227,6 +236,20 @@ def test_markers_over_a_channel_that_reorders_give_a_wrong_cut_and_the_red_messa
     assert (code, "is FIFO (see --reorder)" in err) == (2, True)
 
 
+def test_a_message_that_nobody_recorded_is_named_in_words(run: Any) -> None:
+    """It comes behind the marker, on the channel that the marker has closed."""
+    schedule = [
+        {"op": "send", "source": "N1", "target": "N2", "tokens": 1},
+        {"op": "snapshot", "machine": "N1"},
+        {"op": "deliver", "source": "N1", "target": "N2", "index": 1},
+        {"op": "deliver", "source": "N2", "target": "N1"},
+    ]
+    code, lines, _ = run("--reorder", schedule="\n".join(map(json.dumps, schedule)))
+    assert code == 1
+    (told,) = [line for line in lines if line.startswith("snapshot 0")]
+    assert "other messages than recorded: 1 token from N1 to N2 was recorded nowhere; 2 control" in told
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_observer_needs_no_order(run: Any, seed: int) -> None:
     events = "send N1 N2 2\nsnapshot N2\nsend N1 N2 1\ntick\nsnapshot N1\nsend N1 N2 1\ntick 2\nsend N2 N1 1\n"
@@ -274,6 +297,9 @@ def test_a_message_in_front_of_the_marker_is_in_flight(run: Any) -> None:
             "machines": {"N1": 3, "N2": 0},
             "messages": [{"source": "N1", "target": "N2", "tokens": 2}],
             "consistent": True,
+            "initiators": ["N2"],
+            "control_messages": 2,
+            "waited": {},
         }
     ]
 
@@ -281,7 +307,8 @@ def test_a_message_in_front_of_the_marker_is_in_flight(run: Any) -> None:
 def test_a_snapshot_of_one_machine_is_complete_at_once(run: Any) -> None:
     found = answers(run("--json", topology="1\nonly 7\n", events="snapshot only\n"))
 
-    assert found == [{"snapshot": 0, "complete": True, "machines": {"only": 7}, "messages": [], "consistent": True}]
+    said = {"snapshot": 0, "complete": True, "machines": {"only": 7}, "messages": [], "consistent": True}
+    assert found == [{**said, "initiators": ["only"], "control_messages": 0, "waited": {}}]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -411,9 +438,11 @@ def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) ->
 
     message = {"source": "N1", "target": "N2", "tokens": 2}
     machines = {"N1": 3, "N2": 0}
-    assert whole == [{"snapshot": 0, "complete": True, "machines": machines, "messages": [message], "consistent": True}]
-    assert part == [{"snapshot": 0, "complete": False, "machines": machines, "messages": [message], "consistent": None}]
-    assert less == [{"snapshot": 0, "complete": False, "machines": {"N2": 0}, "messages": [], "consistent": None}]
+    said = {"snapshot": 0, "initiators": ["N2"], "waited": {}, "messages": [message], "machines": machines}
+    assert whole == [{**said, "complete": True, "consistent": True, "control_messages": 2}]
+    assert part == [{**said, "complete": False, "consistent": None, "control_messages": 2}]
+    one = {"machines": {"N2": 0}, "messages": [], "control_messages": 1}
+    assert less == [{**said, **one, "complete": False, "consistent": None}]
 
 
 def test_messages_come_in_the_order_of_the_channel_lines_and_in_order_within_a_channel(run: Any) -> None:
@@ -487,6 +516,7 @@ def test_a_protocol_that_is_wrong_is_told_and_the_exit_code_is_1(run: Any, monke
         ("2\nN1 1\n", 2, "2 machines were announced, but the file ends after 1"),
         ("2\nN1 1\nN2\n", 3, "expected NAME TOKENS (machine 2 of 2), found 'N2'"),
         ("2\nN1 1\nN2 -3\n", 3, "TOKENS is a whole number"),
+        ("1\nN1 " + "9" * 19 + "\n", 2, "0 or more and at most 999,999,999,999,999,999"),
         ("# c\n2\nN1 1\n\nN1 2\n", 5, "a second machine 'N1'"),
         ("1\nN/1 1\n", 2, "machine name 'N/1' is not allowed"),
         ("2\nN1 1\nN2 1\nN1 N3\n", 4, "no machine 'N3'; the topology has N1, N2"),
@@ -514,7 +544,9 @@ def test_a_topology_with_an_error_is_refused(run: Any, topology: str, line: int,
         ("send N1 N2 0", 1, "a whole number, 1 or more"),
         ("send N1 N2", 1, "expected 'send SOURCE TARGET K'"),
         ("tick\n# so far so good\nhop N1", 3, "found 'hop N1'"),
-        ("tick 0", 1, "found 'tick 0'"),
+        ("tick 0", 1, "1 or more and at most 999,999,999,999,999,999; found 'tick 0'"),
+        ("tick x", 1, "the N of 'tick N' is a whole number, 1 or more"),
+        ("send N1 N2 " + "9" * 19, 1, "at most 999,999,999,999,999,999"),
         ("snapshot", 1, "found 'snapshot'"),
         ("snapshot N3", 1, "no machine 'N3'"),
     ],
@@ -592,14 +624,26 @@ def test_every_order_is_tried_under_every_protocol(run: Any, protocol: str, ends
         assert total == 30 + sum(item["messages"] for item in one.get("duplicates", ()))
 
 
-def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray_snapshot.simulation import playing
-
-    monkeypatch.setitem(playing.play_every_order.__kwdefaults__, "most", 50)
-    code, _, err = run("--exhaustive", events="send N1 N2 1\n" * 4 + "snapshot N1\nsnapshot N2\n")
+def test_too_many_orders_are_refused_and_the_bound_is_the_users(run: Any) -> None:
+    """All of them are 11 states: `test_every_order_is_tried_and_counted`."""
+    events = "send N1 N2 2\ntick\nsnapshot N2\n"
+    code, _, err = run("--exhaustive", "--most-states", "10", events=events)
 
     assert code == 2
-    assert "more than 50 states" in err
+    assert "more than 10 states" in err
+    assert "give --most-states" in err
+    assert run("--exhaustive", "--most-states", "11", events=events)[0] == 0
+
+
+def test_on_a_terminal_the_search_of_every_order_shows_how_far_it_is(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = "send N1 N2 1\n" * 4 + "snapshot N1\nsnapshot N2\n"
+    silent = run("--exhaustive", "--most-states", "300", events=events)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    _, lines, err = run("--exhaustive", "--most-states", "300", events=events)
+
+    assert "every order: 0 states, 300 at most" in err
+    assert "at most" not in silent[2]
+    assert lines == silent[1]
 
 
 @pytest.mark.parametrize(
@@ -610,6 +654,7 @@ def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) 
         (["--protocol", "token"], {"events": ""}, "no protocol 'token'; it has chandy-lamport, observer"),
         (["--seed", "1"], {"schedule": ""}, "a schedule leaves nothing to chance"),
         (["--exhaustive"], {"schedule": ""}, "a schedule leaves nothing to chance"),
+        (["--most-states", "9"], {"events": ""}, "it goes with --exhaustive"),
         (["--exhaustive", "--seed", "1"], {"events": ""}, "it takes no --seed"),
         (["--unaligned-after", "3"], {"events": ""}, "under chandy-lamport no input is blocked"),
         (
