@@ -22,7 +22,13 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
-from ray_snapshot.errors import HostDiedError, MailboxFullError, RaySnapshotError, SystemNotRunningError
+from ray_snapshot.errors import (
+    HostDiedError,
+    MailboxFullError,
+    RaySnapshotError,
+    SystemNotRunningError,
+    UnknownMethodError,
+)
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
@@ -31,12 +37,24 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import POSTS, MachineHandle
 from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.tracing import Tracer
 
 CREDIT_S = 0.5
 """How often a driver that is held at a full mailbox looks whether something has stopped the system."""
+
+
+def _check_method(handle: MachineHandle, method: str) -> None:
+    """Raise `UnknownMethodError` at once where the driver knows the class, for it has spawned the machine."""
+    kind = handle._kind
+    if kind is not None and not may_have(kind, method):
+        raise UnknownMethodError(
+            f"{handle._name} ({kind.__name__}) has no method {method!r}, and no port of that name; nothing was sent",
+            machine=handle._name,
+            method=method,
+        )
 
 
 @dataclass(slots=True)
@@ -113,9 +131,20 @@ class DriverPost(Post):
         return self.me
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        _check_method(handle, method)
         super().send(handle, method, args, kwargs)
         if self.tracer is not None:
             self.write_out_trace()
+
+    def send_after(
+        self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        _check_method(handle, method)
+        super().send_after(seconds, handle, method, args, kwargs)
+
+    def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        _check_method(handle, method)
+        return super().call(handle, method, args, kwargs)
 
     def check(self) -> None:
         super().check()

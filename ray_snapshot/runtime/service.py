@@ -193,8 +193,8 @@ class Service:
         self._broadcast(("stopped", names, colour))
         await self._notify()
 
-    async def connect(self, source: str, target: str, port: str | None = None) -> None:
-        """Declare the channel from `source` to `target` beforehand, and that it serves that port."""
+    async def connect(self, source: str, target: str, port: str | None = None, site: str | None = None) -> None:
+        """Declare the channel from `source` to `target` beforehand, and that it serves that port; `site`: who says so."""
         for name in (source, target):
             if name not in self.places:
                 raise UnknownMachineError(
@@ -208,7 +208,7 @@ class Service:
             self._tell(DRIVER, ("connect", target, self.places[target]))
             await self._notify()
         if port is not None and target != DRIVER:
-            await self.actors[self.places[target]].control.remote([("port", target, port, source)])
+            await self.actors[self.places[target]].control.remote([("port", target, port, source, site)])
 
     def _is_forward(self, source: str, target: str) -> bool:
         """Whether barriers align on this declared channel: it closes no cycle, and leads to no source."""
