@@ -323,7 +323,10 @@ def _print_snapshot_json(row: Row, found: dict[str, Records], limit: int) -> Non
 def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
     from ray_snapshot.views import tables
 
-    tables.print_fields((name, value) for name, value in row.items() if value not in (None, [], {}) and name != "date")
+    fields = {**row, "consistent": _consistent(row, found["channels"])}
+    tables.print_fields(
+        (name, value) for name, value in fields.items() if value not in (None, [], {}) and name != "date"
+    )
     for name, columns in _shown_columns().items():
         rows = found[name]
         if not rows:
@@ -332,6 +335,16 @@ def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
         shown = rows[:limit] if limit else rows
         told = [column for column in columns if column.value != "duplicate_count" or any(map(_repeats, rows))]
         tables.print_table(shown, told, title=f"{name} ({len(rows)})", more=len(rows) - len(shown))
+
+
+def _consistent(row: Row, channels: Records) -> Any:
+    """Whether the cut is consistent; if not, and by design, in words."""
+    from ray_snapshot.snapshot import AT_LEAST_ONCE
+
+    repeated = sum(channel.duplicate_count or 0 for channel in channels)
+    if row["consistent"] or row["protocol"] != AT_LEAST_ONCE or not repeated:
+        return row["consistent"]
+    return f"no, by design: {repeated} messages from outside it are in its states, and a restore repeats them ({AT_LEAST_ONCE})"
 
 
 def _repeats(channel: Row) -> bool:

@@ -202,6 +202,8 @@ def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT, *, is_one_run: 
         "messages": [_named(("source", "target", "tokens"), message) for message in result.messages],
         "consistent": result.is_consistent,
     }
+    if protocol == CHANDY_LAMPORT and len(result.initiators) == 1:
+        return json.dumps(found)  # these keys and no others: programs rely on the line as it is
     if protocol == AT_LEAST_ONCE:
         found["duplicates"] = [_named(("source", "target", "messages"), item) for item in result.duplicates]
     found["initiators"] = list(result.initiators)

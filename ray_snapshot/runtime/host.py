@@ -169,6 +169,8 @@ class HostPost(Post):
         """By call id: the machine that was called, and where the result goes; gone once the result has been fetched."""
         self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
         """By machine and port: who is declared to send to it."""
+        self.declared_at: dict[tuple[str, str], str | None] = {}
+        """Where the program has declared a port first."""
         self.answering: dict[str, tuple[str, ...]] = {}
         """By machine: the calls that its current action answers."""
         self.action: tuple[Machine, Mailbox, Message] | None = None
@@ -562,9 +564,10 @@ class HostPost(Post):
 
     # ---- declared inputs ------------------------------------------------------------------------------------------
 
-    def declare(self, target: str, port: str, source: str) -> None:
+    def declare(self, target: str, port: str, source: str, site: str | None = None) -> None:
         """`source` sends to that port of a machine of this host. Under the lock."""
         ports = self.sources.setdefault(target, {})
+        self.declared_at.setdefault((target, port), site)
         ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), source)))
         machine = self.core.machines.get(target)
         if machine is not None and machine.body is not None and not machine.is_suspended:
@@ -577,7 +580,7 @@ class HostPost(Post):
                 self.fail(
                     UnknownMethodError(
                         f"connect(..., {machine.name!r}, port={port!r}): {type(machine.body).__name__} has no port and no"
-                        f" method {port!r}",
+                        f" method {port!r} (declared at {self.declared_at[machine.name, port] or 'an unknown place'})",
                         machine=machine.name,
                         method=port,
                     )

@@ -262,8 +262,8 @@ def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
         case ("connect", source, target):
             post.core.channel(post.core.machine(source), target, "mail")
             post._look_up()
-        case ("port", target, port, source):
-            post.declare(target, port, source)
+        case ("port", target, port, source, site):
+            post.declare(target, port, source, site)
         case ("failed", error):
             post.stop_with(error)
 

@@ -239,8 +239,8 @@ class Service:
         self._broadcast(("stopped", names, colour))
         await self._notify()
 
-    async def connect(self, source: str, target: str, port: str | None = None) -> None:
-        """Declare the channel from `source` to `target` beforehand, and that it serves that port."""
+    async def connect(self, source: str, target: str, port: str | None = None, site: str | None = None) -> None:
+        """Declare the channel from `source` to `target` beforehand, and that it serves that port; `site`: who says so."""
         for name in (source, target):
             if name not in self.places:
                 raise UnknownMachineError(
@@ -256,7 +256,7 @@ class Service:
             self._tell(DRIVER, ("connect", target, self.places[target]))
             await self._notify()
         if port is not None and target != DRIVER:
-            await self._control(target, ("port", target, port, source))
+            await self._control(target, ("port", target, port, source, site))
 
     async def _control(self, machine: str, command: tuple[Any, ...]) -> None:
         await self.actors[self.places[machine]].control.remote([command], self.recovery.generation)

@@ -36,6 +36,7 @@ from ray_snapshot.errors import (
     SystemNotRunningError,
     SystemRunningError,
     UnknownMachineError,
+    UnknownMethodError,
 )
 from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
@@ -47,9 +48,11 @@ from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
+from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.host import HostConfig
 from ray_snapshot.runtime.host_actor import HostActor
 from ray_snapshot.runtime.keeping import not_restorable
+from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.post import Created
 from ray_snapshot.runtime.restoring import Share, Wanted, wanted
@@ -311,7 +314,10 @@ class System:
         else:
             self._create(kind, key, blob, spawned, role, generation)
         lives = dict.fromkeys(names) if self._wanted else dict(zip(names, places, strict=True))
-        return [handle_of(self.run_id, name, lives[name]) for name in names]
+        handles = [handle_of(self.run_id, name, lives[name]) for name in names]
+        for handle in handles:
+            handle.__dict__["_kind"] = getattr(kind, "machine_class", kind)
+        return handles
 
     def _places(self, count: int, per_host: int) -> list[str]:
         """The hosts of so many machines."""
@@ -424,13 +430,25 @@ class System:
         """Declare the channel from `source` to `target` before anything is sent on it.
 
         `port`: a port of a join of `target`, or a method. What is declared so is all that a machine is ever sent: what it
-        waits for follows from it. Raises `UnknownMachineError`; a port that `target` does not have stops the system.
+        waits for follows from it. Raises `UnknownMachineError`, and `UnknownMethodError` for a port that `target` does not
+        have; where a machine has spawned the target that is found later, and stops the system.
         """
         self._check()
         if port is not None and (not isinstance(port, str) or not port.isidentifier()):
             raise SettingError(f"connect(port={port!r}): it is the name of a port or a method")
         names = [machine_name(item) for item in (source, target)]
-        self._ask(self._service.connect.remote(*names, port), f"the channel {names[0]} -> {names[1]}")
+        if port is not None:
+            self._check_port(names[1], port)
+        self._ask(self._service.connect.remote(*names, port, call_site_here()), f"the channel {names[0]} -> {names[1]}")
+
+    def _check_port(self, target: str, port: str) -> None:
+        kind = None if target == DRIVER else handle_of(self.run_id, target)._kind
+        if kind is not None and not may_have(kind, port):
+            raise UnknownMethodError(
+                f"connect(..., {target!r}, port={port!r}): {kind.__name__} has no port and no method {port!r}",
+                machine=target,
+                method=port,
+            )
 
     def stop(self, machine: MachineHandle | str) -> None:
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error.

@@ -145,7 +145,12 @@ def test_verify_and_show_say_that_at_least_once_repeats_by_design(run: Any, tmp_
     code, out, _ = run("verify", str(tmp_path))
     assert (code, out[0]) == (0, "2 snapshots verified, all passed")
     assert out[1].startswith("1 of them by at-least-once-barrier, not consistent by design: a restore repeats")
-    assert any(line.endswith(" repeated") for line in run("show", str(tmp_path), "bank-00002")[1])
+    shown = run("show", str(tmp_path), "bank-00002")[1]
+    assert any(line.endswith(" repeated") for line in shown)
+    assert any(line.split()[:4] == ["consistent", "no,", "by", "design:"] for line in shown)
+    assert run("show", str(tmp_path), "bank-00002", "--json")[1][0].count('"consistent":false') == 1
+    said = run("witness", str(tmp_path), "bank-00002")[1][0]
+    assert said.startswith("snapshot bank-00002 is no consistent cut, by design of at-least-once-barrier: ")
 
 
 def test_compact_and_vacuum_say_what_they_did(run: Any, rows: Any, history: str) -> None:

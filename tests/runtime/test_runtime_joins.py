@@ -8,6 +8,7 @@ import pytest
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.runtime.mixin import may_have
 
 COUNT = 3
 
@@ -157,13 +158,40 @@ def test_machines_with_declared_inputs_terminate(ray_cluster: None) -> None:
         assert system.snapshot().machines["press"].state == {"made": 1}
 
 
-def test_a_port_that_the_machine_does_not_have_stops_the_system_with_its_name(ray_cluster: None) -> None:
+def test_a_port_that_the_machine_does_not_have_is_refused_at_once_or_stops_the_system_with_its_place(
+    ray_cluster: None,
+) -> None:
     system = rs.System("odd", detectors=[])
     press = system.spawn(Press, name="press")
     system.start()
     with pytest.raises(rs.SettingError, match="connect"):
         system.connect("driver", press, port=3)  # type: ignore[arg-type]
+    for wrong in (
+        lambda: system.connect("driver", press, port="middle"),
+        lambda: system.connect("driver", "press", port="middle"),
+        lambda: press.middle.send(1),
+        lambda: press.middle.send_after(0, 1),
+        lambda: system.machine("press").middle.remote(1),
+    ):
+        with pytest.raises(rs.UnknownMethodError, match=r"Press.* has no (port and no )?method 'middle'"):
+            wrong()
+    assert ("driver", "press", "mail") not in system.snapshot().channels, "nothing was sent"
+    press.__dict__["_kind"] = None  # as if a machine had spawned it
     system.connect("driver", press, port="middle")
-    with pytest.raises(rs.UnknownMethodError, match=r"Press has no port and no method 'middle'"):
+    with pytest.raises(rs.UnknownMethodError, match=r"no method 'middle' \(declared at .*test_runtime_joins.py:\d+\)"):
         system.wait_for("deadlock", timeout=30)
     system.close()
+
+
+class Handy(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.count = 0
+        self.also = self.add
+
+    def add(self) -> None:
+        self.count += 1
+
+
+def test_an_attribute_that_can_be_called_is_a_method_too() -> None:
+    assert [may_have(Handy, name) for name in ("add", "also", "stop", "alas")] == [True, True, True, False]
+    assert [may_have(Press, name) for name in ("left", "close", "middle")] == [True, True, False]
