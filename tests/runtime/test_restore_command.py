@@ -56,7 +56,7 @@ def recorded(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     return history, lines(run(PROGRAM, history, address, 4))
 
 
-@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize("hosts", [pytest.param(1, marks=pytest.mark.nightly), 3])
 def test_it_goes_on_with_every_token_on_another_number_of_hosts(recorded: Any, address: str, hosts: int) -> None:
     history, (begun, ended) = recorded
     assert begun["restorable"]
@@ -69,6 +69,7 @@ def test_it_goes_on_with_every_token_on_another_number_of_hosts(recorded: Any, a
     assert last["machines"] == ["extra", "hired", *(f"v{number}" for number in range(8))] == ended["machines"]
 
 
+@pytest.mark.nightly
 def test_a_restored_run_can_be_restored_in_turn_as_the_program_spawns(recorded: Any, address: str) -> None:
     """Handles in messages that have been in flight all the time name machines of the first run."""
     history, (begun, _) = recorded
@@ -79,6 +80,7 @@ def test_a_restored_run_can_be_restored_in_turn_as_the_program_spawns(recorded: 
     assert (second["tokens"], last["tokens"]) == (800, 800)
 
 
+@pytest.mark.nightly
 def test_a_wrong_key_and_a_program_without_that_system_are_said_in_one_line(
     recorded: Any, address: str, tmp_path: Path
 ) -> None:
