@@ -598,6 +598,7 @@ class Service:
             "skipped": self.skipped,
             "generation": self.recovery.generation,
             "rolling": self.recovery.is_rolling,
+            "goes_back_to": None if self.recovery.base is None else self.recovery.base.snapshot_id,
             "failed": None if self.failure is None else str(self.failure),
         }
 

@@ -362,28 +362,31 @@ class System:
         generation: int,
     ) -> None:
         """Send the creations of machines whose names and hosts are known; their names may have to be claimed again."""
-        post, now = self._post, time.time()
-        self._machine_counts.update(host for _, host, _ in spawned)
-        while spawned and post.generation != generation:
+        post = self._post
+        while spawned:
+            with post.lock:
+                post.check()
+                if post.generation == generation:
+                    self._send_creations(kind, key, blob, spawned)
+                    return
             names, places, _ = (list(column) for column in zip(*spawned, strict=True))
             _, generation = self._claim(kind.__name__, names, places, role)
-        with post.lock:
-            post.check()
-            if post.generation != generation:
-                self._create(kind, key, blob, spawned, role, generation)
-                return
-            for name, host, payload in spawned:
-                ship = None if (host, key) in self._shipped else blob
-                self._shipped.add((host, key))
-                post.core.create(DRIVER, name, host, (key, ship, payload), now)
-                if post.journal is not None:
-                    found = Created(name, host, (key, blob, payload), kind.__name__)
-                    post.journal.append((post.core.colour_of(post.me), found))
-                if post.tracer is not None:
-                    machine_class = getattr(kind, "machine_class", kind)
-                    colour = post.core.colour_of(post.me)
-                    post.tracer.created(DRIVER, name, machine_class, payload, colour)
-            post.flush()
+
+    def _send_creations(self, kind: Any, key: str, blob: bytes, spawned: list[tuple[str, str, Any]]) -> None:
+        post, now = self._post, time.time()
+        self._machine_counts.update(host for _, host, _ in spawned)
+        for name, host, payload in spawned:
+            ship = None if (host, key) in self._shipped else blob
+            self._shipped.add((host, key))
+            post.core.create(DRIVER, name, host, (key, ship, payload), now)
+            if post.journal is not None:
+                found = Created(name, host, (key, blob, payload), kind.__name__)
+                post.journal.append((post.core.colour_of(post.me), found))
+            if post.tracer is not None:
+                machine_class = getattr(kind, "machine_class", kind)
+                colour = post.core.colour_of(post.me)
+                post.tracer.created(DRIVER, name, machine_class, payload, colour)
+        post.flush()
 
     def _rolled_back(self, share: Share) -> None:
         """In the thread of the driver's post: there are other hosts, and what was created since is gone."""

@@ -14,6 +14,9 @@ from ray_snapshot import detectors
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
+OTHERS = ("chandy-lamport", "at-least-once-barrier")
+
+
 class Press(rs.SnapshotMixin):
     """Joins what comes from two sides."""
 
@@ -40,7 +43,9 @@ def settled(system: rs.System) -> rs.Snapshot:
     return system.snapshot()
 
 
-@pytest.mark.parametrize("protocol", ["chandy-lamport", "aligned-barrier", "at-least-once-barrier"])
+@pytest.mark.parametrize(
+    "protocol", ["aligned-barrier", *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)]
+)
 def test_half_a_join_waits_on_and_what_was_declared_is_declared_again(ray_cluster: None, protocol: str) -> None:
     with rs.System("presses", protocol=protocol, checkpoint=True, detectors=[]) as system:
         system.spawn(Press, name="press")

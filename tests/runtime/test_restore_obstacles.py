@@ -54,7 +54,7 @@ class Sender(rs.SnapshotMixin):
             self.spawn(Plain)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def system(ray_cluster: None) -> Iterator[rs.System]:
     with rs.System("obstacles", checkpoint=True, detectors=[]) as found:
         found.spawn_many(Plain, names=["one", "two"], per_host=1)
@@ -96,11 +96,6 @@ def test_references_handles_and_what_does_not_pickle_are_named(system: rs.System
     assert settled(system).restorable
 
 
-def test_a_reference_in_a_message_in_flight_is_named(system: rs.System) -> None:
-    system.machine("one").hold.send_after(60.0, [ray.put("x")])
-    refused(system, system.snapshot(), "driver: an ObjectRef or a handle of a Ray actor in a message to one.hold")
-
-
 def test_who_waits_inside_an_action_and_the_driver_inside_its_script_are_named(
     system: rs.System, tmp_path: Any
 ) -> None:
@@ -122,7 +117,12 @@ def test_who_waits_inside_an_action_and_the_driver_inside_its_script_are_named(
     refused(system, taken[0], here, "asker: inside ask at ", "one: inside wait_at_gate at ", "where it waits")
 
 
-@pytest.mark.parametrize("how", ["send", "call", "spawn"])
+def test_a_reference_in_a_message_in_flight_is_named(system: rs.System) -> None:
+    system.machine("one").hold.send_after(60.0, [ray.put("x")])
+    refused(system, system.snapshot(), "driver: an ObjectRef or a handle of a Ray actor in a message to one.hold")
+
+
+@pytest.mark.parametrize("how", ["send", *(pytest.param(how, marks=pytest.mark.nightly) for how in ("call", "spawn"))])
 def test_a_restore_hook_can_neither_send_nor_call_nor_spawn(ray_cluster: None, how: str) -> None:
     with rs.System("hooks", checkpoint=True, detectors=[]) as system:
         system.spawn(Sender, name="wrong").be.send(how)

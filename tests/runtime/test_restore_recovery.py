@@ -85,6 +85,14 @@ def await_generation(system: rs.System, generation: int) -> None:
         time.sleep(0.02)
 
 
+def await_kept(system: rs.System, snapshot: rs.Snapshot) -> None:
+    """Until the system would go back to this snapshot, or a later one."""
+    deadline = time.monotonic() + BOUND_S
+    while ray.get(system._service.about.remote())["goes_back_to"] < snapshot.snapshot_id:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def town(system: rs.System) -> list[Any]:
     names = tuple(f"v{number}" for number in range(COUNT))
     many = system.spawn_many(Mortal, args=[(TOKENS, names) for _ in names], names=list(names), per_host=4)
@@ -107,7 +115,7 @@ def test_a_killed_host_costs_nothing_but_time(bank: rs.System) -> None:
             machine.pass_on.send(1, 2_000)
     many[2].hire.send("hired", 5)
     for turn, machine in enumerate((many[0], many[7]), 1):
-        patiently(bank.snapshot)
+        await_kept(bank, patiently(bank.snapshot))
         kill_host_of(machine)
         await_generation(bank, turn)
     bank.wait_for(detectors.Termination(), timeout=BOUND_S)
@@ -123,6 +131,8 @@ def test_what_the_driver_sends_meanwhile_comes_once_and_in_its_order(bank: rs.Sy
     bank.start()
     for number in range(RELAYED):
         first.relay.send(number)
+        if number in (5, 20):
+            await_kept(bank, patiently(bank.snapshot))
         if number in (10, 25):
             kill_host_of(first if number == 10 else second)
         if number == 30:
@@ -139,6 +149,7 @@ def test_what_the_driver_sends_meanwhile_comes_once_and_in_its_order(bank: rs.Sy
     assert machines["third"].state["seen"] == [30]
 
 
+@pytest.mark.nightly
 def test_a_second_host_may_die_while_the_system_recovers_from_the_first(bank: rs.System) -> None:
     many = town(bank)
     pids = ray.get([many[0].pid.remote(), many[7].pid.remote()])
@@ -155,6 +166,7 @@ def test_a_second_host_may_die_while_the_system_recovers_from_the_first(bank: rs
     assert sum(state[f"v{number}"].state["tokens"] for number in range(COUNT)) == TOTAL
 
 
+@pytest.mark.nightly
 def test_after_too_many_failures_it_gives_up_with_the_reason(ray_cluster: None) -> None:
     with rs.System("doomed", recover="rollback", most_failures=2, detectors=[]) as system:
         machine = system.spawn(Fragile, name="fragile")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +19,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 COUNT, TOKENS = 8, 100
 TOTAL = COUNT * TOKENS
-PROTOCOLS = ("chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier")
+BY_NIGHT = [pytest.param(name, marks=pytest.mark.nightly) for name in ("observer", "unaligned-barrier")]
+PROTOCOLS = ("chandy-lamport", "aligned-barrier", *BY_NIGHT)
 
 
 class Gatekeeper(Keeper):
@@ -203,3 +205,42 @@ def test_without_checkpoints_nothing_is_restored_and_the_snapshot_says_so(ray_cl
         assert any("checkpoint=True" in obstacle for obstacle in snapshot.obstacles)
         with pytest.raises(rs.NotRestorableError, match="checkpoint=True"):
             system.restore(snapshot)
+
+
+def test_nothing_that_bears_an_older_generation_is_accepted_wherever_it_arrives(bank: rs.System) -> None:
+    """Batches, calls, commands of the coordinator, creations, what stops a system, and who is said to be dead."""
+    bank.spawn(Keeper, name="target")
+    before = settled(bank)
+    bank.restore(before)
+    bank.restore(before)
+    service = bank._service
+    host = bank._hosts[before.machines["target"].host]
+    now = ray.get(service.about.remote())["generation"]
+    batch = ("driver", 0, [(1, "driver", "target", "mail")], [(0, [(1, 1, "note", ("a ghost",), 0.0, 0)])], [])
+    assert ray.get(host.deliver.remote(pickle.dumps(batch), now - 1)) == []
+    ray.get(host.control.remote([("stop", "target", 0)], now - 1))
+    assert ray.get(host.credit.remote("driver", now - 1)) == []
+    with pytest.raises(rs.RolledBackError):
+        ray.get(host.reply.remote("driver/1", "target", now - 1))
+    with pytest.raises(rs.RolledBackError):
+        ray.get(service.claim.remote("Keeper", 1, ["ghost"], ["host-0"], None, now - 1))
+    ray.get(service.stopped.remote(["target"], 0, now - 1))
+    ray.get(service.fail.remote(rs.RaySnapshotError("a failure of the past"), now - 1))
+    ray.get(service.lost.remote("host-0", "said of the past", now - 1))
+    assert ray.get(host.roll.remote(1, now - 1, 0, None)) == []
+    bank.machine("target").note.send("of now")
+    after = settled(bank)
+    assert after.machines["target"].state == ["restored", "of now"]
+    assert after.machines["target"].status == "passive"
+    assert "ghost" not in after.machines
+
+
+def test_what_comes_too_early_waits_until_its_host_has_started(bank: rs.System) -> None:
+    """A host that was told to go on earlier sends to one that has loaded, and not been told yet."""
+    settled(bank)
+    host = bank._hosts["host-0"]
+    now = ray.get(bank._service.about.remote())["generation"]
+    early = host.deliver.remote(pickle.dumps(("nobody", 0, [], [], [])), now + 1)
+    assert ray.wait([early], timeout=0.2) == ([], [early])
+    bank.restore(bank.snapshot())
+    assert ray.get(early, timeout=BOUND_S) == []
