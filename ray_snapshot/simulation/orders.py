@@ -19,9 +19,9 @@ sets: they keep every end). Steps of different hosts commute, and so do sending 
    host holds, cuts of what was given up, how often a link has been used, and what is over and asked for by nobody.
 7. *No choice, no state.* Where there is one step only it is taken at once; states are those with a choice, and ends.
 
-`is_reduced=False` leaves out 3, 5, 7, and the second half of 2: the host dies at any moment, and is missed at any later one. Tests
-hold both searches, and `explore`, against each other. Machines must be `Script`s, for what they may still send is read from
-these. Imports the standard library only.
+`is_reduced=False` leaves out 3, 5, 7, and the second half of 2: the host dies at any moment, and is missed at any later one.
+Tests hold both searches, and `explore`, against each other. Machines must be `Script`s, for what they may still send is read
+from these. Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ def _renumber_link(world: World, source: str, target: str, link: OutLink) -> Non
     end.next, link.sequence = 0, link.sequence - arrived
     for carried in world.network:
         if (carried.source, carried.target) == (source, target):
-            name, sequence, *rest = carried.batch
-            carried.batch = (name, sequence - arrived, *rest)
+            name, sequence, declared, segments, acknowledgements = carried.batch
+            carried.batch = name, sequence - arrived, declared, segments, acknowledgements
 
 
 def _copied(world: World) -> World:

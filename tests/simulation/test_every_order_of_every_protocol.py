@@ -1,9 +1,9 @@
 """Three machines, four messages, two overlapping snapshots: every order, under every protocol, with and without a fault.
 
-`simulation/orders.py` says why some orders stand for others; the first tests hold it against the plain search. The fault: host C
-dies at any moment, or not at all, and is missed at any later one; then what is pending is given up. (So what happens without a
-crash is in these searches too, and told apart.) Besides, on the ring: the first of two snapshots is given up, whenever each host
-hears of it. Numbers are pinned: explain a change before you pin the new ones.
+`simulation/orders.py` says why some orders stand for others; the first tests hold it against the plain search. The fault: host
+C dies at any moment, or not at all, and is missed at any later one; then what is pending is given up. (So what happens without
+a crash is in these searches too, and told apart.) Besides, on the ring: the first of two snapshots is given up, whenever each
+host hears of it. Numbers are pinned: explain a change before you pin the new ones.
 """
 
 from __future__ import annotations
