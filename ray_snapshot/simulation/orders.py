@@ -11,9 +11,17 @@ sets: they keep every end). Steps of different hosts commute, and so do sending 
    other host can change what this host may do next: its steps are a persistent set, and the others wait.
 4. *Snapshots are started, and given up, at the beginning.* Their control messages come at any moment and in any order, so
    nothing is lost; a host may even hear that a number was given up before it hears of the number.
+5. *A host crashes where others can tell.* What it does behind the last thing that anybody hears of it makes no difference, nor
+   when it dies behind that: so it dies directly behind a batch or a report that it has sent, or at the beginning. It is missed
+   at once, or directly behind a snapshot that was completed meanwhile: with nothing else does that interfere. While a crash
+   may still come, a host goes first (3) only if no number that is given up could tell it anything.
+6. *Canonical states.* Not distinguished is what no future depends on, nor the oracle: in which order parts came, what a dead
+   host holds, cuts of what was given up, how often a link has been used, and what is over and asked for by nobody.
+7. *No choice, no state.* Where there is one step only it is taken at once; states are those with a choice, and ends.
 
-`is_reduced=False` leaves out 3 and the second half of 2; a test holds both searches, and `explore`, against each other.
-Machines must be `Script`s, for what they may still send is read from these. Imports the standard library only.
+`is_reduced=False` leaves out 3, 5, 7, and the second half of 2: the host dies at any moment, and is missed at any later one.
+Tests hold both searches, and `explore`, against each other. Machines must be `Script`s, for what they may still send is read
+from these. Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -157,8 +165,8 @@ def _renumber_link(world: World, source: str, target: str, link: OutLink) -> Non
     end.next, link.sequence = 0, link.sequence - arrived
     for carried in world.network:
         if (carried.source, carried.target) == (source, target):
-            name, sequence, *rest = carried.batch
-            carried.batch = (name, sequence - arrived, *rest)  # type: ignore[assignment]  # of the same length
+            name, sequence, declared, segments, acknowledgements = carried.batch
+            carried.batch = name, sequence - arrived, declared, segments, acknowledgements
 
 
 def _copied(world: World) -> World:
@@ -175,6 +183,8 @@ class _Search:
         self.is_reduced = is_reduced
         self.begun: set[int] = set()
         """Marks of states from which somebody has gone on already."""
+        self.tried: set[int] = set()
+        """Marks of states behind a crash that has been tried, before anything else happens."""
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
@@ -264,7 +274,8 @@ class _Search:
             world.perform(step, 1)
             if not world.hosts[self._crash].is_down and self._emitted(world) != emitted:
                 emitted = self._emitted(world)
-                yield from self._halted(_copied(world))
+                if self._is_new_once_halted(world):
+                    yield from self._halted(_copied(world))
             if self._is_unnoticed(world) and len(world.completed) > completed:
                 completed = len(world.completed)
                 yield self._noticed(_copied(world))
@@ -280,6 +291,16 @@ class _Search:
         """What others may know of the host that will crash."""
         host = world.hosts[self._crash]
         return sum(link.sequence for link in host.core.outputs.values()), len(host.reported), host.late_count
+
+    def _is_new_once_halted(self, world: World) -> bool:
+        """Whether the crash has not been tried here: what only the dead know makes no difference."""
+        host = world.hosts[self._crash]
+        host.is_down = True
+        mark = hash(_mark(world))
+        host.is_down = False
+        is_new = mark not in self.tried
+        self.tried.add(mark)
+        return is_new
 
     def _halted(self, world: World) -> Iterator[World]:
         world.perform(("halt", self._crash))
