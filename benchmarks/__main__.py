@@ -7,8 +7,9 @@ import json
 import shutil
 import sys
 import tempfile
+from types import ModuleType
 
-from benchmarks import calls, sending, snapshots
+from benchmarks import calls, history, sending, snapshots, spark_jobs, verdicts
 
 NAMES = {
     "send-between-hosts": sending,
@@ -17,6 +18,11 @@ NAMES = {
     "throughput-with-snapshots": snapshots,
     "snapshot-10000": snapshots,
     "snapshot-scaling": snapshots,
+    "history-write-100000": history,
+    "history-machine-over-time": history,
+    "verdicts-1000000": verdicts,
+    "history-export": history,
+    "history-export-cpu": history,
     "watched-round-trip": calls,
     "watched-pipelined": calls,
     "watched-async-round-trip": calls,
@@ -24,6 +30,7 @@ NAMES = {
     "watched-megabyte": calls,
     "watched-memory": calls,
     "watched-snapshot-32": calls,
+    **dict.fromkeys((*spark_jobs.NAMES, *spark_jobs.GROWTH), spark_jobs),
 }
 
 
@@ -40,22 +47,32 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(names: set[str], as_json: bool) -> int:
-    import ray
+    modules = list(dict.fromkeys(NAMES[name] for name in NAMES if name in names))
+    on_ray = [module for module in modules if getattr(module, "NEEDS_RAY", True)]
+    missed = _measure([module for module in modules if module not in on_ray], names, as_json)
+    if on_ray:
+        import ray
 
-    from ray_snapshot.runtime.cluster import connect
+        from ray_snapshot.runtime.cluster import connect
 
-    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
-    connect(temp_dir=folder)
-    missed = 0
-    try:
-        for module in dict.fromkeys(NAMES[name] for name in NAMES if name in names):
-            for result in module.run(names):
-                missed += not result.is_met
-                _print(result.row(), as_json)
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+        connect(temp_dir=folder)
+        try:
+            missed += _measure(on_ray, names, as_json)
+        finally:
+            ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
     return 1 if missed else 0
+
+
+def _measure(modules: list[ModuleType], names: set[str], as_json: bool) -> int:
+    """Print the figures of some modules; returns how many do not meet their goal."""
+    missed = 0
+    for module in modules:
+        for result in module.run(names):
+            missed += not result.is_met
+            _print(result.row(), as_json)
+    return missed
 
 
 def _print(row: dict[str, object], as_json: bool) -> None:

@@ -15,6 +15,9 @@ it is deadlocked for good, so the predicate is stable. Who moves:
   can move, or with a time-out; a call that has not begun, as soon as a slot is free or one of those that hold the
   slots can move (`call_graph`).
 
+A passive machine that holds a part of a join, and of which it is not declared who sends the rest (`undeclared` in the
+coverage), moves as soon as anything at all can; where nothing can, it is not known whether it waits for anything: None.
+
 What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
 that names exact machines. So everything is decided a second time with its help; where the two differ the
 answer is None. A machine held at a full mailbox is blocked on the receiver: the same graph.
@@ -27,8 +30,18 @@ from typing import Any
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Booleans, Integers, answer, check_name, is_any_of, listed, plural, unsound
-from ray_snapshot.detectors.explain import advice, cycle_text, records
+from ray_snapshot.detectors.common import (
+    MOST_LISTED,
+    Booleans,
+    Integers,
+    answer,
+    check_name,
+    is_any_of,
+    listed,
+    plural,
+    unsound,
+)
+from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
 from ray_snapshot.detectors.reduction import Graph, free, knots, movable, shortest_cycle
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
@@ -36,6 +49,8 @@ from ray_snapshot.verdicts import Verdict
 
 MOST_MEMBERS = 1_000
 _MOST_CORES = 100
+_MOST_NAMED = 5
+_REMEDY = "declare who sends to each port by system.connect(source, target, port=...)"
 
 
 class Deadlock:
@@ -62,24 +77,30 @@ class Deadlock:
     def __repr__(self) -> str:
         return f"Deadlock(name={self.name!r})"
 
+    def warm_up(self) -> None:
+        """Load what only a deadlock needs (scipy: hundreds of modules), before there is one: two machines in each other."""
+        rows = [{"machine": name, "status": "blocked", "waits_for": [on]} for name, on in ("ab", "ba")]
+        self.evaluate(Snapshot.from_rows(machines=[{**row, "wait_mode": "all"} for row in rows]))
+
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Deadlock cannot be told: {reason}.")
-        if not (_anybody_blocked(snapshot) or snapshot.tables["waits"].num_rows):
+        rows = snapshot.tables["waits"].num_rows
+        if not (rows or snapshot.coverage.get("undeclared") or _anybody_blocked(snapshot)):
             return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
         if not (waits.blocked & ~moves).any():
             return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
         certain = moves
-        if waits.unseen:
+        if waits.unseen or waits.undeclared.any():
             certain = _can_move(waits, waits.seeds | waits.outside, helped=True)
         if not (waits.blocked & ~certain).any():
             stuck = _stuck(waits, moves)
-            evidence = {**stuck.evidence(snapshot, waits), "depends_on": waits.unseen}
-            return answer(self, snapshot, None, evidence, _unknown(waits, stuck))
+            evidence = {**stuck.evidence(snapshot, waits), "depends_on": waits.unseen + _half_begun(snapshot, waits)}
+            return answer(self, snapshot, None, evidence, _unknown(snapshot, waits, stuck))
         stuck = _stuck(waits, certain)
         evidence = stuck.evidence(snapshot, waits)
         return answer(self, snapshot, True, evidence, f"Deadlock: {_story(snapshot, evidence, waits, stuck)}.")
@@ -233,10 +254,33 @@ def _nothing_blocked() -> dict[str, Any]:
 
 
 def _all_clear(waits: WaitGraph) -> str:
-    blocked = np.flatnonzero(waits.blocked)
-    if not len(blocked):
-        return "No deadlock: no machine is blocked."
-    return f"No deadlock: {_counted(waits, blocked)} blocked, and what each waits for can still come."
+    blocked = np.flatnonzero(waits.blocked & ~waits.undeclared)
+    text = "no machine is blocked"
+    if len(blocked):
+        text = f"{_counted(waits, blocked)} blocked, and what each waits for can still come"
+    return f"No deadlock: {text}{_may_still_come(waits)}."
+
+
+def _may_still_come(waits: WaitGraph) -> str:
+    """What is said of half a join while somebody can act."""
+    half = np.flatnonzero(waits.undeclared)
+    if not len(half):
+        return ""
+    acting = np.flatnonzero(waits.seeds)
+    who = listed(_distinct_names(waits.names, acting[:MOST_MEMBERS])) or "somebody"
+    return f"; {_holders(waits, half)}, and {who} can act and may still send it ({_REMEDY})"
+
+
+def _holders(waits: WaitGraph, half: Integers) -> str:
+    """ "a, b hold a part of a join and lack the rest"."""
+    words = ("holds", "lacks") if len(half) == 1 else ("hold", "lack")
+    who = listed(waits.names.take(half[:_MOST_NAMED]).to_pylist(), len(half), most=_MOST_NAMED)
+    return f"{who} {words[0]} a part of a join and {words[1]} the rest"
+
+
+def _half_begun(snapshot: Snapshot, waits: WaitGraph) -> list[str]:
+    names = waits.names.take(np.flatnonzero(waits.undeclared)[:MOST_LISTED]).to_pylist()
+    return [f"who sends to {name}, which has begun {snapshot.coverage['undeclared'][name]}" for name in names]
 
 
 def _counted(waits: WaitGraph, nodes: Integers) -> str:
@@ -247,23 +291,40 @@ def _counted(waits: WaitGraph, nodes: Integers) -> str:
     return " and ".join(parts)
 
 
-def _unknown(waits: WaitGraph, stuck: _Stuck) -> str:
-    count = len(stuck.members) + len(stuck.behind)
-    who = listed(waits.names.take(stuck.members[:3]).to_pylist(), count)
-    return f"Deadlock cannot be told: {who} can move only by what was not observed: {listed(waits.unseen)}."
+def _unknown(snapshot: Snapshot, waits: WaitGraph, stuck: _Stuck) -> str:
+    nodes = np.concatenate([stuck.members, stuck.behind])
+    half, others = nodes[waits.undeclared[nodes]], nodes[~waits.undeclared[nodes]]
+    parts = []
+    if len(half):
+        what = snapshot.coverage["undeclared"][waits.names[half[0]].as_py()]
+        parts.append(f"{_holders(waits, half)} (the first has begun {what}), and it is not known from whom: {_REMEDY}")
+    if len(others):
+        who = listed(waits.names.take(others[:3]).to_pylist(), len(others))
+        by = [*waits.unseen, *(["what these will do"] if len(half) else [])]
+        parts.append(f"{who} can move only by what was not observed: {listed(by)}")
+    return f"Deadlock cannot be told: {'; '.join(parts)}."
 
 
 def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
     """The cycle, or what the first member waits for; then how many are stuck."""
     parts = [cycle_text(snapshot, waits, stuck.cycle, stuck.members[:1])]
     behind = len(stuck.behind)
-    parts.append(f"{_counted(waits, stuck.members)} can never move again" + _in_cores(stuck))
+    parts.append(
+        f"{_counted(waits, stuck.members)} can never move again" + _in_cores(stuck) + _who_else(evidence, waits, stuck)
+    )
     if behind:
         names = [record["machine"] for record in evidence["stuck_behind"]]
         verb = "is" if behind == 1 else "are"
         core = "it" if len(stuck.members) == 1 else "them"
         parts.append(f"{behind:,} more {verb} stuck behind {core} ({listed(names, behind)})")
     return "; ".join(parts)
+
+
+def _who_else(evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
+    """The members by name, if the cycle does not name them all."""
+    told = set(evidence["cycle"][:MOST_HOPS] or [evidence["members"][0]["machine"]])
+    names = _distinct_names(waits.names, stuck.members[:MOST_MEMBERS])
+    return "" if told.issuperset(names) else f" ({listed(names, most=_MOST_NAMED)})"
 
 
 def _in_cores(stuck: _Stuck) -> str:

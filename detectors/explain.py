@@ -14,7 +14,7 @@ from ray_snapshot.detectors.common import MOST_LISTED, Integers, is_any_of, list
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.snapshot import Snapshot
 
-_MOST_HOPS = 8
+MOST_HOPS = 8
 _MOST_ADVICE = 20
 _CALLED = " (called at {})"
 
@@ -191,9 +191,9 @@ def cycle_text(snapshot: Snapshot, waits: WaitGraph, cycle: Sequence[int], membe
         node = int(members[0])
         return _subject(about.nodes[node]) + " waits for " + _awaited(about, node) + _why_never(about, node)
     following = [*hops[1:], hops[0]]
-    parts = [_hop(about, hop, after[0]) for hop, after in zip(hops, following, strict=True)][:_MOST_HOPS]
+    parts = [_hop(about, hop, after[0]) for hop, after in zip(hops, following, strict=True)][:MOST_HOPS]
     joint = "; " if any(about.nodes[hop[0]].is_call for hop in hops) else ", "
-    return joint.join(parts) + (f", and so on round a cycle of {count:,}" if count > _MOST_HOPS else "")
+    return joint.join(parts) + (f", and so on round a cycle of {count:,}" if count > MOST_HOPS else "")
 
 
 def _hops(waits: WaitGraph, cycle: Sequence[int]) -> tuple[list[list[int]], int]:
@@ -204,8 +204,8 @@ def _hops(waits: WaitGraph, cycle: Sequence[int]) -> tuple[list[list[int]], int]
     if not len(starts):
         return [], 0
     turned = np.roll(nodes, -starts[0])
-    cuts = (starts - starts[0])[1 : _MOST_HOPS + 2]
-    return [part.tolist() for part in np.split(turned, cuts)[: _MOST_HOPS + 1]], len(starts)
+    cuts = (starts - starts[0])[1 : MOST_HOPS + 2]
+    return [part.tolist() for part in np.split(turned, cuts)[: MOST_HOPS + 1]], len(starts)
 
 
 def _subject(node: _Node) -> str:

@@ -34,6 +34,7 @@ class Reached:
       (then machines of other classes do not count).
     - `value`: a number, which is reached by any number that is not less; or, with `phases`, one of these names.
     - `phases`: the names of the phases in their order; `value` defaults to the last.
+    - `name`: default `reached($.round,3)`, of the path, the value and the machines.
     - `machines`: whose phase counts, by names or patterns such as `worker-*`; default all (but the driver).
 
     False as soon as one is known to be behind; evidence: `behind` (machine and phase, the first 100), `behind_count`,
@@ -56,9 +57,8 @@ class Reached:
         *,
         phases: Sequence[str] | None = None,
         machines: Any = None,
-        name: str = "reached",
+        name: str | None = None,
     ) -> None:
-        self.name = check_name(name)
         self.state = check_state_path(state)
         self.phases = None if phases is None else _check_phases(phases)
         self.value = self.phases[-1] if self.phases and value is None else value
@@ -68,14 +68,20 @@ class Reached:
                 f"Reached(value={value!r}): it is {known}; names of phases need phases=[...] in their order"
             )
         self.machines = None if machines is None else check_group(machines)
+        self.name = check_name(self._own_name() if name is None else name)
         self.spec: dict[str, Any] = {
             "type": "reached",
-            "name": name,
+            "name": self.name,
             "state": self.state,
             "value": self.value,
             "phases": self.phases,
             "machines": self.machines,
         }
+
+    def _own_name(self) -> str:
+        """ "reached($.round,2)", "reached(Worker:$.round,2,worker-*)": two goals of one run have two names."""
+        paths = [self.state] if isinstance(self.state, str) else [f"{kind}:{path}" for kind, path in self.state.items()]
+        return f"reached({','.join([*paths, str(self.value), *(self.machines or ())])})"
 
     def __repr__(self) -> str:
         return f"Reached({self.state!r}, {self.value!r}, phases={self.phases}, machines={self.machines}, name={self.name!r})"

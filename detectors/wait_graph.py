@@ -47,6 +47,8 @@ class WaitGraph:
     graph: Graph
     blocked: Booleans
     """Who waits: machines, and calls."""
+    undeclared: Booleans
+    """Of these, passive machines that hold a part of a join, of which it is not declared who sends the rest: `outside`, too."""
     inner: Booleans
     """Nodes that only pass on what others do: calls that have not begun, gates, machines by the calls they run."""
     stopped: Booleans
@@ -124,10 +126,11 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     silent = _silent(nodes, status["blocked"], own)
     by_calls = _by_calls(nodes, rows)
     graph = _graph(nodes.count, _joined(_hindered(nodes, rows), by_calls))
+    undeclared = nodes.flags(_undeclared(snapshot, nodes)) & status["passive"]
     resting = own & status["passive"]
     blocked = (own & ~resting) | silent | (status["blocked"] & ~busy)
     blocked[running] |= held_up[running]
-    seeds, expected = _seeds(snapshot, nodes, status)
+    seeds, expected = _seeds(snapshot, nodes, status, undeclared)
     seeds |= _unhindered(nodes, rows, blocked)
     outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)
     unseen = uncovered(snapshot)
@@ -138,13 +141,14 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     return WaitGraph(
         names=pa.concat_arrays([nodes.names, nodes.calls.machine_names]),
         graph=graph,
-        blocked=blocked,
+        blocked=blocked | undeclared,
+        undeclared=undeclared,
         inner=_inner(nodes, by_calls) & ~blocked,
         stopped=status["stopped"],
         passive=status["passive"] & ~resting,
         resting=resting,
         seeds=seeds,
-        outside=outside,
+        outside=outside | undeclared,
         unseen=unseen + why,
         calls=nodes.calls,
         first_call=nodes.first_call,
@@ -338,12 +342,19 @@ def _silent(nodes: _Nodes, blocked: Booleans, own: Booleans) -> Booleans:
     return nodes.flags(call[~own[call]])
 
 
-def _seeds(snapshot: Snapshot, nodes: _Nodes, status: dict[str, Booleans]) -> tuple[Booleans, list[str]]:
-    """Machines that move by themselves; and who is sent to without being recorded."""
+def _undeclared(snapshot: Snapshot, nodes: _Nodes) -> Integers:
+    told = pa.array(list(snapshot.coverage.get("undeclared") or ()), pa.string())
+    return _recorded(positions(told, nodes.names))
+
+
+def _seeds(
+    snapshot: Snapshot, nodes: _Nodes, status: dict[str, Booleans], undeclared: Booleans
+) -> tuple[Booleans, list[str]]:
+    """Machines that move by themselves; and who is sent to without being recorded. Half a join moves nobody."""
     message, timer, expected = _woken(snapshot, nodes)
     seeds = ~np.logical_or.reduce(list(status.values()))
     seeds[nodes.recorded_count :] = False
-    seeds |= (status["passive"] & message) | (~status["stopped"] & timer)
+    seeds |= (status["passive"] & ~undeclared & message) | (~status["stopped"] & timer)
     return seeds, expected
 
 

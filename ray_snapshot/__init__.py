@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.watching import install as install
     from ray_snapshot.instrument.watching import watch as watch
     from ray_snapshot.instrument.watching import wrap as wrap
+    from ray_snapshot.redaction import redact as redact
     from ray_snapshot.runtime.mixin import SnapshotMixin as SnapshotMixin
     from ray_snapshot.runtime.mixin import join as join
     from ray_snapshot.runtime.remote import remote as remote
@@ -44,6 +45,7 @@ _WHERE = {
     "remote": "ray_snapshot.runtime.remote",
     "join": "ray_snapshot.runtime.mixin",
     "History": "ray_snapshot.history",
+    "redact": "ray_snapshot.redaction",
     "watch": "ray_snapshot.instrument.watching",
     "install": "ray_snapshot.instrument.watching",
     "wrap": "ray_snapshot.instrument.watching",

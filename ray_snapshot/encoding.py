@@ -14,6 +14,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from ray_snapshot import redaction
 from ray_snapshot.plain import LARGEST_INTEGER, Reducer, type_name
 
 MOST_BYTES = 8_000_000
@@ -45,14 +46,16 @@ def to_json(value: Any) -> Encoded:
     dictionary, and at most the time of `MOST_BYTES` of text for a large value, however large.
     """
     try:
-        if _is_plain(value, _PLAIN_DEPTH):
+        if not redaction.is_active and _is_plain(value, _PLAIN_DEPTH):
             text = _dump(value)
             if text.isascii() and len(text) <= MOST_BYTES:
                 return Encoded(text, False, len(text))
     except Exception:  # not a number, or changed by another thread meanwhile: the long way can tell
         pass
     try:
-        return _reduced(value)
+        known = redaction.secret_count()
+        found = _reduced(value)
+        return found if redaction.secret_count() == known else _reduced(value)  # it may stand in what came before, too
     except Exception as error:
         text = _dump({"$unreadable": type_name(type(value)), "error": type(error).__name__})
         return Encoded(_clean(text), True, len(text))

@@ -27,6 +27,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from ray_snapshot import redaction
+
 LARGEST_INTEGER = 2**63 - 1
 """Integers up to here stay JSON numbers: beyond 64 bits many readers fail or round."""
 
@@ -111,7 +113,7 @@ class Reducer:
         found: list[Any] = []
         before = self.left
         for chunk in _chunks(items) if count > _CHUNK else (list(items),):
-            cost = _plain_cost(chunk)
+            cost = None if redaction.is_active else _plain_cost(chunk)
             if cost is not None and cost <= self.left:
                 found += chunk
                 self.left -= cost
@@ -139,7 +141,7 @@ class Reducer:
             if self.left <= 0:
                 break
             keys.append(key)
-            values.append(self.reduce(value))
+            values.append(self.entry(key, value))
             self.left -= 4
         names = [_key_text(key) for key in keys]
         self.left -= sum(len(name) for name in names if name is not None)
@@ -151,6 +153,14 @@ class Reducer:
         if len(keys) < count:
             found["$cut"] = self.overflow(count - len(keys), len(keys), before)
         return found
+
+    def entry(self, key: Any, value: Any) -> Any:
+        """The plain form of what stands under a name."""
+        if not redaction.is_active or not redaction.is_redacted(key):
+            return self.reduce(value)
+        redaction.learn(value)
+        self.left -= 30
+        return redaction.mark(key)
 
     def overflow(self, missing: int, done: int, left_before: int) -> dict[str, Any]:
         """What stands for `missing` items of a container after `done` of them used up the room."""
@@ -220,7 +230,7 @@ def _key_text(key: Any) -> str | None:
         return str(key)
     if not issubclass(kind, str) or issubclass(kind, enum.Enum) or len(key) > _LONGEST_KEY:
         return None
-    text = str.__str__(key)
+    text = redaction.scrubbed(str.__str__(key))
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -255,7 +265,7 @@ def _float(reducer: Reducer, value: float) -> Any:
 
 
 def _string(reducer: Reducer, value: str) -> Any:
-    value = str.__str__(value)
+    value = redaction.scrubbed(str.__str__(value))
     if len(value) > reducer.left and len(value) > _HEAD_ITEMS:
         raw = value[:HASHED_BYTES].encode("utf-8", "surrogatepass")
         return reducer.cut("str", len(value), value[:_HEAD_ITEMS], raw, characters=len(value))
@@ -269,7 +279,10 @@ def _bytes(reducer: Reducer, value: bytes | bytearray | memoryview) -> Any:
         view = memoryview(view.tobytes())
     view = view.cast("B") if view.nbytes else memoryview(b"")
     size = 4 * view.nbytes // 3
-    if size > reducer.left and size > _HEAD_ITEMS:
+    is_cut = size > reducer.left and size > _HEAD_ITEMS
+    if redaction.is_active and redaction.holds_secret(view[:_HEAD_ITEMS] if is_cut else view):
+        return redaction.mark("bytes")
+    if is_cut:
         head = base64.b64encode(view[:_HEAD_ITEMS]).decode()
         return reducer.cut("bytes", size, head, view[:HASHED_BYTES], bytes=view.nbytes)
     reducer.left -= 90 + size
@@ -327,7 +340,7 @@ def _collection(reducer: Reducer, value: Collection[Any]) -> Any:
 
 
 def _dict(reducer: Reducer, value: dict[Any, Any]) -> Any:
-    cost = _plain_dict_cost(value)
+    cost = None if redaction.is_active else _plain_dict_cost(value)
     if cost is not None and cost <= reducer.left:
         reducer.left -= cost
         return dict.copy(value)
@@ -432,6 +445,8 @@ def _machine(reducer: Reducer, value: Any) -> Any:
 
 
 def _redacted(reducer: Reducer, value: Any) -> Any:
+    """A pydantic secret; its value is read where pydantic keeps it, so that it is known wherever else it stands."""
+    redaction.learn(vars(value).get("_secret_value"))
     return {"$redacted": _string(reducer, type(value).__qualname__)}
 
 

@@ -162,6 +162,21 @@ it began; `acted_at` is by the clock of its host; `waited_at` says where it wait
 clocks are no column: they follow from the messages, and `ray-snapshot witness` computes them.
 """
 
+CLASSES = _schema(
+    ("class_name", pa.string()),
+    ("version", pa.string()),
+    ("run_id", pa.string()),
+    ("module", pa.string()),
+    ("fields", pa.string()),
+    ("json_schema", pa.string()),
+    ("first_seen_at", _TIME),
+)
+"""The classes of machines as they were: a row is one shape that a class had in one run, told apart by `version`, a digest.
+
+`fields` is a JSON list of `{"name", "type"}` of the recorded state, `json_schema` what pydantic says of a state or field
+that is one of its models.
+"""
+
 SNAPSHOT_TABLES: dict[str, pa.Schema] = {
     "snapshots": SNAPSHOTS,
     "machines": MACHINES,
@@ -172,10 +187,15 @@ SNAPSHOT_TABLES: dict[str, pa.Schema] = {
 }
 """What one completed (or aborted) snapshot consists of."""
 
-TABLES: dict[str, pa.Schema] = {**SNAPSHOT_TABLES, "verdicts": VERDICTS, "actions": ACTIONS}
+TABLES: dict[str, pa.Schema] = {
+    **SNAPSHOT_TABLES,
+    "verdicts": VERDICTS,
+    "actions": ACTIONS,
+    "classes": CLASSES,
+}
 """Every table of a history."""
 
-ADDED_LATER = frozenset({"actions"})
+ADDED_LATER = frozenset({"actions", "classes"})
 """Tables that a history may lack because it is older than they are: there they are empty."""
 
 DEFAULTS: dict[str, dict[str, object]] = {

@@ -22,6 +22,7 @@ from ray_snapshot.columns import packed, unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import InconsistentCutError, SettingError, UnknownMachineError
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
+from ray_snapshot.shapes import Shape
 
 _MOST_PROBLEMS = 20
 
@@ -173,6 +174,9 @@ class Snapshot:
     restorable: bool
     obstacles: list[str]
     coverage: dict[str, Any]
+
+    shapes: tuple[Shape, ...] = ()
+    """The shapes of the machines' states, as their hosts tell them; only on the way into a history."""
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         self.tables: dict[str, pa.Table] = {

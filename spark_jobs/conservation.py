@@ -24,11 +24,14 @@ from pyspark.sql import functions as F
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.spark_jobs.output import View, results
+from ray_snapshot.spark_jobs.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, specs_frame
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
+
+MOST_ENDS = 200
+"""What changed is looked up for so many snapshots: a hundred runs that broke."""
 
 LEDGER = ("system", "run_id", "detector")
 CHANNEL = ("source", "target", "kind")
@@ -122,9 +125,14 @@ def run(
     (ledgers,) = results({"ledger": ledgers}, out).values()
     (broken,) = results({"breaks": breaks(ledgers)}, out).values()
     where = ends(broken)
+    # Named one by one, so that Parquet's statistics skip all other snapshots.
+    ids = [row["snapshot_id"] for row in some_rows(where.select("snapshot_id").distinct(), MOST_ENDS)]
+    there = {
+        name: tables.rows(name).where(F.col("snapshot_id").isin(*ids)) for name in ("machines", "channels", "messages")
+    }
     changed = {
-        "changed_machines": changed_machines(tables.rows("machines"), settings, where),
-        "changed_channels": changed_channels(tables.rows("channels"), tables.rows("messages"), settings, where),
+        "changed_machines": changed_machines(there["machines"], settings, where),
+        "changed_channels": changed_channels(there["channels"], there["messages"], settings, where),
     }
     return {"ledger": ledgers, "breaks": broken, **results(changed, out)}
 
@@ -320,9 +328,9 @@ def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool) -
     frame = (
         frame.withColumn("parsed", F.try_parse_json(_recorded(column)))
         .withColumn("value", F.try_variant_get("parsed", F.col("path"), "variant"))
-        .withColumn("kind", F.schema_of_variant("value"))
+        .withColumn("variant_kind", F.schema_of_variant("value"))
     )
-    kind = F.col("kind")
+    kind = F.col("variant_kind")  # a channel has a column `kind` of its own
     decimal = kind.startswith("DECIMAL")  # which JSON numbers Spark calls so
     whole = kind.isin(*_WHOLE) | (decimal & kind.endswith(",0)"))
     exact = F.when(whole, _as(EXACT)).when(kind.isin(*_TAGGED), _untagged())
@@ -491,8 +499,7 @@ def changed_machines(machines: DataFrame, settings: DataFrame, ends: DataFrame) 
 
     `unexplained`: it neither sent nor accepted anything in between, or is not there at one end.
     """
-    there = machines.join(ends.select("snapshot_id").distinct(), "snapshot_id", "left_semi")
-    held = in_machines(there, F.broadcast(settings), "machine", "sent_count", "accepted_count")
+    held = in_machines(machines, F.broadcast(settings), "machine", "sent_count", "accepted_count")
     held = held.withColumn("amount", F.coalesce(F.col("exact").cast("double"), "rounded", F.lit(0.0)))
     pairs = held.join(ends, ["snapshot_id", "detector"], "inner").groupBy(*LEDGER, "machine")
     columns = {}
@@ -519,14 +526,12 @@ def changed_channels(channels: DataFrame, messages: DataFrame, settings: DataFra
 
     `missing`: messages that were sent and are neither accepted, settled nor in flight.
     """
-    only = ends.select("snapshot_id").distinct()
-    there, flying = (frame.join(only, "snapshot_id", "left_semi") for frame in (channels, messages))
-    amounts = in_messages(flying, F.broadcast(settings), *CHANNEL)
+    amounts = in_messages(messages, F.broadcast(settings), *CHANNEL)
     amount = F.coalesce(F.col("exact").cast("double"), F.col("rounded"), F.lit(0.0))
     carried = amounts.groupBy("snapshot_id", "detector", *CHANNEL).agg(F.sum(amount).alias("amount"))
     missing = F.col("sent_count") - F.col("accepted_count") - F.col("settled_count") - F.col("in_flight_count")
     rows = (
-        there.select("snapshot_id", *CHANNEL, "sent_count", "accepted_count", missing.alias("missing"))
+        channels.select("snapshot_id", *CHANNEL, "sent_count", "accepted_count", missing.alias("missing"))
         .join(ends, "snapshot_id", "inner")
         .join(carried, ["snapshot_id", "detector", *CHANNEL], "left_outer")
         .na.fill(0.0, ["amount"])
@@ -552,7 +557,6 @@ def changed_channels(channels: DataFrame, messages: DataFrame, settings: DataFra
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """What machines hold, what is in flight, and the difference from what it has to be, over time."""
     from ray_snapshot.spark_jobs import pictures
-    from ray_snapshot.spark_jobs.output import some_rows
 
     columns = ["in_machines", "in_flight", "difference"]
     broken = frames["breaks"].where(F.col("first_broken").isNotNull()).select("first_broken_at", "detector")

@@ -157,7 +157,7 @@ def _conservation(snapshot: Snapshot, spec: Evidence, evidence: Evidence, holds:
         found = _sum(snapshot, spec)
     except (TypeError, ValueError, LookupError):
         return UNCHECKED, "what it counts is no plain number everywhere"
-    allowed = Fraction(str(spec.get("tolerance", 1e-9))) * max(1, abs(Fraction(str(expected))))
+    allowed = Fraction(str(spec.get("tolerance", 1e-9))) * max(Fraction(1), abs(Fraction(str(expected))))
     if abs(found - Fraction(str(evidence["found"]))) > allowed:
         return WRONG, f"it found {evidence['found']}, and there is {float(found):g}"
     same = abs(found - Fraction(str(expected))) <= (allowed if found.denominator > 1 else 0)

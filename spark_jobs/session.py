@@ -120,7 +120,6 @@ def first_line(error: BaseException) -> str:
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     # Files are named by the Delta log one by one; Spark must not start a job of its own to list them.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }

@@ -3,13 +3,16 @@
     spark.read.format("ray_snapshot").option("table", "machines").load("history")
 
 A task reads whole files, or groups of rows of a large one, and hands Arrow batches on. Only what `snapshots` lists exists:
-a task takes the ids that its files may hold from there, and leaves all other rows out. Filters are pushed down where Spark
-hands them to Python sources (`spark.sql.python.filterPushdown.enabled`); columns never are, so they are an option.
+a task takes the ids that its files may hold from there, and leaves all other rows out. Columns are an option, for Spark does
+not push them down into Python sources. Filters are pushed down only with the option `pushFilters` (and Spark's own switch):
+Spark 4.3 keeps what a frame's first query has filtered for every later query of the same frame that filters by nothing.
 Read `pushdown.py` for filters, `stream.py` for the streaming side.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,7 +35,10 @@ from ray_snapshot.spark_jobs import pushdown
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-OPTIONS = ("path", "table", "columns", "versionAsOf", "timestampAsOf", "startingVersion", "maxCommitsPerTrigger")
+OPTIONS = (
+    *("path", "table", "columns", "pushFilters", "versionAsOf", "timestampAsOf"),
+    *("startingVersion", "maxCommitsPerTrigger"),
+)
 BYTES_PER_TASK = 32 << 20
 """Compressed bytes that a task reads, about: small files are put together, large ones are split at groups of rows."""
 
@@ -49,6 +55,8 @@ class Options:
     time: datetime | None = None
     starting: int | None = None
     most_commits: int | None = None
+    takes_filters: bool = False
+    """Whether the frame is for one query only, and may be read as that filters it."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -78,7 +86,15 @@ def options_of(given: Mapping[str, str]) -> Options:
         time=time,
         starting=_number(given, "startingVersion"),
         most_commits=_number(given, "maxCommitsPerTrigger", least=1),
+        takes_filters=_flag(given, "pushFilters"),
     )
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise SettingError(f"option {name}: {given[name]!r} is neither true nor false")
+    return text == "true"
 
 
 def _columns(text: str | None, table: str) -> tuple[str, ...]:
@@ -125,7 +141,8 @@ class HistorySource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is that of the options
         """For `spark.read`."""
-        return HistoryReader(options_of(self.options))
+        options = options_of(self.options)
+        return FilteringReader(options) if options.takes_filters else HistoryReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's name
         """For `spark.readStream`."""
@@ -177,14 +194,7 @@ def tasks_of(pieces: Iterable[tuple[Piece, int]], listings: tuple[str, ...] | No
 def pieces_of(path: Path, name: str, table: DeltaTable, **selected: Any) -> list[tuple[Piece, int]]:
     """The files of a version of a table with their bytes; fewer if some cannot hold what is `selected`."""
     found = tables.data_files(path, name, table, **selected)
-    return [(Piece(str(one.path), one.system, one.date), _size(one.path)) for one in found]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0  # whoever reads it says so
+    return [(Piece(str(one.path), one.system, one.date), one.size) for one in found]
 
 
 def as_of(options: Options, name: str) -> DeltaTable:
@@ -231,28 +241,12 @@ def _loaded(path: Path, name: str, table: DeltaTable, moment: int | datetime | N
 # ---- batch ---------------------------------------------------------------------------------------------------------------
 
 
-class _Pushdown:
-    """Remembers what can be skipped; Spark applies all of it again.
-
-    Spark refuses a source that can take filters while its switch is off, and sees by this attribute whether one can.
-    """
-
-    def __init__(self, reader: HistoryReader) -> None:
-        self.reader = reader
-        self.__func__ = DataSourceReader.pushFilters
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.reader.filters = tuple(filters)
-        return filters
-
-
 class HistoryReader(DataSourceReader):  # type: ignore[misc]
     """One read of one table."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.filters: tuple[Filter, ...] = ()
-        self.pushFilters = _Pushdown(self)
 
     def partitions(self) -> list[Task]:
         """The tasks of this read; the files are those of one version."""
@@ -261,13 +255,13 @@ class HistoryReader(DataSourceReader):  # type: ignore[misc]
         selected = self._selected()
         pieces = pieces_of(path, options.table, as_of(options, options.table), **selected)
         listings: tuple[str, ...] | None = None
-        if options.table not in ("snapshots", "actions"):
+        if options.table != "snapshots" and "snapshot_id" in TABLES[options.table].names:
             listings = tuple(piece.path for piece, _ in pieces_of(path, "snapshots", listed, **selected))
         return tasks_of([one for one in pieces if self._may_hold(one[0])], listings) or [Task(())]
 
     def _selected(self) -> dict[str, Any]:
         low, high = pushdown.bounds(self.filters, "snapshot_id")
-        known = low is not None and high is not None and self.options.table != "actions"
+        known = low is not None and high is not None
         return {"snapshot_ids": (low, high)} if known else {}
 
     def _may_hold(self, piece: Piece) -> bool:
@@ -281,6 +275,15 @@ class HistoryReader(DataSourceReader):  # type: ignore[misc]
         """The rows of one task."""
         assert isinstance(partition, Task)
         return rows_of(self.options, partition, self.filters)
+
+
+class FilteringReader(HistoryReader):
+    """One read of one table for one query, of which Spark says what it filters by."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remember what can be skipped; Spark applies all of it again."""
+        self.filters = tuple(filters)
+        return filters
 
 
 # ---- in a task -----------------------------------------------------------------------------------------------------------
@@ -357,6 +360,8 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
 def _fragment(piece: Piece) -> Any:
     from pyarrow.fs import LocalFileSystem
 
+    if not stat.S_ISREG(os.lstat(piece.path).st_mode):
+        raise HistoryFormatError(f"{piece.path} is no file: the history is damaged", path=piece.path)
     partition = (pc.field("system") == piece.system) & (pc.field("date") == pa.scalar(piece.date))
     fragment = ds.ParquetFileFormat().make_fragment(piece.path, LocalFileSystem(), partition)
     if piece.of == 1:

@@ -22,7 +22,7 @@ from ray_snapshot.history import History, tables
 from ray_snapshot.spark_jobs.source import Options, Piece, Task, extent_of, listed, pieces_of, rows_of, tasks_of
 
 BEGINNING = -1
-OWN_LOG = ("snapshots", "verdicts", "actions")
+OWN_LOG = ("snapshots", "verdicts", "actions", "classes")
 """Tables whose rows exist as soon as they are committed; those of the others, with the row of their snapshot."""
 
 
@@ -112,7 +112,8 @@ def added_in(path: Path, name: str, version: int) -> list[tuple[Piece, int]]:
     if any(one.get("dataChange", True) for one in removed):
         return []
     added = [one["add"] for one in actions if "add" in one]
-    return [_piece(path, name, one) for one in added if one.get("dataChange", True)]
+    with tables.faults(path, name, f"read: version {version} of its log is damaged", HistoryFormatError):
+        return [_piece(path, name, one) for one in added if one.get("dataChange", True)]
 
 
 def _piece(path: Path, name: str, added: dict[str, Any]) -> tuple[Piece, int]:

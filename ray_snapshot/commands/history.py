@@ -20,6 +20,16 @@ System = Annotated[str | None, typer.Option(help="Only this system.", show_defau
 Run = Annotated[str | None, typer.Option(help="Only this run (run_id, or its beginning).", show_default=False)]
 Limit = Annotated[int | None, typer.Option(min=0, help="How many rows at most; 0: all.", show_default=False)]
 
+Keep = Annotated[
+    str | None,
+    typer.Option(help="Remove snapshots that are older, whole, like 30d (s, m, h, d, w).", show_default=False),
+]
+KeepEvery = Annotated[
+    str | None,
+    typer.Option(help="Of those older than --keep (without it: of all) keep one of each run in so long, like 1h."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")]
+
 NOT_PASSED = 1
 _ROWS = 50
 _MOST_NAMED = 10
@@ -167,11 +177,17 @@ def _say_what_repeats(history: History, system: str | None) -> None:
         )
 
 
-def compact(history: HistoryPath, json: Json = False) -> None:
-    """Rewrite the many small files of a history into few large ones."""
+def compact(
+    history: HistoryPath, keep: Keep = None, keep_every: KeepEvery = None, dry_run: DryRun = False, json: Json = False
+) -> None:
+    """Rewrite the many small files of a history into few large ones; --keep and --keep-every remove snapshots first."""
     from ray_snapshot.views import tables
 
-    rows = [{"table": name, **counts} for name, counts in _open(history).compact().items()]
+    opened = _open(history)
+    _retain(opened, keep, keep_every, dry_run, json)
+    if dry_run:
+        return
+    rows = [{"table": name, **counts} for name, counts in opened.compact().items()]
     columns = [
         tables.Column("table", "table"),
         tables.Column("files removed", "files_removed", right=True),
@@ -186,19 +202,47 @@ def vacuum(
         int,
         typer.Option(min=0, help="Keep files for so many hours after they left the tables, for slow readers."),
     ] = 168,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    keep: Keep = None,
+    keep_every: KeepEvery = None,
+    dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Delete files that compaction has replaced."""
+    """Delete files that the tables need no more; --keep and --keep-every remove snapshots first."""
     from ray_snapshot.views import tables
 
     opened = _open(history)
+    _retain(opened, keep, keep_every, dry_run, json)
     deleted = opened.vacuum(keep_hours, dry_run=dry_run)
     rows = [{"table": name, "files_deleted": len(files), "dry_run": dry_run} for name, files in deleted.items()]
     heading = "files to delete" if dry_run else "files deleted"
     _print(rows, [tables.Column("table", "table"), tables.Column(heading, "files_deleted", right=True)], json)
     if not json:
         _say_kept(opened, sum(map(len, deleted.values())) if dry_run else 0, keep_hours)
+
+
+def _retain(history: History, keep: str | None, keep_every: str | None, dry_run: bool, json: bool) -> None:
+    """Remove old snapshots, and say which."""
+    from ray_snapshot.history.retention import duration
+    from ray_snapshot.views import tables
+
+    if keep is None and keep_every is None:
+        return
+    lengths = [None if text is None else duration(text, option) for text, option in _options(keep, keep_every)]
+    gone = history.retain(*lengths, dry_run=dry_run)
+    if json:
+        tables.print_json({"snapshots_removed": len(gone.snapshot_ids), "rows_removed": gone.rows, "dry_run": dry_run})
+        return
+    range_of = f": {gone.snapshot_ids[0]} to {gone.snapshot_ids[-1]}" if gone.snapshot_ids else ""
+    would = "would be removed" if dry_run else "removed"
+    print(f"{len(gone.snapshot_ids)} snapshots {would}{range_of}; rows: {_listed(gone.rows)}")
+
+
+def _options(keep: str | None, keep_every: str | None) -> tuple[tuple[str | None, str], ...]:
+    return (keep, "--keep"), (keep_every, "--keep-every")
+
+
+def _listed(rows: dict[str, int]) -> str:
+    return ", ".join(f"{count} of {name}" for name, count in rows.items() if count) or "none"
 
 
 def _say_kept(history: History, listed: int, keep_hours: int) -> None:
@@ -279,7 +323,10 @@ def _print_snapshot_json(row: Row, found: dict[str, Records], limit: int) -> Non
 def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
     from ray_snapshot.views import tables
 
-    tables.print_fields((name, value) for name, value in row.items() if value not in (None, [], {}) and name != "date")
+    fields = {**row, "consistent": _consistent(row, found["channels"])}
+    tables.print_fields(
+        (name, value) for name, value in fields.items() if value not in (None, [], {}) and name != "date"
+    )
     for name, columns in _shown_columns().items():
         rows = found[name]
         if not rows:
@@ -288,6 +335,16 @@ def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
         shown = rows[:limit] if limit else rows
         told = [column for column in columns if column.value != "duplicate_count" or any(map(_repeats, rows))]
         tables.print_table(shown, told, title=f"{name} ({len(rows)})", more=len(rows) - len(shown))
+
+
+def _consistent(row: Row, channels: Records) -> Any:
+    """Whether the cut is consistent; if not, and by design, in words."""
+    from ray_snapshot.snapshot import AT_LEAST_ONCE
+
+    repeated = sum(channel.duplicate_count or 0 for channel in channels)
+    if row["consistent"] or row["protocol"] != AT_LEAST_ONCE or not repeated:
+        return row["consistent"]
+    return f"no, by design: {repeated} messages from outside it are in its states, and a restore repeats them ({AT_LEAST_ONCE})"
 
 
 def _repeats(channel: Row) -> bool:

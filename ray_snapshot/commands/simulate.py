@@ -6,12 +6,22 @@ The simulator (`ray_snapshot.simulation`) is imported once the command is really
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, CHANDY_LAMPORT, OBSERVER, PROTOCOLS, UNALIGNED
+from ray_snapshot.protocol.choosing import (
+    ALIGNED,
+    AT_LEAST_ONCE,
+    BARRIERS,
+    CHANDY_LAMPORT,
+    OBSERVER,
+    PROTOCOLS,
+    UNALIGNED,
+)
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.playing import Exhausted, Play
@@ -44,6 +54,9 @@ def simulate(
     exhaustive: Annotated[
         bool, typer.Option("--exhaustive", help="Every order of deliveries; for small events files.")
     ] = False,
+    most_states: Annotated[
+        int | None, typer.Option(min=1, help="How many states --exhaustive tries at most; default 20,000.")
+    ] = None,
     diagram: Annotated[str | None, typer.Option(help="Draw the run as a space-time diagram (SVG) there.")] = None,
     snapshot: Annotated[
         int | None,
@@ -51,7 +64,11 @@ def simulate(
     ] = None,
     shiviz: Annotated[str | None, typer.Option(help="Write the run as a ShiViz log there.")] = None,
     reorders: Annotated[
-        bool, typer.Option("--reorder", help="Channels deliver in any order: what markers and barriers cannot bear.")
+        bool,
+        typer.Option(
+            "--reorder",
+            help=f"Channels deliver in any order: with {OBSERVER}, or {CHANDY_LAMPORT}, whose cuts are then wrong.",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
 ) -> None:
@@ -59,15 +76,24 @@ def simulate(
     from ray_snapshot.simulation import playing, scripts
 
     _check(events, schedule, seed, protocol, exhaustive)
+    _check_reordering(protocol, reorders)
+    if most_states is not None and not exhaustive:
+        raise SettingError("--most-states bounds the search of every order: it goes with --exhaustive")
     protocol = _beginning_aligned(protocol, unaligned_after)
     _check_drawing(diagram, snapshot, shiviz, exhaustive)
     system = scripts.read_topology(topology)
     by_channels = protocol != OBSERVER
     if exhaustive:
         script = scripts.read_events(str(events), system, by_channels=by_channels)
-        found = playing.play_every_order(
-            system, script, protocol, reorders=reorders, has_patience=unaligned_after is None
-        )
+        most = playing.MOST_STATES if most_states is None else most_states
+        with _told_states(most) as tell:
+            found = playing.play_every_order(
+                *(system, script, protocol),
+                reorders=reorders,
+                has_patience=unaligned_after is None,
+                most=most,
+                tell=tell,
+            )
         _print_every_order(found, as_json, protocol)
         return
     if schedule is not None:
@@ -87,6 +113,21 @@ def simulate(
     _exit_if_wrong(results, protocol)
 
 
+@contextmanager
+def _told_states(most: int) -> Iterator[Callable[[int], None]]:
+    """On a terminal, standard error shows how many states there have been; elsewhere nothing does."""
+    from ray_snapshot.views.tables import console
+
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield lambda _: None
+        return
+    with out.status(f"every order: 0 states, {most:,} at most") as status:
+        yield (
+            lambda states: None if states % 100 else status.update(f"every order: {states:,} states, {most:,} at most")
+        )
+
+
 def _check(events: str | None, schedule: str | None, seed: int | None, protocol: str, exhaustive: bool) -> None:
     if (events is None) == (schedule is None):
         raise SettingError("give either --events or --schedule: a run needs exactly one of them")
@@ -96,6 +137,15 @@ def _check(events: str | None, schedule: str | None, seed: int | None, protocol:
         raise SettingError("a schedule leaves nothing to chance: --seed and --exhaustive go with --events")
     if exhaustive and seed is not None:
         raise SettingError("--exhaustive tries every order: it takes no --seed")
+
+
+def _check_reordering(protocol: str, reorders: bool) -> None:
+    """A barrier divides its channel: out of order, nothing tells what lies in front of it from what lies behind."""
+    if reorders and protocol in BARRIERS:
+        raise SettingError(
+            f"under {protocol} channels are FIFO, for barriers divide them: --reorder goes with --protocol {OBSERVER},"
+            f" which needs no order, or {CHANDY_LAMPORT}, which then shows wrong cuts"
+        )
 
 
 def _beginning_aligned(protocol: str, unaligned_after: int | None) -> str:
@@ -143,8 +193,8 @@ def _draw(
         drawing.write(shiviz, shiviz_log(events))
 
 
-def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT) -> str:
-    """One snapshot, as `--json` prints it."""
+def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT, *, is_one_run: bool = True) -> str:
+    """One snapshot, as `--json` prints it; what it cost is a fact of one run, and the same snapshot may come of many."""
     found: dict[str, Any] = {
         "snapshot": result.number,
         "complete": result.is_complete,
@@ -152,8 +202,14 @@ def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT) -> str:
         "messages": [_named(("source", "target", "tokens"), message) for message in result.messages],
         "consistent": result.is_consistent,
     }
+    if protocol == CHANDY_LAMPORT and len(result.initiators) == 1:
+        return json.dumps(found)  # these keys and no others: programs rely on the line as it is
     if protocol == AT_LEAST_ONCE:
         found["duplicates"] = [_named(("source", "target", "messages"), item) for item in result.duplicates]
+    found["initiators"] = list(result.initiators)
+    if is_one_run:
+        found["control_messages"] = result.control_message_count
+        found["waited"] = {name: count for name, count in result.blocked.items() if count}
     return json.dumps(found)
 
 
@@ -216,7 +272,7 @@ def _print_every_order(found: Exhausted, as_json: bool, protocol: str) -> None:
         "snapshots": len(results),
         "consistent": found.is_consistent,
     }
-    lines = [as_json_line(result, protocol) for result in results] if as_json else snapshots(results)
+    lines = [as_json_line(result, protocol, is_one_run=False) for result in results] if as_json else snapshots(results)
     for line in lines:
         print(line)
     if as_json:

@@ -58,6 +58,8 @@ def witness(
         sys.path.insert(0, os.getcwd())
     opened = History(history)
     run_id, recorded = _recorded(opened, snapshot)
+    if recorded.repeated and not as_json:
+        print(_by_design(recorded))
     begin = None if start is None else _start(opened, start, run_id, recorded)
     others = _others(opened, run_id, recorded)
     found, problem = _log(opened, run_id)
@@ -166,7 +168,15 @@ def _print(proof: Witness) -> None:
     print(
         "proven: the snapshot is a state that could have been."
         if proof.problem is None
-        else f"differs: {proof.problem}"
+        else f"differs{', by design (see above)' if recorded.repeated else ''}: {proof.problem}"
+    )
+
+
+def _by_design(recorded: Recorded) -> str:
+    return (
+        f"snapshot {recorded.snapshot_id} is no consistent cut, by design of at-least-once-barrier:"
+        f" {recorded.repeated} messages from outside it are in its states, and a restore repeats them. So it need not be"
+        " a state that could have been."
     )
 
 

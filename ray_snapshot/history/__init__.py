@@ -1,12 +1,15 @@
 """The history: every snapshot and verdict of every run, as Delta tables that Spark and others can open.
 
 The only folder that touches files; it imports neither Ray nor Spark. `tables` says what lies on disk and
-turns the faults of `deltalake` into ours, `writer` commits, `reader` reads. Read `docs/history.md` first.
+turns the faults of `deltalake` into ours, `files` what a Parquet file is like, `commits` how files come into a table and
+leave it, `writer` what is written when, `background` in which thread; `reader` reads. `owners` and `upkeep` clean up after
+who died, `compaction` and `retention` keep it small. Read `docs/history.md` first.
 """
 
+from ray_snapshot.history.background import BackgroundWriter as BackgroundWriter
 from ray_snapshot.history.reader import History as History
 from ray_snapshot.history.records import Records as Records
 from ray_snapshot.history.records import Row as Row
 from ray_snapshot.history.writer import HistoryWriter as HistoryWriter
 
-__all__ = ["History", "HistoryWriter", "Records", "Row"]
+__all__ = ["BackgroundWriter", "History", "HistoryWriter", "Records", "Row"]

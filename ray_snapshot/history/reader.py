@@ -7,28 +7,31 @@ returned. No row is unpickled or executed: everything is Arrow and JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
-from ray_snapshot.history import tables
+from ray_snapshot.history import compaction, owners, retention, tables, upkeep
 from ray_snapshot.history.records import Records
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
 from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
-Result = TypeVar("Result")
-
 _READ_ATTEMPTS = 4
+
+
+class Retained(NamedTuple):
+    """What a retention has removed, or would: the snapshots, and how many rows of them in which table."""
+
+    snapshot_ids: list[str]
+    rows: dict[str, int]
 
 
 class History:
@@ -74,9 +77,9 @@ class History:
         keys = tables.ORDER["verdicts"]
         return self._records("verdicts", _last_of_each(tables.in_order(found, (*keys, "evaluated_at")), keys))
 
-    def machines(self, snapshot_id: str | None = None) -> Records:
-        """The machines of one snapshot, or of all."""
-        return self._rows("machines", snapshot_id)
+    def machines(self, snapshot_id: str | None = None, *, machine: str | None = None) -> Records:
+        """The machines of one snapshot, or of all; or one machine over time, for which most is skipped."""
+        return self._rows("machines", snapshot_id, machine=machine)
 
     def channels(self, snapshot_id: str | None = None) -> Records:
         """The channels of one snapshot, or of all."""
@@ -98,6 +101,14 @@ class History:
         """The trace of one run, machine by machine; empty unless the system had `trace=True`."""
         found = self._read("actions", system=system, run_id=run_id)
         return self._records("actions", tables.in_order(found, tables.ORDER["actions"]))
+
+    def classes(self, class_name: str | None = None) -> Records:
+        """The shapes of the machines' classes, the earliest first; of several rows for one shape the first counts."""
+        found = tables.in_order(_where(self._read("classes"), class_name=class_name), ("class_name", "first_seen_at"))
+        rows = self._records("classes", found)
+        first = {(row.class_name, row.module, row.version): row for row in reversed(rows)}
+        kept = [number for number, row in enumerate(rows) if first[row.class_name, row.module, row.version] is row]
+        return self._records("classes", found.take(pa.array(kept, pa.int64())))
 
     def table(self, name: str, snapshot_id: str | None = None, *, system: str | None = None) -> pa.Table:
         """One table as Arrow, JSON columns as text, without a Python object per row."""
@@ -175,34 +186,56 @@ class History:
 
         Returns the files added and removed per table. The old ones stay on disk until `vacuum`.
         """
-        found = {}
-        for name in self._there():
-            metrics = self._maintain(name, _compact)
-            found[name] = {
-                "files_added": metrics["numFilesAdded"],
-                "files_removed": metrics["numFilesRemoved"],
-            }
-        return found
+        with self._upkeep() as owner:
+            return {name: compaction.compact(self.path, name, owner.owner) for name in upkeep.there(self.path)}
 
     def vacuum(self, retention_hours: int = 168, *, dry_run: bool = False) -> dict[str, list[str]]:
-        """Delete files that left the tables more than `retention_hours` ago; returns them, table by table.
+        """Delete files that left the tables more than `retention_hours` ago, and what writers left that died.
 
-        A reader that began before, on a version that old, fails and must begin again.
+        Returns the files, table by table. A reader that began before, on a version that old, fails and must begin again.
         """
-        return {name: self._maintain(name, partial(self._vacuum, retention_hours, dry_run)) for name in self._there()}
+        if not dry_run:
+            upkeep.clean(self.path)
+        return {
+            name: upkeep.vacuum(self.path, name, retention_hours, dry_run=dry_run) for name in upkeep.there(self.path)
+        }
+
+    def retain(
+        self,
+        keep: timedelta | None = None,
+        keep_every: timedelta | None = None,
+        *,
+        system: str | None = None,
+        now: datetime | None = None,
+        dry_run: bool = False,
+    ) -> Retained:
+        """Remove whole snapshots from all tables: those that started more than `keep` ago, but for one in `keep_every`.
+
+        Without `keep` their age does not matter; without `keep_every` none of the old ones stays. Returns what went, or
+        with `dry_run` what would. Their rows leave the disk with the files, at the next `vacuum`.
+        """
+        ids = retention.to_drop(self._read("snapshots", system=system), keep, keep_every, now)
+        if dry_run:
+            with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
+                return Retained(ids, retention.count_rows(self.path, ids))
+        with self._upkeep() as owner:
+            return Retained(ids, retention.drop(self.path, ids, owner))
 
     # Inside
 
-    def _there(self) -> list[str]:
-        return [name for name in TABLES if not self._lacks(name)]
-
-    def _vacuum(self, retention_hours: int, dry_run: bool, table: DeltaTable, name: str) -> list[str]:
-        """The log remembers what was deleted, so Delta lists it again and again: only what is there counts."""
-        listed = table.vacuum(retention_hours=retention_hours, dry_run=True, enforce_retention_duration=False)
-        there = [file for file in listed if tables.file_path(self.path, name, file).exists()]
-        if there and not dry_run:
-            table.vacuum(retention_hours=retention_hours, dry_run=False, enforce_retention_duration=False)
-        return there
+    @contextmanager
+    def _upkeep(self) -> Iterator[owners.Owner]:
+        """Work that rewrites files, under a record of its own; what others left that died in it is removed first."""
+        try:
+            upkeep.clean(self.path)
+            owner = owners.Owner(self.path, upkeep.UPKEEP)
+            owner.intend(())
+        except OSError as fault:
+            raise HistoryWriteError(f"history {self.path} cannot be written: {fault}", path=self.path) from fault
+        try:
+            yield owner
+        finally:
+            owner.close()
 
     def _read(
         self,
@@ -211,14 +244,17 @@ class History:
         snapshot_ids: Collection[str] | None = None,
         system: str | None = None,
         run_id: str | None = None,
+        machine: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Rows of the latest version; read again from a later one if a vacuum took a file away meanwhile."""
         for attempt in range(_READ_ATTEMPTS):
             with tables.faults(self.path, name, "read", HistoryFormatError):
-                files = self._files(name, snapshot_ids=snapshot_ids, system=system)
+                files = self._files(name, snapshot_ids=snapshot_ids, system=system, machine=machine)
                 try:
-                    return tables.scan(name, files, snapshot_ids=snapshot_ids, run_id=run_id, columns=columns)
+                    return tables.scan(
+                        name, files, snapshot_ids=snapshot_ids, run_id=run_id, machine=machine, columns=columns
+                    )
                 except FileNotFoundError:
                     if attempt == _READ_ATTEMPTS - 1:
                         raise
@@ -235,19 +271,22 @@ class History:
         with tables.faults(self.path, name, "read", HistoryFormatError):
             return tables.data_files(self.path, name, table, **filters)
 
-    def _listed(self, name: str, snapshot_id: str | None, system: str | None = None) -> pa.Table:
+    def _listed(
+        self, name: str, snapshot_id: str | None, system: str | None = None, machine: str | None = None
+    ) -> pa.Table:
         """The rows of a table whose snapshots exist; an action belongs to no snapshot, but to a run."""
-        if name == "actions":
+        if name in ("actions", "classes"):
             run_id = None if snapshot_id is None else self._read_run(snapshot_id)
             return self._read(name, system=system, run_id=run_id)
         if snapshot_id is not None:
-            return self._read(name, snapshot_ids=[self._known(snapshot_id)], system=system)
+            return self._read(name, snapshot_ids=[self._known(snapshot_id)], system=system, machine=machine)
         ids = self._read("snapshots", system=system, columns=["snapshot_id"])["snapshot_id"]
-        found = self._read(name, system=system)
+        found = self._read(name, system=system, machine=machine)
         return found.filter(pc.is_in(found["snapshot_id"], value_set=ids.combine_chunks()))
 
-    def _rows(self, name: str, snapshot_id: str | None) -> Records:
-        return self._records(name, tables.in_order(self._listed(name, snapshot_id), tables.ORDER[name]))
+    def _rows(self, name: str, snapshot_id: str | None, machine: str | None = None) -> Records:
+        found = self._listed(name, snapshot_id, machine=machine)
+        return self._records(name, tables.in_order(found, tables.ORDER[name]))
 
     def _records(self, name: str, table: pa.Table) -> Records:
         with tables.faults(self.path, name, "read", HistoryFormatError):
@@ -313,24 +352,6 @@ class History:
                     f"has {rows} rows of it, but {count} is {expected}: some are missing or doubled",
                 )
         return snapshot
-
-    def _maintain(self, name: str, work: Callable[[Any, str], Result]) -> Result:
-        from deltalake.exceptions import CommitFailedError
-
-        for attempt in range(_READ_ATTEMPTS):
-            table = tables.open_table(self.path, name)
-            with tables.faults(self.path, name, "rewritten", HistoryWriteError):
-                try:
-                    return work(table, name)
-                except CommitFailedError:  # another process compacts too
-                    if attempt == _READ_ATTEMPTS - 1:
-                        raise
-        raise AssertionError("the loop returns or raises")
-
-
-def _compact(table: Any, name: str) -> dict[str, int]:
-    metrics: dict[str, int] = table.optimize.compact(writer_properties=tables.writer_properties(name))
-    return metrics
 
 
 def _as_recorded(name: str, table: pa.Table) -> pa.Table:

@@ -16,6 +16,7 @@ JSON_COLUMNS = {
     "messages": ("args",),
     "verdicts": ("evidence", "detector_spec"),
     "actions": ("accepted", "sent"),
+    "classes": ("fields", "json_schema"),
 }
 """The columns that hold JSON text, by table; parsed in rows, left as text in Arrow tables."""
 

@@ -6,7 +6,9 @@ names the history and the table. Nothing here knows what a snapshot means: see `
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,10 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, RaySnapshotError
+from ray_snapshot.history.files import Partition
 from ray_snapshot.schema import FORMAT_VERSION, SNAPSHOT_TABLES, TABLES
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, WriterProperties
+    from deltalake import DeltaTable
 
 ORDER: dict[str, tuple[str, ...]] = {
     "snapshots": ("snapshot_id",),
@@ -34,6 +37,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "waits": ("snapshot_id", "machine", "call_id", "alternative", "on_machine"),
     "verdicts": ("snapshot_id", "detector", "evaluator"),
     "actions": ("run_id", "machine", "number"),
+    "classes": ("class_name", "version"),
 }
 """How the rows of each table are sorted within a file, and which columns have statistics to skip files by."""
 
@@ -41,14 +45,15 @@ DETAIL_TABLES = tuple(name for name in SNAPSHOT_TABLES if name != "snapshots")
 """What is committed before the row of `snapshots`, and read after it."""
 
 PARTITIONS = ("system", "date")
-JSON_TEXT = ("state", "args", "coverage", "evidence", "detector_spec", "accepted", "sent")
-ROWS_PER_GROUP = 32_768
 
 _DESCRIPTION = "ray-snapshot history, format {}"
 _HARMLESS_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 _IMPOSSIBLE_PATH = re.compile(r"[\[\]|^\\]|%[0-9A-Fa-f]{2}")
-_COMMIT_RETRIES = 100
-_CONFLICT_RETRIES = 5
+_REMEDIES = {
+    "opened": "; its log is damaged: put back the folder from a copy",
+    "read": "; a file of it is damaged or gone: put it back from a copy, or see `ray-snapshot verify` for what is whole",
+}
+_MOST_LOG_BYTES = 256_000_000
 
 
 def stored_schema(name: str) -> pa.Schema:
@@ -69,11 +74,11 @@ def faults(path: Path, name: str, doing: str, error: type[RaySnapshotError]) -> 
     except RaySnapshotError:
         raise
     except BaseException as fault:
-        expected = isinstance(fault, (DeltaError, OSError, ValueError, pa.ArrowException))
+        expected = isinstance(fault, (DeltaError, OSError, ValueError, RecursionError, MemoryError, pa.ArrowException))
         if not expected and type(fault).__name__ != "PanicException":  # deltalake's Rust code gave up
             raise
         reason = " ".join(str(fault).split())[:300] or type(fault).__name__
-        message = f"history {path}: table {name} cannot be {doing}: {reason}"
+        message = f"history {path}: table {name} cannot be {doing}: {reason}{_REMEDIES.get(doing, '')}"
         raise error(message, path=path, table=name) from fault
 
 
@@ -106,7 +111,7 @@ def create_tables(path: Path) -> dict[str, DeltaTable]:
             f"history {path} cannot be written: {fault.strerror or fault}: name a folder that can be written",
             path=path,
         ) from fault
-    return {name: _create(path, name) for name in (*DETAIL_TABLES, "actions", "verdicts", "snapshots")}
+    return {name: _create(path, name) for name in (*DETAIL_TABLES, "actions", "classes", "verdicts", "snapshots")}
 
 
 def _create(path: Path, name: str) -> DeltaTable:
@@ -164,9 +169,24 @@ def open_table(path: Path, name: str) -> DeltaTable:
             table=name,
         )
     with faults(path, name, "opened", HistoryFormatError):
+        _check_log(path, name)
         table = DeltaTable(str(path / name))
         _check_format(path, name, table)
     return table
+
+
+def _check_log(path: Path, name: str) -> None:
+    """Refuse a log of which somebody made something else than files: a pipe would be waited for without end."""
+    with os.scandir(path / name / "_delta_log") as entries:
+        for entry in entries:
+            try:
+                about = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # somebody's temporary file
+                continue
+            if not stat.S_ISREG(about.st_mode) and entry.name.endswith((".json", ".parquet", "_last_checkpoint")):
+                raise ValueError(f"{entry.path} is no file")
+            if about.st_size > _MOST_LOG_BYTES and entry.name.endswith(".json"):
+                raise ValueError(f"{entry.path} has {about.st_size} bytes, more than any commit of a history")
 
 
 def _check_format(path: Path, name: str, table: DeltaTable) -> None:
@@ -184,66 +204,6 @@ def _check_format(path: Path, name: str, table: DeltaTable) -> None:
     raise HistoryFormatError(f"history {path}: table {name} {problem}", path=path, table=name)
 
 
-# Writing
-
-
-def append(path: Path, name: str, table: DeltaTable, rows: pa.Table) -> None:
-    """Commit `rows` (of `stored_schema`) in one commit; other writers may commit at the same time."""
-    from deltalake import CommitProperties, write_deltalake
-    from deltalake.exceptions import CommitFailedError
-
-    known = {field.name for field in table.schema().fields}
-    for attempt in range(_CONFLICT_RETRIES):
-        with faults(path, name, "written", HistoryWriteError):
-            try:
-                write_deltalake(
-                    table,
-                    rows,
-                    mode="append",
-                    schema_mode=None if known.issuperset(rows.column_names) else "merge",
-                    writer_properties=writer_properties(name),
-                    commit_properties=CommitProperties(max_commit_retries=_COMMIT_RETRIES),
-                )
-                return
-            except CommitFailedError:
-                if attempt == _CONFLICT_RETRIES - 1:
-                    raise
-                table.update_incremental()
-
-
-def delete(path: Path, name: str, snapshot_id: str) -> None:
-    """Remove the rows of one snapshot from one table."""
-    from deltalake.exceptions import CommitFailedError
-
-    predicate = "snapshot_id = '{}'".format(snapshot_id.replace("'", "''"))
-    for attempt in range(_CONFLICT_RETRIES):
-        table = open_table(path, name)
-        with faults(path, name, "written", HistoryWriteError):
-            try:
-                table.delete(predicate, writer_properties=writer_properties(name))
-                return
-            except CommitFailedError:
-                if attempt == _CONFLICT_RETRIES - 1:
-                    raise
-
-
-def writer_properties(name: str) -> WriterProperties:
-    """Zstd, groups of rows small enough to skip, statistics per page; none of JSON text, which nobody
-    compares.
-    """
-    from deltalake import ColumnProperties, WriterProperties
-
-    texts = [column for column in JSON_TEXT if column in TABLES[name].names]
-    return WriterProperties(
-        compression="ZSTD",
-        max_row_group_size=ROWS_PER_GROUP,
-        default_column_properties=ColumnProperties(statistics_enabled="PAGE"),
-        column_properties={
-            column: ColumnProperties(statistics_enabled="NONE", dictionary_enabled=False) for column in texts
-        },
-    )
-
-
 # Reading
 
 
@@ -254,6 +214,17 @@ class DataFile:
     path: Path
     system: str
     date: date
+    relative: str = ""
+    """Its name in the log."""
+    size: int = 0
+    """In bytes."""
+    rows: int | None = None
+    low: str = ""
+    """The smallest snapshot id in it."""
+
+    @property
+    def partition(self) -> Partition:
+        return Partition(self.system, self.date)
 
 
 def data_files(
@@ -263,24 +234,43 @@ def data_files(
     *,
     snapshot_ids: Collection[str] | None = None,
     system: str | None = None,
+    machine: str | None = None,
 ) -> list[DataFile]:
-    """The files of the version `table` was opened at; only those that may hold rows of `snapshot_ids`."""
+    """The files of the version `table` was opened at; only those that may hold rows of `snapshot_ids`, of `machine`."""
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     if system is not None:
         actions = actions.filter(pc.equal(actions["partition.system"], system))
-    if snapshot_ids is not None and "min.snapshot_id" in actions.column_names and snapshot_ids:
-        low, high = min(snapshot_ids), max(snapshot_ids)
-        begins_after = pc.greater(actions["min.snapshot_id"], high)
-        ends_before = pc.less(actions["max.snapshot_id"], low)
-        actions = actions.filter(pc.invert(pc.fill_null(pc.or_(begins_after, ends_before), False)))
-    columns = (actions[column].to_pylist() for column in ("path", "partition.system", "partition.date"))
-    rows = sorted(zip(*columns, strict=True), key=lambda row: (row[2], row[1], row[0]))
-    return [DataFile(file_path(path, name, relative), owner, day) for relative, owner, day in rows]
+    if snapshot_ids:
+        actions = _overlapping(actions, "snapshot_id", min(snapshot_ids), max(snapshot_ids))
+    if machine is not None:
+        actions = _overlapping(actions, "machine", machine, machine)
+    nothing = pa.nulls(actions.num_rows, pa.string())
+    lows = actions["min.snapshot_id"] if "min.snapshot_id" in actions.column_names else nothing
+    names = ("partition.date", "partition.system", "path", "size_bytes", "num_records")
+    columns = (actions[column].to_pylist() for column in names)
+    return [
+        DataFile(file_path(path, name, relative), owner, day, relative, size, rows, low or "")
+        for day, owner, relative, size, rows, low in sorted(
+            zip(*columns, lows.to_pylist(), strict=True), key=lambda row: (row[0], row[1], row[2])
+        )
+    ]
+
+
+def _overlapping(actions: pa.Table, column: str, low: str, high: str) -> pa.Table:
+    """Those whose statistics do not rule out a value from `low` to `high`."""
+    if f"min.{column}" not in actions.column_names or f"max.{column}" not in actions.column_names:
+        return actions
+    begins_after = pc.fill_null(pc.greater(actions[f"min.{column}"], high), False)
+    ends_before = pc.fill_null(pc.less(actions[f"max.{column}"], low), False)
+    return actions.filter(pc.invert(pc.or_(begins_after, ends_before)))
 
 
 def file_path(path: Path, name: str, relative: str) -> Path:
-    """Where a file of a table lies, by its name in the log."""
-    return path / name / unquote(relative)
+    """Where a file of a table lies, by its name in the log; raises `ValueError` if that is outside of the table."""
+    parts = unquote(relative).split("/")
+    if ":" in parts[0] or not parts[0] or ".." in parts:
+        raise ValueError(f"its log names {relative[:200]!r}, which is no file of the table")
+    return (path / name).joinpath(*parts)
 
 
 def scan(
@@ -289,30 +279,64 @@ def scan(
     *,
     snapshot_ids: Collection[str] | None = None,
     run_id: str | None = None,
+    machine: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The rows of `files`, of `snapshot_ids` or of one run alone if given; groups of rows are skipped by their
-    statistics.
-    """
-    import pyarrow.dataset as ds
-    from pyarrow.fs import LocalFileSystem
+    """The rows of `files`, of `snapshot_ids`, of one run or of one machine alone if given.
 
-    schema = stored_schema(name)
-    dataset = ds.FileSystemDataset.from_paths(
-        [str(file.path) for file in files],
-        schema=schema,
-        format=ds.ParquetFileFormat(),
-        filesystem=LocalFileSystem(),
-        partitions=[(ds.field("system") == file.system) & (ds.field("date") == file.date) for file in files],
-    )
-    names = list(columns or schema.names)
-    if snapshot_ids is None and run_id is None:
+    Groups of rows are skipped by their statistics.
+    """
+    dataset = _dataset(name, files)
+    names = list(columns or stored_schema(name).names)
+    wanted = _wanted(snapshot_ids, run_id, machine)
+    if wanted is None:
         return dataset.to_table(columns=names)
-    wanted = ds.field("run_id") == run_id if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
     try:
         return dataset.to_table(columns=names, filter=wanted)
     except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared
         return dataset.to_table().filter(wanted).select(names)
+
+
+def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high: str) -> pa.Table:
+    """The rows of `files` in which `column` is from `low` to `high`, both included."""
+    import pyarrow.dataset as ds
+
+    wanted = (ds.field(column) >= low) & (ds.field(column) <= high)
+    return _dataset(name, files).to_table(filter=wanted)
+
+
+def _wanted(snapshot_ids: Collection[str] | None, run_id: str | None, machine: str | None) -> Any:
+    """The rows asked for, as a filter; None for all."""
+    import pyarrow.dataset as ds
+
+    wanted = None if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
+    for column, value in (("run_id", run_id), ("machine", machine)):
+        if value is not None:
+            equal = ds.field(column) == value
+            wanted = equal if wanted is None else wanted & equal
+    return wanted
+
+
+def _dataset(name: str, files: Sequence[DataFile]) -> Any:
+    """The files as one Arrow dataset; raises `ValueError` for what is no file of its table."""
+    import pyarrow.dataset as ds
+    from pyarrow.fs import LocalFileSystem
+
+    for file in files:
+        check_file(file)
+    return ds.FileSystemDataset.from_paths(
+        [str(file.path) for file in files],
+        schema=stored_schema(name),
+        format=ds.ParquetFileFormat(),
+        filesystem=LocalFileSystem(),
+        partitions=[(ds.field("system") == file.system) & (ds.field("date") == file.date) for file in files],
+    )
+
+
+def check_file(file: DataFile) -> None:
+    """Refuse a link or a pipe in the place of a data file; raises `FileNotFoundError` if there is nothing."""
+    if not stat.S_ISREG(file.path.lstat().st_mode):
+        raise ValueError(f"{file.path} is no file")
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -1,29 +1,34 @@
-"""Writing the history: snapshots are buffered and committed many at a time, off the snapshot's path.
+"""Writing the history: snapshots are buffered and committed many at a time (`background` does that off the snapshot's path).
 
 A snapshot is rows in several tables, and only a single table can be committed at once; so the row of
 `snapshots` is committed last, and only what it lists exists. If a commit fails, `flush` raises, and the next
 `flush` goes on with exactly the commit that failed: nothing is lost and nothing is written twice. What a
-killed writer left behind is never listed, hence never seen; it is removed if the same snapshot is added
-again.
+killed writer left behind is never listed, hence never seen; it is removed when the next writer of that system starts (see
+`owners`), or if the same snapshot is added again.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
-from ray_snapshot.history import tables
+from ray_snapshot.history import commits, compaction, owners, tables, upkeep
+from ray_snapshot.history.records import JSON_COLUMNS
 from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
+from ray_snapshot.shapes import Shape, shape_of_json
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _REMEMBERED = 100_000
+_LONGEST_STATE = 100_000
 _MOST_SORTED_BYTES = 1_000_000_000
 
 
@@ -56,15 +62,21 @@ class HistoryWriter:
         self.path = tables.history_path(path, HistoryWriteError)
         self.system = None if system is None else check_system_name(system)
         self._tables = tables.create_tables(self.path)
+        key = f"system:{system or ''}"
+        self._owner = owners.Owner(self.path, key)
+        upkeep.clean(self.path, key)
         self._newest_before = max((_newest(table) for table in self._tables.values()), default="")
         self._lock = threading.Lock()
         self._commit_lock = threading.Lock()
         self._snapshots: dict[str, dict[str, pa.Table]] = {}
         self._verdicts: list[dict[str, Any]] = []
         self._actions: list[pa.Table] = []
+        self._classes: list[pa.Table] = []
+        self._shapes: set[tuple[str, str, str]] = set()
         self._stages: deque[tuple[str, pa.Table]] = deque()
         self._places: dict[str, _Place] = {}
         self._closed = False
+        self._bytes_buffered = self._bytes_staged = 0
 
     def __enter__(self) -> HistoryWriter:
         return self
@@ -82,13 +94,15 @@ class HistoryWriter:
                 f"snapshot {snapshot_id} is of system {system!r}, this history writer of {self.system!r}"
             )
         day = _day(snapshot)
-        prepared = {name: _stored(name, table, system, day) for name, table in snapshot.tables.items()}
+        prepared = _purged({name: _stored(name, table, system, day) for name, table in snapshot.tables.items()})
         with self._lock:
             self._check_open()
             if snapshot_id in self._places or self._is_stored(snapshot_id):
                 raise SettingError(f"snapshot {snapshot_id} is in the history {self.path} already: ids must differ")
             self._snapshots[snapshot_id] = prepared
+            self._bytes_buffered += sum(table.nbytes for table in prepared.values())
             self._remember(snapshot_id, _Place(system, day, snapshot.run_id))
+        self._add_shapes(snapshot)
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """Take verdicts into the buffer, each on a snapshot added before.
@@ -108,7 +122,30 @@ class HistoryWriter:
         columns = [*(rows[name] for name in TABLES["actions"].names), pa.repeat(pa.scalar(system), rows.num_rows), days]
         with self._lock:
             self._check_open()
-            self._actions.append(pa.table(columns, schema=tables.stored_schema("actions")))
+            self._actions += _purged({"actions": pa.table(columns, schema=tables.stored_schema("actions"))}).values()
+            self._bytes_buffered += rows.nbytes
+
+    def add_classes(self, rows: Iterable[Mapping[str, Any]], *, system: str) -> None:
+        """Take rows of `classes` into the buffer; the date is that of `first_seen_at`."""
+        found = pa.Table.from_pylist(list(rows), schema=TABLES["classes"])
+        days = found["first_seen_at"].cast(pa.timestamp("us")).cast(pa.date32())
+        columns = [*found.columns, pa.repeat(pa.scalar(system), found.num_rows), days]
+        with self._lock:
+            self._check_open()
+            self._classes += _purged({"classes": pa.table(columns, schema=tables.stored_schema("classes"))}).values()
+            self._bytes_buffered += found.nbytes
+
+    def _add_shapes(self, snapshot: Snapshot) -> None:
+        """Rows of `classes` for the states of a shape that this run has not had before."""
+        run, new = snapshot.run_id, []
+        described = {shape.class_name for shape in snapshot.shapes}
+        for shape in (*snapshot.shapes, *_told_by_states(snapshot.tables["machines"], described)):
+            key = run, shape.class_name, shape.version
+            if key not in self._shapes and len(self._shapes) < _REMEMBERED:
+                self._shapes.add(key)
+                new.append({**shape._asdict(), "run_id": run, "first_seen_at": snapshot.started_at})
+        if new:
+            self.add_classes(new, system=snapshot.system)
 
     def flush(self) -> None:
         """Commit what is buffered: a commit per table, `snapshots` after its details and its run's trace, then the verdicts.
@@ -117,10 +154,14 @@ class HistoryWriter:
         """
         with self._commit_lock:
             self._stage()
+            if self._stages:
+                self._owner.intend({found for _, rows in self._stages for found in _snapshots_in(rows)})
             while self._stages:
                 name, rows = self._stages[0]
                 self._commit(name, rows)
                 self._stages.popleft()
+                self._bytes_staged -= rows.nbytes
+            self._owner.close()
 
     def close(self) -> None:
         """Flush, and take nothing more."""
@@ -128,8 +169,22 @@ class HistoryWriter:
         with self._lock:
             self._closed = True
 
+    def merge_small(self) -> None:
+        """Make large files of the small ones that many commits have left; only of this writer's system, if it has one."""
+        with self._commit_lock:
+            self._owner.intend({found for _, rows in self._stages for found in _snapshots_in(rows)})
+            for name in self._tables:
+                compaction.merge_small(self.path, name, self.system, self._owner.owner)
+            if not self._stages:
+                self._owner.close()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much memory the rows take that are not committed yet, about."""
+        return self._bytes_buffered + self._bytes_staged
+
     def _commit(self, name: str, rows: pa.Table) -> None:
-        tables.append(self.path, name, self._tables[name], rows)
+        commits.append(self.path, name, self._tables[name], rows, self._owner.owner)
 
     def _stage(self) -> None:
         """Turn the buffer into commits, in the order in which they must happen."""
@@ -137,14 +192,18 @@ class HistoryWriter:
             snapshots, self._snapshots = self._snapshots, {}
             verdicts, self._verdicts = self._verdicts, []
             actions, self._actions = self._actions, []
+            self._bytes_buffered = 0
+            classes, self._classes = self._classes, []
         self._stages.extend(("actions", tables.in_order(part, tables.ORDER["actions"])) for part in _batches(actions))
         for name in (*tables.DETAIL_TABLES, "snapshots"):
             rows = [snapshots[snapshot_id][name] for snapshot_id in sorted(snapshots)]
             self._stages.extend((name, part) for part in _batches(rows))
+        self._stages.extend(("classes", tables.in_order(part, tables.ORDER["classes"])) for part in _batches(classes))
         if verdicts:
             latest = {(row["snapshot_id"], row["detector"], row["evaluator"]): row for row in verdicts}
             rows = [pa.Table.from_pylist(list(latest.values()), schema=tables.stored_schema("verdicts"))]
             self._stages.append(("verdicts", tables.in_order(rows[0], tables.ORDER["verdicts"])))
+        self._bytes_staged = sum(rows.nbytes for _, rows in self._stages)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -163,7 +222,7 @@ class HistoryWriter:
             return True
         for name in tables.DETAIL_TABLES:
             if _rows_of(self.path, name, snapshot_id).num_rows:
-                tables.delete(self.path, name, snapshot_id)
+                upkeep.drop(self.path, name, [snapshot_id], self._owner.owner)
         return False
 
     def _place(self, snapshot_id: str) -> _Place:
@@ -186,7 +245,7 @@ class HistoryWriter:
         row = {name: getattr(verdict, name) for name in TABLES["verdicts"].names}
         row["evidence"] = to_json(verdict.evidence).text
         row["detector_spec"] = None if verdict.detector_spec is None else to_json(verdict.detector_spec).text
-        row["sentence"] = verdict.sentence.encode("utf-8", "backslashreplace").decode()
+        row["sentence"] = redaction.scrubbed(verdict.sentence).encode("utf-8", "backslashreplace").decode()
         return {**row, **place._asdict()}
 
 
@@ -209,10 +268,80 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def _purged(found: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """Tables without what is redacted in this process, for rows that were recorded where that was not known.
+
+    A secret that is met on the way may stand in what came before, too: then once more.
+    """
+    known = -1
+    while redaction.is_active and known != redaction.secret_count():
+        known = redaction.secret_count()
+        found = {name: _purged_table(name, table, redaction.pattern()) for name, table in found.items()}
+    return found
+
+
+def _purged_table(name: str, table: pa.Table, pattern: str | None) -> pa.Table:
+    if pattern is None:
+        return table
+    for column in JSON_COLUMNS.get(name, ()):
+        table = _rewritten(table, column, pattern, _purged_json)
+    for column in _FREE_TEXTS.get(name, ()):
+        table = _rewritten(table, column, pattern, redaction.scrubbed)
+    return table
+
+
+_FREE_TEXTS = {"snapshots": ("abort_reason",), "actions": ("raised",)}
+
+
+def _rewritten(table: pa.Table, column: str, pattern: str, rewrite: Callable[[str], str]) -> pa.Table:
+    """`table` with those texts of one column rewritten that match."""
+    matches = pc.fill_null(pc.match_substring_regex(table[column], pattern), False)
+    if not pc.any(matches).as_py():
+        return table
+    texts = [
+        rewrite(text) if found else text
+        for text, found in zip(table[column].to_pylist(), matches.to_pylist(), strict=True)
+    ]
+    place = table.schema.get_field_index(column)
+    return table.set_column(place, table.schema.field(place), pa.array(texts, table.schema.field(place).type))
+
+
+def _purged_json(text: str) -> str:
+    try:
+        return json.dumps(redaction.purged(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):  # nobody can read it: nothing of it is kept
+        return json.dumps(redaction.mark("unreadable"))
+
+
 def _batches(rows: list[pa.Table]) -> Iterable[pa.Table]:
     """The rows of many snapshots in one commit; one chunk, as `deltalake` shuffles several."""
     whole = pa.concat_tables(rows).combine_chunks() if rows else None
     return [whole] if whole is not None and whole.num_rows else []
+
+
+def _told_by_states(machines: pa.Table, described: set[str]) -> Iterable[Shape]:
+    """The shape of one state of each class that nobody has described."""
+    names = machines["class_name"].combine_chunks().dictionary_encode()
+    _, first = np.unique(names.indices.to_numpy(zero_copy_only=False), return_index=True)
+    for row in first.tolist():
+        class_name, state = machines["class_name"][row].as_py(), machines["state"][row].as_py()
+        if (
+            class_name is not None
+            and class_name not in described
+            and state is not None
+            and len(state) <= _LONGEST_STATE
+        ):
+            shape = shape_of_json(class_name, state)
+            if shape is not None:
+                yield shape
+
+
+def _snapshots_in(rows: pa.Table) -> list[str]:
+    """The snapshots that rows belong to, if they belong to any."""
+    if "snapshot_id" not in rows.column_names:
+        return []
+    found: list[str] = rows["snapshot_id"].unique().to_pylist()
+    return found
 
 
 def _newest(table: DeltaTable) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import SystemNotRunningError
 from ray_snapshot.instrument import calls, shape, tracking
 from ray_snapshot.instrument.process import DRIVER, Process, here, settle_in
@@ -77,6 +78,8 @@ def _attached(system: str, name: str, key: str, *, colour: int, about: dict[str,
     ledger.welcome(pending, last)
     process = Process(system, watcher, ledger, about)
     process.body = body
+    redaction.redact(*about.get("redacted", ()))
+    redaction.know(type(body))
     process.is_async = shape.is_async(type(body))
     return process
 

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.control import Control
@@ -134,7 +135,7 @@ class Process:
         group: str | None = None,
     ) -> Header:
         """Number, colour and log a call that is about to be made; `group`: the concurrency group that it names."""
-        about, now = tuple(args or ()), time.time()
+        about, now = tuple(redaction.arguments(method, args or ())), time.time()
         with self.lock:
             if self.heard_of:
                 self._take_in()
@@ -377,7 +378,9 @@ class Process:
         try:
             return to_json(vars(self.body))
         except Exception as error:
-            text = to_json({"$error": f"the state cannot be read: {type(error).__name__}: {text_of(error)}"}).text
+            text = to_json(
+                {"$error": f"the state cannot be read: {type(error).__name__}: {redaction.scrubbed(text_of(error))}"}
+            ).text
             return Encoded(text, True, len(text))
 
     def _call_sites(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ import ray
 import ray.actor
 from ray.exceptions import RayActorError, RaySystemError
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import UnsupportedRayError
 
 try:
@@ -184,6 +185,7 @@ def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
     """What the machine is told of how it was made: its bounds and its name."""
     meta = actor_class.__ray_metadata__
     on_loop = is_async(meta.modified_class)
+    redaction.know(meta.modified_class)
     bound = options.get("max_concurrency") or (1_000 if on_loop else 1)
     groups = {name: int(count) for name, count in (meta.concurrency_groups or {}).items()}
     return {
@@ -193,6 +195,7 @@ def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
         "name": options.get("name"),
         "is_async": on_loop,
         "is_retried": bool(options.get("max_restarts")),
+        "redacted": redaction.names(),
     }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
 from ray_snapshot.instrument import attaching, delivery, shape
 from ray_snapshot.instrument.process import Process
@@ -83,7 +84,10 @@ class Watch(System):
             ) from None
         self._analyst = analyst
         try:
-            opened = [analyst.open.remote(cloudpickle.dumps(self.detectors)), self._service.last_number.remote()]
+            opened = [
+                analyst.open.remote(cloudpickle.dumps(self.detectors), redaction.names()),
+                self._service.last_number.remote(),
+            ]
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
         except BaseException:
             self._kill([analyst, self._service])

@@ -99,6 +99,25 @@ def waiting_of(inputs: Inputs, channels: Sequence[Sequence[str]]) -> Waiting | N
     return Waiting(Wait(tuple(dict.fromkeys(alternatives))), tuple(lacking)) if alternatives else None
 
 
+def half_begun(inputs: Inputs, channels: Sequence[Sequence[str]]) -> tuple[tuple[Pattern, Pattern], ...]:
+    """(join, ports without a message) of each join of which a part is there, for a machine of which `waiting_of` is None.
+
+    Empty if anything can be accepted, or if nothing is there. Then it is known what is missing, but not who may send it.
+    """
+    joined = {port for ports in inputs.joins for port in ports}
+    if any(channel[0] not in joined for channel in channels if channel):
+        return ()
+    found: list[tuple[Pattern, Pattern]] = []
+    for ports in inputs.joins:
+        runs = {run[:size]: None for run in (run_of(one, ports) for one in channels) for size in range(1, len(run) + 1)}
+        if cover(ports, runs) is not None:
+            return ()
+        there = {port for run in runs for port in run}
+        if there:
+            found.append((ports, tuple(port for port in ports if port not in there)))
+    return tuple(found)
+
+
 def _alternatives(inputs: Inputs, missing: Pattern) -> Iterator[Alternative]:
     """One source for each missing port, in every combination: what is necessary, and sufficient up to the bound."""
     chosen: list[tuple[str, ...]] = []
@@ -121,4 +140,4 @@ def _any_source(inputs: Inputs, ports: Pattern) -> list[Alternative]:
     return [Alternative(1, tuple(dict.fromkeys(name for port in ports for name in inputs.sources[port])))]
 
 
-__all__ = ["MOST_ALTERNATIVES", "Inputs", "Pattern", "Waiting", "cover", "run_of", "waiting_of"]
+__all__ = ["MOST_ALTERNATIVES", "Inputs", "Pattern", "Waiting", "cover", "half_begun", "run_of", "waiting_of"]

@@ -1,7 +1,7 @@
 """The analyst of a system: the detector service, and the writer of its history.
 
 A Ray actor of its own, off the snapshot's path: snapshots arrive as they are completed, a thread evaluates every detector
-on each and writes snapshots and verdicts in batches. Verdicts are kept for whoever polls (subscribers, `wait_for`).
+on each; another writes snapshots and verdicts in batches. Verdicts are kept for whoever polls (subscribers, `wait_for`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
+from ray_snapshot import redaction
 from ray_snapshot.columns import unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
@@ -39,9 +40,6 @@ LOOK_S = 0.02
 
 NICENESS = 4
 """Where the machines use every core, evaluating and writing come second."""
-
-FLUSH_S = 5.0
-"""How long snapshots and verdicts are gathered before they are committed together."""
 
 MOST_KEPT = 1_000
 """So many verdicts are kept for who asks late; a subscriber gets all, however far behind it is."""
@@ -84,13 +82,8 @@ class Analyst:
     # ---- the thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        flushed = time.monotonic()
         while True:
-            with suppress(queue.Empty):
-                self._analyse(self.inbox.get(timeout=FLUSH_S))
-            if self.writer is not None and time.monotonic() - flushed > FLUSH_S:
-                self._commit()
-                flushed = time.monotonic()
+            self._analyse(self.inbox.get())
 
     def _analyse(self, collected: Collected) -> None:
         try:
@@ -204,14 +197,18 @@ class Analyst:
             await asyncio.sleep(LOOK_S)
         return self.keeper is not None and self.keeper.is_kept(snapshot_id)
 
-    async def open(self, detectors: bytes) -> None:
-        """Open the history and begin to work; raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`."""
-        threading.Thread(target=warm_up, name="warm-up", daemon=True).start()
-        self.detectors += _loaded(detectors)
-        if self.history is not None:
-            from ray_snapshot.history import HistoryWriter
+    async def open(self, detectors: bytes, redacted: tuple[str, ...] = ()) -> None:
+        """Open the history and begin to work; `redacted`: names of fields that are not written.
 
-            self.writer = HistoryWriter(self.history, system=self.system)
+        Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`."""
+        redaction.redact(*redacted)
+        loaded = _loaded(detectors)
+        threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True).start()
+        self.detectors += loaded
+        if self.history is not None:
+            from ray_snapshot.history import BackgroundWriter, HistoryWriter
+
+            self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system))
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
 
     async def add(self, collected: Collected, place: int | None = None) -> None:
@@ -237,6 +234,7 @@ class Analyst:
     async def watch(self, detector: bytes) -> None:
         """Evaluate one more detector from now on; raises `DetectorError`."""
         item = _loaded(detector)
+        threading.Thread(target=_warm_up, args=([item],), name="warm-up", daemon=True).start()
         with self.lock:
             self.detectors.append(item)
 
@@ -268,6 +266,10 @@ class Analyst:
         """How many verdicts there have been."""
         return self._count()
 
+    async def unjudged(self) -> int:
+        """How many snapshots have come and are not evaluated yet."""
+        return self.received - self.evaluated
+
     def _count(self) -> int:
         with self.lock:
             return self.forgotten + len(self.verdicts)
@@ -284,6 +286,14 @@ class Analyst:
     async def watched(self) -> None:
         """Never answers: who waits for it hears at once that this process is gone."""
         await asyncio.get_running_loop().create_future()
+
+
+def _warm_up(detectors: Iterable[Any]) -> None:
+    """Load now, in the background, what the first evaluation would load: that may take seconds where all cores are busy."""
+    warm_up()
+    for item in detectors:
+        with suppress(Exception):  # it will fail again when it evaluates, and is heard there
+            getattr(item, "warm_up", lambda: None)()
 
 
 def _loaded(pickled: bytes) -> Any:

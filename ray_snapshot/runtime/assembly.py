@@ -81,7 +81,7 @@ def assemble(collected: Collected) -> Snapshot:
         messages = messages.sort_by([(name, "ascending") for name in ("source", "target", "kind", "number")])
     channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]), RECORDED_BY[header.protocol])
     inputs = {name: found for part in full for name, found in part.inputs.items()}
-    waiting = waits_by_inputs(inputs, messages) if inputs else {}
+    waiting, undeclared = waits_by_inputs(inputs, messages) if inputs else ({}, {})
     half = {name: found for name, found in waiting.items() if found.lacking}
     joining = [call_row(name, inputs[name], found) for name, found in half.items()]
     calls = _rows([row for part in full for row in part.calls] + joining, CALLS)
@@ -100,10 +100,14 @@ def assemble(collected: Collected) -> Snapshot:
         "uncovered": header.uncovered,
         "without_state": [name for part in full for name in part.without_state if name != DRIVER],
     }
+    if undeclared:
+        coverage["undeclared"] = undeclared
     obstacles = list(dict.fromkeys(text for part in parts for text in part.obstacles))
     if not header.is_kept:
         obstacles.append(CHECKPOINT_OFF)
-    return checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
+    found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
+    found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))
+    return found
 
 
 def _held_or_not(rows: list[dict[str, Any]], channels: pa.Table) -> list[dict[str, Any]]:

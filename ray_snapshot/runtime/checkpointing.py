@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from pydantic import SecretBytes, SecretStr
 from ray import cloudpickle
 
 from ray_snapshot.protocol.host import Creation, Machine, Recording
@@ -42,12 +43,18 @@ class _ForeignHandleError(Exception):
     """A reference or a handle that belongs to somebody else's process."""
 
 
+class _SecretError(Exception):
+    """A pydantic secret, which never reaches the disk."""
+
+
 class _StatePickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     """cloudpickle that refuses what only lives as long as its owner."""
 
     def reducer_override(self, item: Any) -> Any:
         if isinstance(item, FOREIGN):
             raise _ForeignHandleError(type(item).__name__)
+        if isinstance(item, (SecretStr, SecretBytes)):
+            raise _SecretError
         return super().reducer_override(item)
 
 
@@ -85,6 +92,8 @@ def _is_picklable(value: Any) -> bool:
 def _reason(error: Exception) -> str:
     if isinstance(error, _ForeignHandleError):
         return f"{'an ObjectRef' if 'Ref' in str(error) else 'a handle of a Ray actor'}"
+    if isinstance(error, _SecretError):
+        return "a secret (SecretStr or SecretBytes), which is never stored,"
     return f"something that cannot be pickled ({type(error).__name__}: {first_line(error)})"
 
 
@@ -118,6 +127,9 @@ class Section:
             self.obstacles.append(
                 f"{source}: an ObjectRef or a handle of a Ray actor in a message to {target}.{method}"
             )
+        if _is_secret(saved):
+            self.obstacles.append(f"{source}: a secret, which is never stored, in a message to {target}.{method}")
+            return
         left = max(0.0, due - self.at)
         self.messages.append((source, target, kind, number, method, saved, left, sent_at))
 
@@ -127,6 +139,9 @@ class Section:
         saved = _saved(payload)
         if _is_foreign(saved):
             self.obstacles.append(f"{creation.child}: an ObjectRef or a handle of a Ray actor in what it is made from")
+        if _is_secret(saved):
+            self.obstacles.append(f"{creation.child}: a secret, which is never stored, in what it is made from")
+            return
         if blob is not None:
             self.classes[key] = blob
         self.creations.append((creation.creator, creation.child, key, saved, creation.sent_at))
@@ -187,6 +202,10 @@ def _saved(payload: Any) -> SavedPayload:
 
 def _is_foreign(saved: SavedPayload) -> bool:
     return not saved[0] and any(mark in saved[1] for mark in _MARKS)
+
+
+def _is_secret(saved: SavedPayload) -> bool:
+    return not saved[0] and any(mark in saved[1] for mark in (b"SecretStr", b"SecretBytes"))
 
 
 def payload_of(saved: SavedPayload) -> Any:

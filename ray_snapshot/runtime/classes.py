@@ -10,6 +10,7 @@ from typing import Any
 
 from ray import cloudpickle
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError, UnpicklableMessageError
 from ray_snapshot.runtime.mixin import SnapshotMixin, joins_of
 
@@ -34,6 +35,7 @@ def packed(kind: Any) -> tuple[str, bytes]:
             raise UnpicklableMessageError(
                 f"class {kind.__name__} cannot be pickled ({type(error).__name__}: {error})", machine=kind.__name__
             ) from error
+        redaction.know(kind)
         _CHECKED[kind] = hashlib.sha256(blob).hexdigest(), blob
     return _CHECKED[kind]
 
@@ -65,6 +67,7 @@ class ClassStore:
         if key not in self.known:
             kind = self.known[key] = cloudpickle.loads(blob)
             self.joins[kind] = joins_of(kind)
+            redaction.know(kind)
             self.blobs[key] = blob
             self.keys[kind] = key
 

@@ -29,6 +29,7 @@ from ray_snapshot.errors import (
     RolledBackError,
     SettingError,
     SystemNotRunningError,
+    UnknownMethodError,
 )
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import core_for
@@ -49,6 +50,7 @@ from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.post import Created, Post
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.restoring import Share, opened_share, refill, set_timers
@@ -56,6 +58,17 @@ from ray_snapshot.runtime.tracing import Tracer
 
 CREDIT_S = 0.5
 """How often a driver that is held at a full mailbox looks whether something has stopped the system."""
+
+
+def _check_method(handle: MachineHandle, method: str) -> None:
+    """Raise `UnknownMethodError` at once where the driver knows the class, for it has spawned the machine."""
+    kind = handle._kind
+    if kind is not None and not may_have(kind, method):
+        raise UnknownMethodError(
+            f"{handle._name} ({kind.__name__}) has no method {method!r}, and no port of that name; nothing was sent",
+            machine=handle._name,
+            method=method,
+        )
 
 
 @dataclass(slots=True)
@@ -153,6 +166,7 @@ class DriverPost(Post):
         return self.me
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        _check_method(handle, method)
         if self.is_dropping:
             self.dropped += 1
             return
@@ -166,12 +180,14 @@ class DriverPost(Post):
     def send_after(
         self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        _check_method(handle, method)
         if self.is_dropping:
             self.dropped += 1
             return
         super().send_after(seconds, handle, method, args, kwargs)
 
     def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        _check_method(handle, method)
         if self.is_dropping:
             raise SettingError(
                 f"{handle._name}.{method}.remote(...) before start(), in a system that is being restored: its machines are not"

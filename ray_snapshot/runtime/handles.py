@@ -30,6 +30,8 @@ class MachineHandle:
     _run_id: str
     _name: str
     _host: str | None
+    _kind: type | None = None
+    """Its class, where this process has spawned it."""
 
     def __init__(self, run_id: str, name: str, host: str | None = None) -> None:
         self.__dict__.update(_run_id=run_id, _name=name, _host=host)

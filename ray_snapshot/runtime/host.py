@@ -21,8 +21,10 @@ from collections import deque
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
+from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.errors import (
     HostDiedError,
@@ -56,6 +58,7 @@ from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.reply import RaisedError, Reply
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.tracing import Tracer
+from ray_snapshot.shapes import shape_of
 from ray_snapshot.waits import Wait
 
 COPY_SLICE_S = 0.001
@@ -102,6 +105,8 @@ class HostConfig:
     import_path: tuple[str, ...]
     trace: str | None = None
     """Whether to log every action: then the name by which the driver's `__main__` can be imported."""
+    redacted: tuple[str, ...] = ()
+    """Names of fields that are never recorded."""
     checkpoint: bool = False
     """Whether to keep what a restore needs with every snapshot."""
     recover: bool = False
@@ -164,6 +169,8 @@ class HostPost(Post):
         """By call id: the machine that was called, and where the result goes; gone once the result has been fetched."""
         self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
         """By machine and port: who is declared to send to it."""
+        self.declared_at: dict[tuple[str, str], str | None] = {}
+        """Where the program has declared a port first."""
         self.answering: dict[str, tuple[str, ...]] = {}
         """By machine: the calls that its current action answers."""
         self.action: tuple[Machine, Mailbox, Message] | None = None
@@ -373,11 +380,11 @@ class HostPost(Post):
             self.fail(self._no_such_method(machine, method, source))
             return
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        message = to_json(recorded_args(payload)[0]).text[:500]
-        site = _raised_at(error)
+        message = to_json(recorded_args(payload, method)[0]).text[:500]
+        site, told = _raised_at(error), _told(error, machine.body)
         self.fail(
             MachineFailedError(
-                f"{machine.name}.{method} raised {type(error).__name__}: {text_of(error)}{f' at {site}' if site else ''}"
+                f"{machine.name}.{method} raised {type(error).__name__}: {told}{f' at {site}' if site else ''}"
                 f" (message from {source}, args {message})",
                 machine=machine.name,
                 method=method,
@@ -557,9 +564,10 @@ class HostPost(Post):
 
     # ---- declared inputs ------------------------------------------------------------------------------------------
 
-    def declare(self, target: str, port: str, source: str) -> None:
+    def declare(self, target: str, port: str, source: str, site: str | None = None) -> None:
         """`source` sends to that port of a machine of this host. Under the lock."""
         ports = self.sources.setdefault(target, {})
+        self.declared_at.setdefault((target, port), site)
         ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), source)))
         machine = self.core.machines.get(target)
         if machine is not None and machine.body is not None and not machine.is_suspended:
@@ -572,19 +580,21 @@ class HostPost(Post):
                 self.fail(
                     UnknownMethodError(
                         f"connect(..., {machine.name!r}, port={port!r}): {type(machine.body).__name__} has no port and no"
-                        f" method {port!r}",
+                        f" method {port!r} (declared at {self.declared_at[machine.name, port] or 'an unknown place'})",
                         machine=machine.name,
                         method=port,
                     )
                 )
 
     def _inputs(self, machine: Machine) -> Inputs | None:
-        """By what its declared inputs say what the machine waits for; None if it says so itself, or nothing is declared."""
+        """By what its declared inputs say what the machine waits for; None if it says so itself, or cannot hold half a join."""
         sources = self.sources.get(machine.name)
-        says_so = getattr(machine.body.waiting_for, "__func__", None) is not SnapshotMixin.waiting_for
-        if sources is None or says_so:
-            return None
         joins = self.classes.joins[type(machine.body)]
+        says_so = getattr(machine.body.waiting_for, "__func__", None) is not SnapshotMixin.waiting_for
+        if says_so or (sources is None and not joins):
+            return None
+        if sources is None:
+            return _undeclared(type(machine.body).__qualname__, tuple(joins.items()))
         return Inputs(tuple(joins), dict(sources), tuple(joins.values()))
 
     # ---- spawning and stopping ------------------------------------------------------------------------------------
@@ -961,10 +971,11 @@ def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | 
     try:
         state = body.snapshot_state()
         found.state = to_json(state)
+        found.shape = shape_of(type(body), state)
         if classes is not None:
             _keep(found, body, state, classes)
     except Exception as error:
-        found.obstacle = f"snapshot_state raised {type(error).__name__}: {text_of(error)}"
+        found.obstacle = f"snapshot_state raised {type(error).__name__}: {_told(error, body)}"
         text = to_json({"$error": found.obstacle}).text
         found.state = Encoded(text, True, len(text))
     if found.status != "passive":
@@ -980,7 +991,7 @@ def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | 
         elif body.is_active():
             found.status = "active"
     except Exception as error:
-        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {text_of(error)}"
+        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {_told(error, body)}"
         found.status = "active"
     return None
 
@@ -988,9 +999,16 @@ def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | 
 def _shown(value: Any) -> str:
     """What a hook returned, for an error."""
     try:
-        return repr(value)[:200]
+        return redaction.scrubbed(repr(value)[:200])
     except Exception:  # the user's __repr__
         return f"an object of {type(value).__name__}"
+
+
+def _told(error: BaseException, body: Any) -> str:
+    """An error's text as it may be recorded: without what the machine keeps secret."""
+    if redaction.is_active:
+        to_json(getattr(body, "__dict__", None))  # so that its secrets are known, whatever raised
+    return redaction.scrubbed(text_of(error))
 
 
 def _raised_at(error: BaseException) -> str | None:
@@ -1014,3 +1032,9 @@ def _describe(found: BodyCopy, wait: Wait) -> None:
 def _internal(error: Exception) -> RaySnapshotError:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return RaySnapshotError(f"a host's action thread failed: {type(error).__name__}: {error}\n{text}")
+
+
+@lru_cache(256)
+def _undeclared(_: str, joins: tuple[tuple[tuple[str, ...], str], ...]) -> Inputs:
+    """The joins of a class, one object for all its machines, so that it is pickled once."""
+    return Inputs(tuple(ports for ports, _ in joins), {}, tuple(method for _, method in joins))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import ray
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
@@ -63,6 +64,7 @@ class Host:
         waits.install()
         logging.getLogger("ray._private.worker").addFilter(_is_no_warning_of_blocking)
         extend_import_path(config.import_path)
+        redaction.redact(*config.redacted)
         self.config = config
         self.service = service
         self.loop = asyncio.get_event_loop()
@@ -260,8 +262,8 @@ def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
         case ("connect", source, target):
             post.core.channel(post.core.machine(source), target, "mail")
             post._look_up()
-        case ("port", target, port, source):
-            post.declare(target, port, source)
+        case ("port", target, port, source, site):
+            post.declare(target, port, source, site)
         case ("failed", error):
             post.stop_with(error)
 

@@ -10,21 +10,26 @@ A machine in whose mailboxes lies a part of a join is *blocked*. One in whose ma
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.protocol.joins import Inputs, Waiting, waiting_of
+from ray_snapshot.protocol.joins import Inputs, Pattern, Waiting, half_begun, waiting_of
 from ray_snapshot.waits import Wait
 
 
-def waits_by_inputs(inputs: Mapping[str, Inputs], messages: pa.Table) -> dict[str, Waiting]:
-    """What those machines wait for that wait for something; O(machines + messages to them)."""
+def waits_by_inputs(inputs: Mapping[str, Inputs], messages: pa.Table) -> tuple[dict[str, Waiting], dict[str, str]]:
+    """What those machines wait for that wait for something; and what those lack of which it is not declared who sends it.
+
+    O(machines + messages to them).
+    """
     channels = _channels(messages, pa.array(list(inputs), pa.string()))
     found = {name: waiting_of(item, channels.get(name, [])) for name, item in inputs.items()}
-    return {name: waiting for name, waiting in found.items() if waiting is not None}
+    known = {name: waiting for name, waiting in found.items() if waiting is not None}
+    half = {name: half_begun(inputs[name], one) for name, one in sorted(channels.items()) if name not in known}
+    return known, {name: _lacks(inputs[name], lacking) for name, lacking in half.items() if lacking}
 
 
 def _channels(messages: pa.Table, targets: pa.Array) -> dict[str, list[list[str]]]:
@@ -46,12 +51,16 @@ def wait_rows(machine: str, wait: Wait) -> Iterator[dict[str, Any]]:
 
 def call_row(machine: str, inputs: Inputs, waiting: Waiting) -> dict[str, Any]:
     """A row of `calls` for a blocked machine: which joins it cannot begin, and for want of which ports."""
+    return {"machine": machine, "method": _lacks(inputs, waiting.lacking), "holds_slot": True}
+
+
+def _lacks(inputs: Inputs, lacking: Iterable[tuple[Pattern, Pattern]]) -> str:
+    """ "eat (lacks right)" of each join."""
     names = dict(zip(inputs.joins, inputs.methods, strict=False))
-    texts = [
+    return " or ".join(
         f"{names.get(ports, '+'.join(ports))} (lacks {', '.join(missing) or 'one more of any'})"
-        for ports, missing in waiting.lacking
-    ]
-    return {"machine": machine, "method": " or ".join(texts), "holds_slot": True}
+        for ports, missing in lacking
+    )
 
 
 def with_waits(machines: pa.Table, blocked: Mapping[str, Waiting]) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ray_snapshot.errors import NotAMachineError, SettingError
@@ -100,6 +101,18 @@ def join(*ports: str) -> Callable[[F], F]:
         return method
 
     return decorate
+
+
+@lru_cache(10_000)
+def may_have(kind: type, name: str) -> bool:
+    """Whether machines of a class may have a method or a port of that name; also if some method of it only mentions it.
+
+    (That one may set an attribute that can be called.)
+    """
+    if hasattr(kind, name) or hasattr(kind, "__getattr__") or any(name in ports for ports in joins_of(kind)):
+        return True
+    functions = [item for one in kind.__mro__ for item in vars(one).values()]
+    return any(name in getattr(getattr(item, "__code__", None), "co_names", ()) for item in functions)
 
 
 def joins_of(kind: type) -> dict[tuple[str, ...], str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ray import cloudpickle
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import UnpicklableMessageError
 from ray_snapshot.runtime.handles import MachineHandle
 
@@ -76,12 +77,15 @@ def opened(payload: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return args, kwargs
 
 
-def recorded_args(payload: Any) -> tuple[list[Any], int]:
-    """What the snapshot holds of a payload, and its size in bytes; arguments that cannot be rebuilt here are said so."""
+def recorded_args(payload: Any, method: str) -> tuple[list[Any], int]:
+    """What the snapshot holds of a payload for a method, and its size in bytes; what cannot be rebuilt here is said so."""
     if type(payload) is tuple:
-        return list(payload), sum(len(item) if isinstance(item, (str, bytes)) else 8 for item in payload)
+        return redaction.arguments(method, payload), sum(
+            len(item) if isinstance(item, (str, bytes)) else 8 for item in payload
+        )
     try:
         args, kwargs = opened(payload)
     except Exception as error:  # the recording goes on; the message itself is untouched
         return [{"$unreadable": f"{type(error).__name__}: {error}"}], len(payload)
-    return [*args, {"$kwargs": kwargs}] if kwargs else list(args), len(payload)
+    listed = redaction.arguments(method, args)
+    return [*listed, {"$kwargs": kwargs}] if kwargs else listed, len(payload)

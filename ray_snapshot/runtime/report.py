@@ -22,6 +22,7 @@ from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.schema import MACHINES, MESSAGES
+from ray_snapshot.shapes import Shape
 
 
 @dataclass(slots=True)
@@ -37,6 +38,8 @@ class BodyCopy:
     """Rows of `calls` without the machine."""
     short_wait: tuple[str | None, int | None, tuple[str, ...]] = (None, None, ())
     obstacle: str | None = None
+    shape: Shape | None = None
+    """Of its state."""
     inputs: Inputs | None = None
     """By which it is decided what it waits for, where all messages in flight are known."""
     recorded_at: float | None = None
@@ -73,13 +76,15 @@ class HostPart:
     markers: int = 0
     """Markers that this host put on its links."""
     inputs: dict[str, Inputs] = field(default_factory=dict)
-    """Of passive machines whose inputs are declared."""
+    """Of passive machines whose inputs are declared, or that have joins."""
+    shapes: tuple[Shape, ...] = ()
+    """Of the states of its machines, each once."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         batches = [None if batch is None else packed(batch) for batch in (self.messages, self.ends, self.machines)]
         return _received, (
             batches,
-            (self.waits, self.calls, self.obstacles, self.without_state, self.markers, self.inputs),
+            (self.waits, self.calls, self.obstacles, self.without_state, self.markers, self.inputs, self.shapes),
         )
 
 
@@ -147,7 +152,7 @@ class MessageRows:
         _, number, method, payload, sent_at, _ = message
         call_id, payload = payload if kind == CALL else (None, payload)
         due, payload = payload if kind == TIMER else (None, payload)
-        args, size = recorded_args(payload)
+        args, size = recorded_args(payload, method)
         encoded = to_json(args)
         sent_us, due_us = int(sent_at * 1e6), None if due is None else int(due * 1e6)
         self.columns.rows.append(
@@ -156,7 +161,7 @@ class MessageRows:
 
     def add_creation(self, creation: Creation) -> None:
         """A creation in flight: message 0 of the channel from creator to child."""
-        args, size = recorded_args(creation.payload[2])
+        args, size = recorded_args(creation.payload[2], "__init__")
         encoded = to_json(args)
         head = (creation.creator, creation.child, "mail", 0, None, "__init__")
         self.columns.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))
@@ -200,6 +205,7 @@ def host_payload(
             _machine_row(machines, copy, part)
         _inputs(copy, ends, rows)
         _outputs(copy, ends, rows)
+    part.shapes = tuple({copy.extra.shape for copy in recording.copies if copy.is_born} - {None})
     part.obstacles += facts.obstacles
     for creation in recording.creations:
         rows.add_creation(creation)

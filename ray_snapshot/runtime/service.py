@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +36,9 @@ from ray_snapshot.runtime.report import HostPayload
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
+
+MOST_UNJUDGED = 100
+"""Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -99,6 +103,8 @@ class Service:
         self.failure: RaySnapshotError | None = None
         self.clock: asyncio.Task[None] | None = None
         self.skipped = 0
+        self.completed: deque[int] = deque(maxlen=10_000)
+        """The numbers of the latest snapshots that were completed."""
         self.lazily: dict[str, list[tuple[Any, ...]]] = {}
         """Per host: what it need not know at once, told with the next command, or within `LAZY_S`."""
         self.lazy_until = 0.0
@@ -233,8 +239,8 @@ class Service:
         self._broadcast(("stopped", names, colour))
         await self._notify()
 
-    async def connect(self, source: str, target: str, port: str | None = None) -> None:
-        """Declare the channel from `source` to `target` beforehand, and that it serves that port."""
+    async def connect(self, source: str, target: str, port: str | None = None, site: str | None = None) -> None:
+        """Declare the channel from `source` to `target` beforehand, and that it serves that port; `site`: who says so."""
         for name in (source, target):
             if name not in self.places:
                 raise UnknownMachineError(
@@ -250,7 +256,7 @@ class Service:
             self._tell(DRIVER, ("connect", target, self.places[target]))
             await self._notify()
         if port is not None and target != DRIVER:
-            await self._control(target, ("port", target, port, source))
+            await self._control(target, ("port", target, port, source, site))
 
     async def _control(self, machine: str, command: tuple[Any, ...]) -> None:
         await self.actors[self.places[machine]].control.remote([command], self.recovery.generation)
@@ -288,7 +294,7 @@ class Service:
     async def _slot(self, timeout: float) -> int:
         """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        while (number := self._start(timeout)) is None:
+        while (number := self._start(timeout, MOST_UNJUDGED)) is None:
             if not await self._change(deadline - time.monotonic()):
                 raise SnapshotAbortedError(
                     f"{len(self.coordinator.pending)} snapshots of {self.config.system} were pending for {timeout:g} s, the"
@@ -301,9 +307,13 @@ class Service:
             self._check()
         return number
 
-    def _start(self, timeout: float) -> int | None:
-        """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time)."""
-        if len(self.handing_over) + len(self.in_line) >= self.config.most_open or self.recovery.is_rolling:
+    def _start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
+        """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time).
+
+        `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
+        """
+        most = self.config.most_open if most_unjudged is None else most_unjudged
+        if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling:
             return None
         return self.coordinator.start(time.time(), timeout)
 
@@ -372,6 +382,7 @@ class Service:
             await self._ask_the_rest(number, collection)
             return
         del self.collections[number]
+        self.completed.append(number)
         self._tell_lazily(("close", number))
         collection.header.control_messages += len(self.coordinator.hosts)
         collection.header.completed_at = time.time()
@@ -506,6 +517,10 @@ class Service:
     async def last_number(self) -> int:
         """The highest number given out."""
         return self.coordinator.last
+
+    async def completed_after(self, number: int) -> int:
+        """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
+        return sum(found > number for found in self.completed)
 
     async def settle(self, timeout: float) -> RaySnapshotError | None:
         """Stop the clock, wait up to `timeout` seconds until no snapshot is pending, and until the analyst has them all."""

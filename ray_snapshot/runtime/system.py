@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import cloudpickle
 from ray.exceptions import RayError
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import (
     DetectorError,
     HistoryWriteError,
@@ -35,6 +36,7 @@ from ray_snapshot.errors import (
     SystemNotRunningError,
     SystemRunningError,
     UnknownMachineError,
+    UnknownMethodError,
 )
 from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
@@ -46,9 +48,11 @@ from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
+from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.host import HostConfig
 from ray_snapshot.runtime.host_actor import HostActor
 from ray_snapshot.runtime.keeping import not_restorable
+from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.post import Created
 from ray_snapshot.runtime.restoring import Share, Wanted, wanted
@@ -66,6 +70,10 @@ _CLAIMS = 20
 
 _OPEN: list[System] = []
 """The systems that this process has open, the latest last."""
+
+
+_ALIGNING = ("aligned-barrier", "unaligned-barrier")
+"""Protocols to which `alignment_timeout` belongs."""
 
 
 class Settings(BaseModel):
@@ -138,6 +146,11 @@ class System:
         self.restored = self._wanted is not None
         """Whether the system goes on from a snapshot."""
         self._is_checkpointing = self.settings.checkpoint or self.settings.recover is not None
+        if self._is_checkpointing and redaction.names():
+            raise SettingError(
+                f"System(checkpoint=True) after rs.redact({redaction.names()[0]!r}): a checkpoint holds states whole, so"
+                " what is redacted would be stored: leave one of the two out"
+            )
         if self.settings.trace and (self._wanted or self._is_checkpointing):
             raise SettingError("System(trace=True, checkpoint=True): a trace has one past only; leave one of them out")
         keeps_files = self._is_checkpointing and self.history is not None
@@ -203,7 +216,10 @@ class System:
             ) from None
         self._analyst = analyst
         try:
-            opened = [analyst.open.remote(cloudpickle.dumps(self.detectors)), self._service.last_number.remote()]
+            opened = [
+                analyst.open.remote(cloudpickle.dumps(self.detectors), redaction.names()),
+                self._service.last_number.remote(),
+            ]
             if self._is_checkpointing or self._wanted:
                 source = self._wanted and self._wanted.history
                 opened.append(analyst.keep_checkpoints.remote(self.run_id, self._key, source))
@@ -298,7 +314,10 @@ class System:
         else:
             self._create(kind, key, blob, spawned, role, generation)
         lives = dict.fromkeys(names) if self._wanted else dict(zip(names, places, strict=True))
-        return [handle_of(self.run_id, name, lives[name]) for name in names]
+        handles = [handle_of(self.run_id, name, lives[name]) for name in names]
+        for handle in handles:
+            handle.__dict__["_kind"] = getattr(kind, "machine_class", kind)
+        return handles
 
     def _places(self, count: int, per_host: int) -> list[str]:
         """The hosts of so many machines."""
@@ -382,7 +401,8 @@ class System:
             config = HostConfig(
                 self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
-                self._trace, self._is_checkpointing, settings.recover is not None, post.generation,
+                self._trace, redaction.names(),
+                self._is_checkpointing, settings.recover is not None, post.generation,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
             post.handles[host] = actor
@@ -413,13 +433,25 @@ class System:
         """Declare the channel from `source` to `target` before anything is sent on it.
 
         `port`: a port of a join of `target`, or a method. What is declared so is all that a machine is ever sent: what it
-        waits for follows from it. Raises `UnknownMachineError`; a port that `target` does not have stops the system.
+        waits for follows from it. Raises `UnknownMachineError`, and `UnknownMethodError` for a port that `target` does not
+        have; where a machine has spawned the target that is found later, and stops the system.
         """
         self._check()
         if port is not None and (not isinstance(port, str) or not port.isidentifier()):
             raise SettingError(f"connect(port={port!r}): it is the name of a port or a method")
         names = [machine_name(item) for item in (source, target)]
-        self._ask(self._service.connect.remote(*names, port), f"the channel {names[0]} -> {names[1]}")
+        if port is not None:
+            self._check_port(names[1], port)
+        self._ask(self._service.connect.remote(*names, port, call_site_here()), f"the channel {names[0]} -> {names[1]}")
+
+    def _check_port(self, target: str, port: str) -> None:
+        kind = None if target == DRIVER else handle_of(self.run_id, target)._kind
+        if kind is not None and not may_have(kind, port):
+            raise UnknownMethodError(
+                f"connect(..., {target!r}, port={port!r}): {kind.__name__} has no port and no method {port!r}",
+                machine=target,
+                method=port,
+            )
 
     def stop(self, machine: MachineHandle | str) -> None:
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error.
@@ -532,9 +564,8 @@ class System:
                     last[verdict.detector] = verdict
                     if number > begun and verdict.detector == item.name and verdict.holds:
                         return verdict
-        said = (
-            "; ".join(f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()) or "no snapshot completed"
-        )
+        completed = self._ask(self._service.completed_after.remote(begun), "the service")
+        said = _last_verdicts(last, completed, self._ask(self._analyst.unjudged.remote(), "the analyst"))
         raise SnapshotTimeoutError(
             f"{item.name} did not hold within {timeout:g} s; last verdicts: {said}",
             waited_for=item.name,
@@ -785,6 +816,16 @@ def _seconds(where: str, timeout: Any) -> float:
     return timeout
 
 
+def _last_verdicts(last: dict[str, Verdict], completed: int, unjudged: int) -> str:
+    """What `wait_for` says in the end: verdicts, how many snapshots were completed, on how many no verdict has come yet."""
+    parts = [f"{verdict.detector}: {verdict.sentence}" for verdict in last.values()]
+    if unjudged or not parts:
+        parts.append(f"{completed or 'no'} snapshot{'s' * (completed > 1)} completed meanwhile")
+    if unjudged:
+        parts.append(f"verdicts on {unjudged} snapshot{'s' * (unjudged > 1)} are still being computed")
+    return "; ".join(parts)
+
+
 def _unknown_setting(name: str, value: Any) -> SettingError:
     known = sorted([*Settings.model_fields, "history", "detectors", "address"])
     close = difflib.get_close_matches(name, known, 1)
@@ -794,7 +835,7 @@ def _unknown_setting(name: str, value: Any) -> SettingError:
 
 def _settings(given: dict[str, Any]) -> Settings:
     try:
-        return Settings(**given)
+        return _fitting(Settings(**given))
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
@@ -802,6 +843,16 @@ def _settings(given: dict[str, Any]) -> Settings:
         raise SettingError(
             f"System(): {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})"
         ) from None
+
+
+def _fitting(found: Settings) -> Settings:
+    """These settings; raises `SettingError` for one that the protocol has no use for."""
+    if found.alignment_timeout is not None and found.protocol not in _ALIGNING:
+        raise SettingError(
+            f"System(): alignment_timeout: it belongs to protocol {' and '.join(_ALIGNING)}; {found.protocol} does not align"
+            f" so (got {found.alignment_timeout!r}): leave it out, or choose one of these"
+        )
+    return found
 
 
 def _detectors(given: Any) -> list[Detector]:

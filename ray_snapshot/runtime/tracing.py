@@ -184,7 +184,7 @@ def _messages(messages: list[Fields]) -> str:
 
 def _message(fields: Fields) -> str:
     """JSON of one message; `exact` only where the plain form would lose something."""
-    args, _ = recorded_args(fields["payload"])
+    args, _ = recorded_args(fields["payload"], fields["method"])
     encoded = to_json(args)
     head = json.dumps({name: value for name, value in fields.items() if name != "payload"}, separators=(",", ":"))
     parts = [head[:-1], f'"args":{encoded.text}']

@@ -13,7 +13,7 @@ white actions is possible, and the replay says which message was missing. Import
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,10 @@ class Action:
     sent: list[MessageId] = field(default_factory=list)
 
 
+def _in_words(method: str, args: Any) -> str:
+    return f"{method} {args}"
+
+
 @dataclass(slots=True)
 class Log:
     """What happened in a run."""
@@ -64,6 +68,8 @@ class Log:
     """Whether channels keep the order of their messages."""
     channels: dict[ChannelId, list[Message]] = field(default_factory=dict)
     """What is in the channels of S0: nothing, unless the run begins with what was restored; numbered from 1."""
+    words: Callable[[str, Any], str] = _in_words
+    """What a message (its method and arguments) is called in an error."""
 
     def begin(self, machine: str, accepted: Iterable[MessageId], choice: int) -> Action:
         """A machine acts."""
@@ -207,7 +213,7 @@ def check(log: Log, recorded: Recorded, last: Replay | None = None) -> None:
                 replay.perform(action)
             else:
                 red.append(action)
-        _compare(replay, recorded)
+        _compare(replay, recorded, log.words)
         for action in red:
             replay.perform(action)
         _equal("after the red actions, the states are", replay.states, last.states)
@@ -275,18 +281,31 @@ def _kept(found: dict[ChannelId, Any]) -> dict[ChannelId, Any]:
     return {key: value for key, value in found.items() if value and key[2] in RECORDED}
 
 
-def _compare(replay: Replay, recorded: Recorded) -> None:
+def _compare(replay: Replay, recorded: Recorded, words: Callable[[str, Any], str]) -> None:
     strings = replay.strings()
     _equal("after the white actions, the states are", replay.states, recorded.states)
-    _equal(
-        "after the white actions, the channels hold",
-        {key: messages for key, messages in strings.items() if key[2] in RECORDED},
-        {key: messages for key, messages in recorded.channels.items() if messages},
-    )
+    in_flight = {key: messages for key, messages in strings.items() if key[2] in RECORDED}
+    if wrong := _wrong_channels(in_flight, recorded.channels, words):
+        raise OracleError(f"after the white actions, the channels hold other messages than recorded: {wrong}")
     creations = {key[:2] for key in strings if key[2] == "creation"}
     _equal("after the white actions, the creations in flight are", creations, recorded.creations)
     _equal("the white actions sent", _counts(replay.sent), _counts(recorded.sent))
     _equal("the white actions accepted", _counts(replay.accepted), _counts(recorded.accepted))
+
+
+def _wrong_channels(
+    found: dict[ChannelId, list[Message]], recorded: dict[ChannelId, list[Message]], words: Callable[[str, Any], str]
+) -> str:
+    """Which messages were in flight and not recorded, or the other way round; "" if none were."""
+    wrong = []
+    for key in [key for key in {**found, **recorded} if found.get(key, []) != recorded.get(key, [])]:
+        one, other, where = found.get(key, []), recorded.get(key, []), f"from {key[0]} to {key[1]}"
+        lost = [f"{words(*message[1:])} {where} was recorded nowhere" for message in one if message not in other]
+        made = [
+            f"{words(*message[1:])} {where} was recorded, and not in flight" for message in other if message not in one
+        ]
+        wrong += lost + made or [f"those {where} were recorded more than once, or in another order"]
+    return "; ".join([*wrong[:3], f"and {len(wrong) - 3} more"] if len(wrong) > 3 else wrong)
 
 
 def _counts(counts: Mapping[ChannelId, int]) -> dict[ChannelId, int]:

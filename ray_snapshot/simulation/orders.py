@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ray_snapshot.protocol.links import OutLink
 from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
 from ray_snapshot.simulation.fingerprints import fingerprint
 from ray_snapshot.simulation.machines import Script, Send
@@ -38,7 +39,8 @@ class Orders:
     """What `every_order` has seen."""
 
     states: int = 0
-    outcomes: set[Hashable] = field(default_factory=set)
+    outcomes: set[tuple[bool, Hashable, Hashable]] = field(default_factory=set)
+    """(whether a host has crashed, what the others did and where the snapshots cut it, the snapshots)."""
     snapshots: set[Hashable] = field(default_factory=set)
     """Distinct completed snapshots, each checked by the oracle."""
 
@@ -57,8 +59,8 @@ def every_order(
     Raises `OracleError` on the first order that is wrong, or when there are more than `most` states.
     """
     search = _Search(tuple(acts), crash, is_reduced)
-    search.settle(world)
-    found, seen, stack = Orders(), {hash(_mark(world))}, [world]
+    found, stack = Orders(), [*search.beginnings(world)]
+    seen = {hash(_mark(one)) for one in stack}
     while stack:
         world = stack.pop()
         found.states += 1
@@ -81,7 +83,8 @@ def _check_end(world: World, found: Orders) -> None:
     check_quiet(world)
     snapshots = frozenset(map(canonical, world.completed))
     found.snapshots |= snapshots
-    found.outcomes.add((_histories(world), snapshots))
+    has_crashed = any(host.is_down for host in world.hosts.values())
+    found.outcomes.add((has_crashed, _histories(world), snapshots))
 
 
 def canonical(recorded: Recorded) -> Hashable:
@@ -92,7 +95,10 @@ def canonical(recorded: Recorded) -> Hashable:
 
 
 def _histories(world: World) -> Hashable:
-    actions = sorted(world.log.actions, key=lambda action: (action.machine, action.index))
+    """What each machine did, and where the completed snapshots cut it; of a host that has died its snapshots tell."""
+    dead = {name for name, place in world.places.items() if world.hosts[place].is_down}
+    actions = [action for action in world.log.actions if action.machine not in dead]
+    actions.sort(key=lambda action: (action.machine, action.index))
     cuts = tuple(
         (number, tuple(sorted(cut.items())))
         for number, cut in sorted(world.log.cuts.items())
@@ -102,16 +108,62 @@ def _histories(world: World) -> Hashable:
 
 
 def _mark(world: World) -> Hashable:
-    """`fingerprint`, but that it does not matter in which order the parts of a snapshot came."""
-    parts, completed = world.parts, world.completed
+    """`fingerprint`, less what no future depends on, nor the oracle's opinion.
+
+    That is: in which order the parts of a snapshot came, what a host that is dead still holds, and the cuts of snapshots that
+    were given up.
+    """
+    parts, completed, hosts, cuts = world.parts, world.completed, world.hosts, world.log.cuts
     world.parts = {
         number: sorted(found, key=lambda part: (part.host, part.sequence)) for number, found in parts.items()
     }
+    world.hosts = {name: host for name, host in hosts.items() if not host.is_down}
+    given_up = {aborted.number for aborted in world.aborted}
+    world.log.cuts = {number: cut for number, cut in cuts.items() if number not in given_up}
     world.completed, marks = [], tuple(sorted(map(repr, map(canonical, completed))))
     try:
-        return fingerprint(world), marks, tuple(host.is_down for host in world.hosts.values())
+        return fingerprint(world), marks, tuple(sorted(world.hosts)), tuple(world.coordinator.hosts)
     finally:
-        world.parts, world.completed = parts, completed
+        world.parts, world.completed, world.hosts, world.log.cuts = parts, completed, hosts, cuts
+
+
+def renumber(world: World) -> None:
+    """Number the batches of each FIFO link from 0 again, and forget what nobody asks for any more.
+
+    That is what was reported of snapshots that are over; and which are over, of those that a host has recorded and that no
+    control message is on its way for.
+    """
+    if world.is_fifo:
+        for source, host in world.hosts.items():
+            for target, link in host.core.outputs.items():
+                _renumber_link(world, source, target, link)
+    told = {message[1:3] for message in world.control}
+    for name, host in world.hosts.items():
+        host.reported &= host.core.open.keys()
+        host.late_count = host.late_count if world.coordinator.pending else 0
+        for number in [*host.core.closed]:
+            if (name, number) not in told and _is_stale(world, ("abort", name, number)):
+                host.core.closed.remove(number)
+
+
+def _renumber_link(world: World, source: str, target: str, link: OutLink) -> None:
+    if world.hosts[target].is_down:
+        link.sequence = link.in_flight = 0
+        return
+    end = world.hosts[target].core.inputs.get(source)
+    arrived = end.next if end is not None else 0
+    if end is None or not arrived or end.early:
+        return
+    end.next, link.sequence = 0, link.sequence - arrived
+    for carried in world.network:
+        if (carried.source, carried.target) == (source, target):
+            name, sequence, *rest = carried.batch
+            carried.batch = (name, sequence - arrived, *rest)  # type: ignore[assignment]  # of the same length
+
+
+def _copied(world: World) -> World:
+    found: World = pickle.loads(pickle.dumps(world, pickle.HIGHEST_PROTOCOL))
+    return found
 
 
 class _Search:
@@ -121,6 +173,8 @@ class _Search:
         self.acts = acts
         self.crash = crash
         self.is_reduced = is_reduced
+        self.begun: set[int] = set()
+        """Marks of states from which somebody has gone on already."""
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
@@ -129,10 +183,24 @@ class _Search:
         by_host = self._by_host(world)
         if self.is_reduced:
             may_carry = _may_carry(world, self.acts)
-            ready = [name for name, steps in by_host.items() if steps and _learns_nothing(world, name, may_carry)]
+            ready = [
+                name
+                for name, steps in by_host.items()
+                if steps and _learns_nothing(world, name, may_carry) and not self._may_hear_of_a_crash(world, name)
+            ]
             if ready:
                 return min((by_host[name] for name in ready), key=len)
-        return [step for steps in by_host.values() for step in steps]
+        steps = [step for steps in by_host.values() for step in steps]
+        return steps or ([("notice", self.crash)] if self._is_unnoticed(world) else [])
+
+    def _is_unnoticed(self, world: World) -> bool:
+        return self.crash is not None and world.hosts[self.crash].is_down and self.crash in world.coordinator.hosts
+
+    def _may_hear_of_a_crash(self, world: World, name: str) -> bool:
+        """Whether a crash that is to come, or to be noticed, could tell this host something that it has not done yet."""
+        if self.crash is None or name == self.crash or self.crash not in world.coordinator.hosts:
+            return False
+        return not all(_is_stale(world, ("abort", name, number)) for number in range(1, world.coordinator.last + 1))
 
     def _by_host(self, world: World) -> dict[str, list[Step]]:
         found = {name: world.enabled_on(name) for name in world.hosts}
@@ -143,18 +211,88 @@ class _Search:
         for name in self.acts:
             if not world.log.lengths.get(name) and world.can_act(name):
                 found[world.places[name]].append(("act", name))
-        if self.crash is not None and not world.hosts[self.crash].is_down:
-            found[self.crash].append(("die", self.crash))
+        if self.crash is not None and not self.is_reduced:
+            is_down = world.hosts[self.crash].is_down
+            found[self.crash] += [("halt", self.crash)] * (not is_down)
+            found[self.crash] += [("notice", self.crash)] * self._is_unnoticed(world)
         return found
 
     def after(self, world: World, steps: list[Step]) -> Iterator[World]:
-        """The worlds behind each of these steps."""
+        """The worlds behind each of these steps, and behind whatever follows without a choice."""
         saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
         for step in steps:
-            one: World = pickle.loads(saved)
-            one.perform(step, 1)
-            self.settle(one)
-            yield one
+            for one in self._taken(pickle.loads(saved), step):
+                yield from self._run_on(one) if self.is_reduced else (one,)
+
+    def beginnings(self, world: World) -> Iterator[World]:
+        """The world once it has settled; and if a host may crash, that too."""
+        if self.crash is not None and self.is_reduced:
+            yield from self._halted(_copied(world))
+        yield from self._taken(world, None)
+
+    def _run_on(self, world: World) -> Iterator[World]:
+        """Go on while there is but one step to try."""
+        renumber(world)
+        mark = hash(_mark(world))
+        if mark in self.begun:
+            return
+        self.begun.add(mark)
+        steps = self.chosen(world)
+        while len(steps) == 1:
+            world, *others = reversed([*self._taken(world, steps[0])])
+            for other in others:
+                yield from self._run_on(other)
+            renumber(world)
+            steps = self.chosen(world)
+        yield world
+
+    def _taken(self, world: World, step: Step | None) -> Iterator[World]:
+        """What may come of a step and all that is eager behind it; the world itself last."""
+        if self.crash is not None and self.is_reduced:
+            yield from self._with_crashes(world, step)
+            return
+        if step is not None:
+            world.perform(step, 1)
+        self.settle(world)
+        yield world
+
+    def _with_crashes(self, world: World, step: Step | None) -> Iterator[World]:
+        """Take a step and what is eager behind it; wherever the crash could be told from one elsewhere, it happens, too."""
+        emitted, completed = self._emitted(world), len(world.completed)
+        step = step or self._eager(world)
+        while step is not None:
+            world.perform(step, 1)
+            if not world.hosts[self._crash].is_down and self._emitted(world) != emitted:
+                emitted = self._emitted(world)
+                yield from self._halted(_copied(world))
+            if self._is_unnoticed(world) and len(world.completed) > completed:
+                completed = len(world.completed)
+                yield self._noticed(_copied(world))
+            step = self._eager(world)
+        yield world
+
+    @property
+    def _crash(self) -> str:
+        assert self.crash is not None
+        return self.crash
+
+    def _emitted(self, world: World) -> Hashable:
+        """What others may know of the host that will crash."""
+        host = world.hosts[self._crash]
+        return sum(link.sequence for link in host.core.outputs.values()), len(host.reported), host.late_count
+
+    def _halted(self, world: World) -> Iterator[World]:
+        world.perform(("halt", self._crash))
+        on_its_way = any(one[0] == "part" and one[2].host == self._crash for one in world.control)
+        if on_its_way or any(self._crash in pending.reported for pending in world.coordinator.pending.values()):
+            later = _copied(world)
+            yield from self._with_crashes(later, None)  # something may be completed before the crash is noticed
+        yield self._noticed(world)
+
+    def _noticed(self, world: World) -> World:
+        world.perform(("notice", self._crash))
+        self.settle(world)
+        return world
 
     # ---- what is taken at once --------------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import pickle
 import random
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import methodcaller
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT
@@ -25,7 +26,7 @@ from ray_snapshot.simulation.scripts import (
     Topology,
     fail,
 )
-from ray_snapshot.simulation.tokens import Result, TokenSystem, amount
+from ray_snapshot.simulation.tokens import Result, TokenSystem, amount, message_number
 
 LONGEST_DELAY = 5
 """In ticks; the shortest is 1."""
@@ -103,7 +104,7 @@ def play_events(
     ticks waits no longer. Behind the last line time goes on until every channel is empty; by then every snapshot is complete.
     """
     play = Play(TokenSystem(topology, protocol, reorders=reorders), script)
-    delays = _Delays(play, random.Random(seed), patience)
+    delays = _Delays(play, seed, patience)
     for operation in script.operations:
         match operation:
             case SendTokens(_, source):
@@ -114,54 +115,82 @@ def play_events(
                 for machine in machines:
                     delays.draw(machine)
             case Tick(_, count):
-                for _ in range(count):
-                    delays.tick()
+                delays.wait(count)
     while not play.system.is_quiet:  # ends: a snapshot puts one marker on each channel, and nobody sends any more
-        delays.tick()
+        delays.wait(1)
     return play
 
 
 class _Delays:
-    """When the items of each channel may be delivered."""
+    """When the items of each channel may be delivered.
 
-    def __init__(self, play: Play, chance: random.Random, patience: int | None) -> None:
+    The delay of a message follows from the seed, its channel and its number there, so that it is the same under every protocol.
+    Markers, barriers and requests have a random stream of their own.
+    """
+
+    def __init__(self, play: Play, seed: int, patience: int | None) -> None:
         self.play = play
-        self.chance = chance
+        self.seed = seed
+        self.control = random.Random(f"{seed} control")
         self.patience = _Patience(play, patience)
-        self.due: dict[tuple[str, str], deque[int]] = {channel: deque() for channel in play.system.channels}
+        self.due: dict[tuple[str, str], dict[int, int]] = {channel: {} for channel in play.system.channels}
+        """Per channel: the item by its number on the link, for a barrier may come in front of others, to its tick."""
         self.asked: dict[tuple[str, str], deque[int]] = {}
 
     def draw(self, source: str) -> None:
         """Give every new message, marker and request of a machine its delay."""
         for channel in self.play.system.outputs[source]:
-            self._draw(self.due[channel], len(self.play.system.channels[channel]))
+            due, queue = self.due[channel], self.play.system.channels[channel]
+            new = (batch for batch in reversed(queue) if batch[1] not in due)
+            for batch in islice(new, len(queue) - len(due)):  # mostly the last one: no need to look at all
+                due[batch[1]] = self.play.now + self._delay(channel, message_number(batch))
         for key, numbers in self.play.system.asks.items():
-            self._draw(self.asked.setdefault(key, deque()), len(numbers))
+            asked = self.asked.setdefault(key, deque())
+            while len(asked) < len(numbers):
+                asked.append(self.play.now + self._delay(key, None))
 
-    def _draw(self, due: deque[int], count: int) -> None:
-        while len(due) < count:
-            due.append(self.play.now + self.chance.randint(1, LONGEST_DELAY))
+    def _delay(self, channel: tuple[str, str], number: int | None) -> int:
+        """That of message `number`, or of a control message."""
+        own = None if number is None else random.Random(" ".join((str(self.seed), *channel, str(number))))
+        return (own or self.control).randint(1, LONGEST_DELAY)
 
-    def tick(self) -> None:
-        """One tick passes: what is due is delivered, if it is at the head of its channel or may overtake."""
-        self.play.now += 1
+    def wait(self, count: int) -> None:
+        """Ticks pass; those in which nothing is due are skipped."""
+        end = self.play.now + count
+        while self.play.now < end:
+            self.play.now = min(end, max(self.play.now + 1, self._next(end)))
+            self._tick()
+
+    def _next(self, end: int) -> int:
+        """When the next item is due, or the next patience over; `end` if nothing is."""
+        heads = [when for channel in self.due for when in self._heads(channel)]
+        asked = [due[0] for due in self.asked.values() if due]
+        return min([end, *heads, *asked, *self.patience.ends()])
+
+    def _tick(self) -> None:
+        """What is due now is delivered, if it is at the head of its channel or may overtake."""
         for channel, due in self.due.items():
-            while (index := self._ready(due)) is not None:
-                del due[index]
+            while (index := self._ready(channel)) is not None:
+                del due[self.play.system.channels[channel][index][1]]
                 self.play.deliver(*channel, index)
                 self.draw(channel[1])
-        for key, due in self.asked.items():
-            while due and due[0] <= self.play.now:
-                due.popleft()
+        for key, asked in self.asked.items():
+            while asked and asked[0] <= self.play.now:
+                asked.popleft()
                 self.play.ask(*key)
                 self.draw(key[1])
         for machine in self.patience.end():
             self.draw(machine)
 
-    def _ready(self, due: deque[int]) -> int | None:
-        overtaking = len(due) if self.play.system.reorders else 1
-        ready = [index for index, when in enumerate(islice(due, overtaking)) if when <= self.play.now]
-        return min(ready, key=due.__getitem__, default=None)
+    def _heads(self, channel: tuple[str, str]) -> list[int]:
+        """When the wait is over of those items of a channel that may then be delivered: all, or its head."""
+        due, queue = self.due[channel], self.play.system.channels[channel]
+        return [due[batch[1]] for batch in islice(queue, len(queue) if self.play.system.reorders else 1)]
+
+    def _ready(self, channel: tuple[str, str]) -> int | None:
+        heads = self._heads(channel)
+        ready = [index for index, when in enumerate(heads) if when <= self.play.now]
+        return min(ready, key=heads.__getitem__, default=None)
 
 
 class _Patience:
@@ -171,6 +200,13 @@ class _Patience:
         self.play = play
         self.most = most
         self.since: dict[tuple[str, int], int] = {}
+
+    def ends(self) -> list[int]:
+        """When each patience will be over, unless something comes before; where one only begins, the next tick."""
+        if self.most is None:
+            return []
+        now = self.play.now
+        return [self.since[key] + self.most if key in self.since else now + 1 for key in self.play.system.aligning()]
 
     def end(self) -> list[str]:
         """Force those whose patience is over, and name them; called once a tick, behind its deliveries."""
@@ -241,11 +277,13 @@ def play_every_order(
     reorders: bool = False,
     has_patience: bool = True,
     most: int = MOST_STATES,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Exhausted:
     """The script's sends and snapshots in their order, and between them every order of deliveries; ticks mean nothing.
 
     A send waits until its machine has the tokens. Unless it `has_patience`, a machine that aligns may at any moment wait no
-    longer, or wait to the end. Raises `SettingError` if there are more than `most` distinct states,
+    longer, or wait to the end. `tell` hears of the number of each state.
+    Raises `SettingError` if there are more than `most` distinct states,
     `ScriptError` if in some order a send never has its tokens.
     """
     found = Exhausted()
@@ -258,8 +296,9 @@ def play_every_order(
         if found.states > most:
             raise SettingError(
                 f"{script.path}: more than {most:,} states: --exhaustive is for small scripts;"
-                " shorten it, or try seeds instead"
+                " shorten it, try seeds instead, or give --most-states"
             )
+        tell(found.states)
         following = list(_following(place, system, operations, has_patience))
         for after in following:
             mark = after[0], after[1].fingerprint()
@@ -274,35 +313,33 @@ def play_every_order(
 def _following(
     place: int, system: TokenSystem, operations: list[Operation], has_patience: bool
 ) -> Iterator[tuple[int, TokenSystem]]:
+    steps = list(_steps(place, system, operations, has_patience))
+    saved = pickle.dumps(system, pickle.HIGHEST_PROTOCOL) if len(steps) > 1 else b""
+    for index, (next_place, step) in enumerate(steps):
+        is_last = index == len(steps) - 1  # nobody needs the system itself any more
+        after: TokenSystem = system if is_last else pickle.loads(saved)
+        step(after)
+        yield next_place, after
+
+
+def _steps(
+    place: int, system: TokenSystem, operations: list[Operation], has_patience: bool
+) -> Iterator[tuple[int, Callable[[TokenSystem], object]]]:
+    """What may happen next: the place in the script behind it, and what it does to a system."""
     if place < len(operations):
         operation = operations[place]
         if isinstance(operation, StartSnapshot):
-            after = _copied(system)
-            after.snapshot(*operation.machines)
-            yield place + 1, after
+            yield place + 1, methodcaller("snapshot", *operation.machines)
         elif isinstance(operation, SendTokens) and operation.tokens <= system.tokens[operation.source]:
-            after = _copied(system)
-            after.send(operation.source, operation.target, operation.tokens)
-            yield place + 1, after
+            yield place + 1, methodcaller("send", operation.source, operation.target, operation.tokens)
     for channel, queue in system.channels.items():
         for index in range(len(queue) if system.reorders else min(1, len(queue))):
-            after = _copied(system)
-            after.deliver(*channel, index)
-            yield place, after
+            yield place, methodcaller("deliver", *channel, index)
     for key, numbers in system.asks.items():
         if numbers:
-            after = _copied(system)
-            after.ask(*key)
-            yield place, after
+            yield place, methodcaller("ask", *key)
     for machine, number in () if has_patience else system.aligning():
-        after = _copied(system)
-        after.force(machine, number)
-        yield place, after
-
-
-def _copied(system: TokenSystem) -> TokenSystem:
-    found: TokenSystem = pickle.loads(pickle.dumps(system, pickle.HIGHEST_PROTOCOL))
-    return found
+        yield place, methodcaller("force", machine, number)
 
 
 def _end(found: Exhausted, script: Script, left: list[Operation], system: TokenSystem) -> None:

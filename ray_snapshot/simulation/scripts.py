@@ -15,6 +15,11 @@ from ray_snapshot.errors import NameNotAllowedError, ScriptError
 from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.coordinator import reachable
 
+MOST = 10**18 - 1
+"""The largest number in a file of lines."""
+
+_AT_MOST = f"at most {MOST:,}"
+
 
 @dataclass(slots=True)
 class Topology:
@@ -115,7 +120,11 @@ def _add_machine(topology: Topology, path: str, line: int, text: str, count: int
     which = f"machine {len(topology.machines) + 1} of {count}"
     tokens = _whole(words[1]) if len(words) == 2 else None
     if tokens is None:
-        fail(path, line, f"expected NAME TOKENS ({which}), found {text!r}; TOKENS is a whole number, 0 or more")
+        fail(
+            path,
+            line,
+            f"expected NAME TOKENS ({which}), found {text!r}; TOKENS is a whole number, 0 or more and {_AT_MOST}",
+        )
     try:
         name = check_machine_name(words[0])
     except NameNotAllowedError as error:
@@ -157,6 +166,8 @@ def _event(topology: Topology, path: str, line: int, text: str, by_channels: boo
             return Tick(line, 1)
         case ["tick", amount] if _whole(amount):
             return Tick(line, int(amount))
+        case ["tick", amount]:
+            fail(path, line, f"the N of 'tick N' is a whole number, 1 or more and {_AT_MOST}; found {text!r}")
     fail(path, line, f"expected 'send SOURCE TARGET K', 'snapshot NAME' or 'tick [N]', found {text!r}")
 
 
@@ -196,7 +207,7 @@ def _scheduled(topology: Topology, path: str, line: int, text: str, by_channels:
 def _send(topology: Topology, path: str, line: int, source: Any, target: Any, tokens: Any) -> SendTokens:
     _check_channel(topology, path, line, source, target)
     if type(tokens) is not int or tokens < 1:
-        fail(path, line, "the number of tokens to send is a whole number, 1 or more")
+        fail(path, line, f"the number of tokens to send is a whole number, 1 or more and {_AT_MOST}")
     return SendTokens(line, source, target, tokens)
 
 
@@ -245,4 +256,4 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MOST)) else None

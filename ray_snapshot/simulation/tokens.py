@@ -107,7 +107,7 @@ class TokenSystem:
         self.control: list[tuple[str, int, str, int, str]] = []
         """Control messages delivered: (source, its actions by then, target, its actions by then, text)."""
         self.recorded: dict[int, Recorded] = {}
-        self.log = Log(is_fifo=not reorders)
+        self.log = Log(is_fifo=not reorders, words=_in_words)
         self.cores: dict[str, HostCore] = {}
         for name, tokens in topology.machines.items():
             targets = tuple(target for _, target in self.outputs[name])
@@ -215,8 +215,13 @@ class TokenSystem:
             self._tell_control(source, target, batch[1], told)
         if self.reorders and self.protocol == CHANDY_LAMPORT:
             batch = _as_markers_say(batch, core)
+        before = self.log.lengths[target]
         core.arrive(batch)
-        return told + self._settle(target)
+        settled = self._settle(target)
+        is_held = (
+            not _is_control(batch) and self.log.lengths[target] == before
+        )  # its channel is blocked: the machine aligns
+        return told + ("; held back" if is_held else "") + settled
 
     def aligning(self) -> list[tuple[str, int]]:
         """(machine, snapshot) for each machine that has heard of a snapshot, and waits for barriers before it records."""
@@ -296,8 +301,10 @@ class TokenSystem:
                 counts.report(report)
             else:
                 counts.late(report)
-        observers = self.initiators[number] if self.protocol == OBSERVER else ()
-        self.control_counts[number] += len(news) if observers and name not in observers else 0
+        if (
+            self.protocol == OBSERVER and name != self.initiators[number][0]
+        ):  # only that one counts, and the others report
+            self.control_counts[number] += len(news)
         if counts.is_complete:
             self.pending[number].clear()
 
@@ -388,6 +395,10 @@ def amount(tokens: int) -> str:
     return "1 token" if tokens == 1 else f"{tokens} tokens"
 
 
+def _in_words(_method: str, tokens: int) -> str:
+    return amount(tokens)
+
+
 def closing(outputs: Mapping[str, Sequence[tuple[str, str]]], sources: Sequence[str]) -> set[tuple[str, str]]:
     """The channels that close a cycle: into a source, or back edges of the depth-first search from them; O(V + E)."""
     found = {channel for channels in outputs.values() for channel in channels if channel[1] in sources}
@@ -412,6 +423,11 @@ def closing(outputs: Mapping[str, Sequence[tuple[str, str]]], sources: Sequence[
 def _is_barrier(batch: Batch) -> bool:
     messages = batch[3][-1][1]
     return bool(messages) and messages[0][2] == BARRIER
+
+
+def message_number(batch: Batch) -> int | None:
+    """The number of a message on its channel, from 1; None for a marker or barrier."""
+    return None if _is_control(batch) else batch[3][-1][1][0][1]
 
 
 def _is_control(batch: Batch) -> bool:

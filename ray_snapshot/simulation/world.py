@@ -600,14 +600,22 @@ class World:
 
     def _die(self, name: str) -> str:
         """A fault that nobody recovers from: a host is gone, with all that it has not sent; what was pending is given up."""
+        return f"{self._halt(name)}; {self._notice(name)}"
+
+    def _halt(self, name: str) -> str:
+        """The host is gone; nobody has noticed."""
         self.hosts[name].is_down = True
         self.hosts[name].running = None
+        return f"{name} dies"
+
+    def _notice(self, name: str) -> str:
+        """The coordinator hears that the host is gone: what is pending is given up."""
         aborted = self.coordinator.leave(name)
         for number in sorted(self.coordinator.pending):  # its report is there, but not what it would have found late
             aborted.append(self.coordinator.abort(number, f"host {name} has crashed"))
         for one in aborted:
             self._give_up(one)
-        return f"{name} dies"
+        return f"{name} is missed"
 
     def _force(self, name: str, number: int) -> str:
         """Patience is over: what has not aligned by now does without."""
@@ -711,6 +719,8 @@ _STEPS: dict[str, Callable[..., str]] = {
     "abort": World._abort,
     "force": World._force,
     "die": World._die,
+    "halt": World._halt,
+    "notice": World._notice,
     "report": World._report,
     "late": World._late,
     "control": World._control,

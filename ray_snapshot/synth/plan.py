@@ -141,8 +141,10 @@ def _times(settings: Settings, anomaly: str, chance: np.random.Generator) -> tup
     last = settings.snapshots - 1
     if anomaly == "stall":
         return last - 5, last
+    if anomaly == "abort":  # what begins in a snapshot that is given up is seen by none
+        return last - 10, last - 10 + ABORTED - 1
     at = int(chance.integers(6, max(7, last - 16)))
-    lasts = {"slow": SLOW_SNAPSHOTS, "abort": ABORTED, "tear": 1, "lie": 1}
+    lasts = {"slow": SLOW_SNAPSHOTS, "tear": 1, "lie": 1}
     return at, at + lasts[anomaly] - 1 if anomaly in lasts else last
 
 

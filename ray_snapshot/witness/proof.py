@@ -46,6 +46,8 @@ class Recorded:
     strings: Strings = field(default_factory=dict)
     counts: dict[ChannelId, tuple[int, int]] = field(default_factory=dict)
     """(sent, accepted) of each channel."""
+    repeated: int = 0
+    """Messages from outside the cut that `at-least-once-barrier` let into it: no state that could have been."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class Witness:
 def recorded_of(snapshot: Any) -> Recorded:
     """What the witness compares with, of a `ray_snapshot.Snapshot`."""
     tables, said = snapshot.tables, snapshot.coverage.get("without_state", ())
-    found = Recorded(snapshot.snapshot_id, snapshot.sequence)
+    found = Recorded(snapshot.snapshot_id, snapshot.sequence, repeated=snapshot.repeats_by_design)
     for row in tables["machines"].select(["machine", "state"]).to_pylist():
         if row["machine"] == DRIVER:
             continue

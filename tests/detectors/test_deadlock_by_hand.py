@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -386,3 +388,31 @@ def test_many_freed_at_a_time_are_freed_as_one_by_one() -> None:
     verdict = Deadlock().evaluate(rs.Snapshot(tables))
     assert members(verdict) == ["odd"]
     assert behind(verdict) == []
+
+
+def test_the_sentence_names_up_to_five_members_that_the_cycle_does_not_name() -> None:
+    def sentence(count: int) -> str:
+        names = [f"p{at}" for at in range(count)]
+        stuck = [blocked(name, "any", "p0" if name != "p0" else "p1", *names[2:]) for name in names]
+        return Deadlock().evaluate(rs.Snapshot.from_rows(machines=stuck)).sentence
+
+    assert "; 5 machines can never move again (p0, p1, p2, p3, p4)." in sentence(5)
+    assert "; 7 machines can never move again (p0, p1, p2, p3, p4 and 2 more)." in sentence(7)
+    assert sentence(2).endswith("; 2 machines can never move again.")
+
+
+def test_all_that_a_deadlock_needs_is_loaded_by_warming_up() -> None:
+    script = """
+import sys
+from ray_snapshot import Snapshot
+from ray_snapshot.detectors import Deadlock
+stuck = [{"machine": a, "status": "blocked", "waits_for": [b], "wait_mode": "all"} for a, b in ("xy", "yx")]
+snapshot = Snapshot.from_rows(machines=stuck)
+assert "scipy" not in sys.modules
+Deadlock().warm_up()
+before = set(sys.modules)
+assert Deadlock().evaluate(snapshot).holds is True
+print(sorted(set(sys.modules) - before))
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (found.stdout.strip(), found.stderr) == ("[]", "")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ray_snapshot import SettingError, Snapshot, Verdict
-from ray_snapshot.detectors import Reached
+from ray_snapshot.detectors import Reached, from_spec
 
 ROUND = Reached("$.round", 3)
 NAMED = Reached("$.phase", "sorted", phases=["read", "sorted", "written"])
@@ -91,3 +91,13 @@ def test_what_was_not_observed_makes_it_unknown_unless_exact_names_are_given() -
 def test_settings_that_say_nothing_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError):
         Reached("$.phase", **settings)
+
+
+def test_it_is_named_by_what_it_was_given_unless_it_is_given_a_name() -> None:
+    assert [Reached("$.round", goal).name for goal in (1, 2)] == ["reached($.round,1)", "reached($.round,2)"]
+    assert Reached({"Worker": "$.round"}, 2, machines="w-*").name == "reached(Worker:$.round,2,w-*)"
+    assert Reached("$.phase", phases=["a", "b"]).name == "reached($.phase,b)"
+    assert Reached("$.round", 2, name="mine").name == from_spec(Reached("$.round", 2, name="mine").spec).name == "mine"
+    stored = {"type": "reached", "name": "reached", "state": "$.round", "value": 2, "phases": None, "machines": None}
+    assert from_spec(stored).name == "reached"
+    assert from_spec(ROUND.spec).spec == ROUND.spec

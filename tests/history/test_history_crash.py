@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
+import crash_steps
 import pytest
 from histories import full_snapshot, snapshot, verdict, write
 
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import History, HistoryWriter
 
-COMMITS = ("machines", "channels", "messages", "calls", "waits", "snapshots", "verdicts")
+COMMITS = ("machines", "channels", "messages", "calls", "waits", "snapshots", "classes", "verdicts")
 """The commits of one flush, in their order."""
 
 
@@ -87,35 +88,77 @@ def test_a_commit_that_fails_is_the_one_that_the_next_flush_begins_with(tmp_path
     assert history.load("full-1").calls == full_snapshot().calls
 
 
-def test_a_process_killed_in_the_middle_of_a_flush_harms_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "scenario",
+    ["flush", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("compact", "vacuum", "retain"))],
+)
+def test_a_process_killed_at_any_change_it_makes_leaves_a_snapshot_whole_or_absent(
+    tmp_path: Path, scenario: str
+) -> None:
+    script = str(Path(__file__).with_name("crash_steps.py"))
+    done = subprocess.run([sys.executable, script, scenario, str(tmp_path)], check=True, stdout=subprocess.PIPE)
+    steps = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(steps) > 20, "as many changes as a commit makes at least"
+    whole = crash_steps.WHOLE[scenario]
+    for step in steps:
+        left, restarted = step["left"], step["restarted"]
+        assert (step["code"], left["problems"]) == (crash_steps.KILLED, []), step
+        assert left["listed"] in whole, step
+        assert set(left["verdicts"]) <= set(left["listed"]), step
+        assert restarted["listed"] in whole, step
+        assert (restarted["unlisted_rows"], restarted["strays"], restarted["records"]) == ([], [], []), step
+        assert (restarted["problems"], restarted["problems_at_last"]) == ([], []), step
+        assert {"bank-00007", "bank-00008"} <= set(restarted["listed_at_last"]), step
+    assert {tuple(step["left"]["listed"]) for step in steps} == set(map(tuple, whole)), (
+        "both sides of the commit are seen"
+    )
+
+
+def test_the_next_start_removes_only_what_its_own_writer_left(tmp_path: Path) -> None:
     write(tmp_path, snapshot(1))
-    code = textwrap.dedent(
-        """
+    living = HistoryWriter(tmp_path, system="ring")
+    living.add(snapshot(5, system="ring"))
+    fail_at(living, COMMITS.index("messages"), Killed)
+    with pytest.raises(Killed):
+        living.flush()  # it is still there, and holds its record
+    die_in(tmp_path, "bank", 2)
+    die_in(tmp_path, "lake", 3)
+    history = History(tmp_path)
+
+    def unlisted() -> set[str]:
+        return set(history._read("machines")["snapshot_id"].to_pylist()) - {"bank-00001"}
+
+    assert unlisted() == {"ring-00005", "bank-00002", "lake-00003"}
+    HistoryWriter(tmp_path, system="bank").close()
+    assert unlisted() == {"ring-00005", "lake-00003"}, "other systems clean up after themselves"
+    history.compact()
+    assert unlisted() == {"ring-00005"}, "upkeep removes what anybody left that died, and nothing of who lives"
+    del living._commit  # type: ignore[attr-defined]
+    living.close()
+    assert {
+        row.snapshot_id: problems for row, (_, problems) in zip(history.snapshots(), history.verify(), strict=True)
+    } == {
+        "bank-00001": [],
+        "ring-00005": [],
+    }
+    assert list(tmp_path.glob("_writers/*")) == []
+
+
+def die_in(path: Path, system: str, number: int) -> None:
+    """A writer's process ends in the middle of a flush."""
+    code = """if True:
         import os, sys
         sys.path.insert(0, sys.argv[2])
         from histories import snapshot
         from ray_snapshot.history import HistoryWriter
-        writer = HistoryWriter(sys.argv[1])
+        writer = HistoryWriter(sys.argv[1], system=sys.argv[3])
         commit = writer._commit
-        def dying(name, rows):
-            if name == "messages":
-                os._exit(9)
-            commit(name, rows)
-        writer._commit = dying
-        writer.add(snapshot(2))
+        writer._commit = lambda name, rows: os._exit(9) if name == "messages" else commit(name, rows)
+        writer.add(snapshot(int(sys.argv[4]), system=sys.argv[3]))
         writer.flush()
         """
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path), os.path.dirname(__file__)], check=False)
-    assert done.returncode == 9
-    history = History(tmp_path)
-    assert [row.snapshot_id for row in history.snapshots()] == ["bank-00001"]
-    write(tmp_path, snapshot(2), snapshot(3))
-    assert [(name, problems) for name, problems in history.verify()] == [
-        ("bank-00001", []),
-        ("bank-00002", []),
-        ("bank-00003", []),
-    ]
+    arguments = [str(path), os.path.dirname(__file__), system, str(number)]
+    assert subprocess.run([sys.executable, "-c", code, *arguments], check=False).returncode == 9
 
 
 def test_a_half_written_file_that_no_commit_names_is_not_read(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from histories import snapshot, verdict, write
 
-from ray_snapshot.history import History, HistoryWriter, tables
+from ray_snapshot.history import History, HistoryWriter, commits, tables
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -30,9 +30,16 @@ def _compact_many(path: str, count: int, ready: Any) -> None:
         History(path).vacuum(0)
 
 
-def test_two_processes_write_the_same_new_history_while_a_third_compacts_it(tmp_path: Path) -> None:
+def _read_many(path: str, count: int, ready: Any) -> None:
+    ready.wait()
+    for _ in range(count):
+        assert {problem for _, problems in History(path).verify() for problem in problems} == set()
+
+
+def test_processes_write_the_same_history_while_others_compact_it_and_read(tmp_path: Path) -> None:
     write(tmp_path / "old", snapshot(0))
-    for path, others in ((tmp_path / "new", []), (tmp_path / "old", [(_compact_many, 4)])):
+    busy = [(_compact_many, 4), (_compact_many, 4), (_read_many, 4)]
+    for path, others in ((tmp_path / "new", []), (tmp_path / "old", busy)):
         ready = SPAWN.Barrier(2 + len(others))
         processes = [SPAWN.Process(target=_write_many, args=(str(path), name, 6, ready)) for name in ("one", "two")]
         processes += [SPAWN.Process(target=work, args=(str(path), count, ready)) for work, count in others]
@@ -45,6 +52,30 @@ def test_two_processes_write_the_same_new_history_while_a_third_compacts_it(tmp_
         assert len(history.snapshots("one")) == len(history.snapshots("two")) == 6
         assert {problem for _, problems in history.verify() for problem in problems} == set()
         assert len(history.verdicts()) == 12
+
+
+def test_of_two_compactions_at_once_one_gives_way_and_no_row_is_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, *(snapshot(number) for number in (1, 2, 3)))
+    replace = commits.replace
+    disturbed: list[str] = []
+
+    def disturb(path: Path, name: str, *rest: Any, **more: Any) -> bool:
+        """Between writing the new file and committing it, somebody else compacts the table."""
+        if name == "machines" and not disturbed:
+            disturbed.append(name)
+            History(tmp_path).compact()
+        return replace(path, name, *rest, **more)
+
+    monkeypatch.setattr(commits, "replace", disturb)
+    History(tmp_path).compact()
+    history = History(tmp_path)
+    assert disturbed == ["machines"]
+    assert len(history.files("machines")) == 1
+    assert [problems for _, problems in history.verify()] == [[]] * 3
+    on_disk = {str(file) for file in tmp_path.glob("machines/system=*/**/*.parquet")}
+    assert len(on_disk) == 4, "the three that were replaced, and the one of who was faster"
 
 
 def test_a_reader_that_began_before_a_compaction_and_a_vacuum_ends_right(

@@ -11,7 +11,7 @@ import pytest
 from nets import Net
 
 from ray_snapshot.protocol import joins
-from ray_snapshot.protocol.joins import Inputs, cover, run_of, waiting_of
+from ray_snapshot.protocol.joins import Inputs, cover, half_begun, run_of, waiting_of
 from ray_snapshot.protocol.mailbox import MAIL, Inbox, Mailbox
 from ray_snapshot.waits import Alternative
 
@@ -204,3 +204,12 @@ def test_a_cover_takes_each_port_once_and_only_what_is_in_front() -> None:
         assert (found is not None) == _can_fire([("a", "b", "c")], list(queues)), queues
         left = [deque(queue) for queue in queues]
         assert [left[number].popleft() for _, number in found or ()] == [port for port, _ in found or ()]
+
+
+def test_half_a_join_is_told_also_where_nobody_is_declared_but_not_where_anything_can_be_accepted() -> None:
+    nobody = Inputs((("left", "right"), ("up", "down")), {})
+    assert waiting_of(nobody, [["left"]]) is None
+    assert half_begun(nobody, [["left"]]) == ((("left", "right"), ("right",)),)
+    assert half_begun(nobody, [["left"], ["down"]]) == ((("left", "right"), ("right",)), (("up", "down"), ("up",)))
+    for able in ([["left", "right"]], [["left"], ["right"]], [["left"], ["plain"]], []):
+        assert half_begun(nobody, able) == ()

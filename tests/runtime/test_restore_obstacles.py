@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import ray
+from pydantic import SecretStr
 from restore_machines import BOUND_S, Asker
 from runtime_machines import Gate, pass_gate
 
 import ray_snapshot as rs
-from ray_snapshot import detectors
+from ray_snapshot import detectors, redaction
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -129,3 +130,24 @@ def test_a_restore_hook_can_neither_send_nor_call_nor_spawn(ray_cluster: None, h
         snapshot = settled(system)
         with pytest.raises(rs.MachineFailedError, match="wrong does not take its state back: NotAMachineError"):
             system.restore(snapshot)
+
+
+def test_a_secret_is_never_stored_and_so_an_obstacle(system: rs.System) -> None:
+    system.machine("one").hold.send(SecretStr("s3cr3t"))
+    system.wait_for(detectors.Termination(), timeout=BOUND_S)
+    found = system.snapshot()
+
+    assert not found.restorable
+    assert any(
+        "one: a secret (SecretStr or SecretBytes), which is never stored, in its state" in text
+        for text in found.obstacles
+    )
+
+
+def test_what_is_redacted_and_a_checkpoint_exclude_each_other() -> None:
+    rs.redact("password")
+    try:
+        with pytest.raises(rs.SettingError, match=r"checkpoint=True\) after rs\.redact\('password'\)"):
+            rs.System("redacted", checkpoint=True)
+    finally:
+        redaction.forget()

@@ -38,6 +38,9 @@ class Clumsy(rs.SnapshotMixin):
     def tell(self, name: str) -> None:
         self.machine(name).note.send(1)
 
+    def tell_to(self, name: str, method: str) -> None:
+        getattr(self.machine(name), method).send(1)
+
     def wait(self, whom: Any) -> Any:
         return ray.get(whom.read.remote())
 
@@ -63,9 +66,9 @@ FAILURES = {
         "clumsy.fail raised Mute: .its text",
     ),
     "an unknown method": (
-        lambda m: m.juggle.send(3),
+        lambda m: m.tell_to.send("clumsy", "juggle"),
         rs.UnknownMethodError,
-        r"clumsy \(Clumsy\) has no method 'juggle'; driver",
+        r"clumsy \(Clumsy\) has no method 'juggle'; clumsy sent it",
     ),
     "an attribute that is no method": (lambda m: m.number.send(), rs.UnknownMethodError, "has no method 'number'"),
     "a name that is never spawned": (
@@ -229,6 +232,9 @@ def test_bad_settings_names_and_classes_are_refused_in_one_line() -> None:
         rs.SettingError, match=r"evry: no such setting \(got 1\); did you mean every\? there are address, ali"
     ):
         rs.System("refused", evry=1)
+    for protocol in ("chandy-lamport", "observer", "at-least-once-barrier"):
+        with pytest.raises(rs.SettingError, match=r"it belongs to protocol aligned-barrier and unaligned-barrier"):
+            rs.System("refused", protocol=protocol, alignment_timeout=1)
     for name in ("Upper", "1st", "with space", "", 5):
         with pytest.raises(rs.NameNotAllowedError, match=r"system name"):
             rs.System(name)  # type: ignore[arg-type]

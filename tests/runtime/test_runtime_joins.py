@@ -8,6 +8,7 @@ import pytest
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.runtime.mixin import may_have
 
 COUNT = 3
 
@@ -31,14 +32,15 @@ class Philosopher(rs.SnapshotMixin):
         self.neighbours[1].left.send(right)
 
 
-def table(system: rs.System) -> list[Any]:
+def table(system: rs.System, *, declared: bool = True) -> list[Any]:
     """Philosophers in a circle, each fork between two of them."""
     seats = system.spawn_many(Philosopher, count=COUNT, names=[f"p{number}" for number in range(COUNT)])
     for number, one in enumerate(seats):
         left, right = seats[number - 1], seats[(number + 1) % COUNT]
         one.seat.send(left, right)
-        system.connect(left, one, port="left")
-        system.connect(right, one, port="right")
+        if declared:
+            system.connect(left, one, port="left")
+            system.connect(right, one, port="right")
     return seats
 
 
@@ -61,6 +63,30 @@ def test_philosophers_that_each_hold_one_fork_are_deadlocked_though_they_declare
         assert {snapshot.machines[name].status for name in ("p0", "p1", "p2")} == {"blocked"}
         assert detectors.Deadlock().evaluate(snapshot).holds is True, (
             "even while the driver, no source of theirs, is active"
+        )
+
+
+def test_where_nobody_has_declared_who_sends_what_it_is_not_known_whether_they_are_deadlocked(
+    ray_cluster: None,
+) -> None:
+    with rs.System("undeclared", detectors=[detectors.Deadlock()]) as system:
+        seats = table(system, declared=False)
+        system.start()
+        for fork, one in enumerate(seats):
+            one.left.send(fork)
+        said = r"p0, p1, p2 hold a part of a join and lack the rest \(the first has begun eat \(lacks right\)\).*system.connect"
+        cannot_tell = rs.detector(name="cannot-tell")(
+            lambda snapshot: detectors.Deadlock().evaluate(snapshot).holds is None
+        )
+        system.wait_for(cannot_tell, timeout=30)
+        snapshot = system.snapshot()
+        assert snapshot.coverage["undeclared"] == dict.fromkeys(("p0", "p1", "p2"), "eat (lacks right)")
+        assert detectors.Deadlock().evaluate(snapshot).holds is False, "the driver is active, and may send"
+        with pytest.raises(rs.SnapshotTimeoutError, match=said):
+            system.wait_for("deadlock", timeout=0.5)
+        seats[0].right.send(9)
+        system.wait_for(
+            rs.detector(name="fed")(lambda snapshot: snapshot.machines["p0"].state["meals"] > 0), timeout=30
         )
 
 
@@ -132,13 +158,40 @@ def test_machines_with_declared_inputs_terminate(ray_cluster: None) -> None:
         assert system.snapshot().machines["press"].state == {"made": 1}
 
 
-def test_a_port_that_the_machine_does_not_have_stops_the_system_with_its_name(ray_cluster: None) -> None:
+def test_a_port_that_the_machine_does_not_have_is_refused_at_once_or_stops_the_system_with_its_place(
+    ray_cluster: None,
+) -> None:
     system = rs.System("odd", detectors=[])
     press = system.spawn(Press, name="press")
     system.start()
     with pytest.raises(rs.SettingError, match="connect"):
         system.connect("driver", press, port=3)  # type: ignore[arg-type]
+    for wrong in (
+        lambda: system.connect("driver", press, port="middle"),
+        lambda: system.connect("driver", "press", port="middle"),
+        lambda: press.middle.send(1),
+        lambda: press.middle.send_after(0, 1),
+        lambda: system.machine("press").middle.remote(1),
+    ):
+        with pytest.raises(rs.UnknownMethodError, match=r"Press.* has no (port and no )?method 'middle'"):
+            wrong()
+    assert ("driver", "press", "mail") not in system.snapshot().channels, "nothing was sent"
+    press.__dict__["_kind"] = None  # as if a machine had spawned it
     system.connect("driver", press, port="middle")
-    with pytest.raises(rs.UnknownMethodError, match=r"Press has no port and no method 'middle'"):
+    with pytest.raises(rs.UnknownMethodError, match=r"no method 'middle' \(declared at .*test_runtime_joins.py:\d+\)"):
         system.wait_for("deadlock", timeout=30)
     system.close()
+
+
+class Handy(rs.SnapshotMixin):
+    def __init__(self) -> None:
+        self.count = 0
+        self.also = self.add
+
+    def add(self) -> None:
+        self.count += 1
+
+
+def test_an_attribute_that_can_be_called_is_a_method_too() -> None:
+    assert [may_have(Handy, name) for name in ("add", "also", "stop", "alas")] == [True, True, True, False]
+    assert [may_have(Press, name) for name in ("left", "close", "middle")] == [True, True, False]

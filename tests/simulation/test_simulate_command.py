@@ -57,6 +57,7 @@ def complete(names: int) -> str:
 def test_under_every_protocol_no_token_is_lost_or_doubled_though_snapshots_of_different_sources_cross(
     run: Any, protocol: str, seed: int
 ) -> None:
+    rich = BACK.replace("10", "50")  # enough, however long the tokens are under way
     lines = [
         line
         for turn in range(6)
@@ -71,11 +72,11 @@ def test_under_every_protocol_no_token_is_lost_or_doubled_though_snapshots_of_di
             f"tick {turn % 3 + 1}",
         )
     ]
-    found = answers(run("--json", "--protocol", protocol, "--seed", str(seed), topology=BACK, events="\n".join(lines)))
+    found = answers(run("--json", "--protocol", protocol, "--seed", str(seed), topology=rich, events="\n".join(lines)))
     assert [one["snapshot"] for one in found] == list(range(12))
     for one in found:
         assert one["complete"] is one["consistent"] is True
-        assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 30
+        assert sum(one["machines"].values()) + sum(message["tokens"] for message in one["messages"]) == 150
 
 
 def test_on_a_graph_without_cycles_aligned_barriers_record_no_channel(run: Any) -> None:
@@ -130,6 +131,14 @@ def test_an_aligned_machine_is_blocked_until_its_last_barrier_comes(run: Any) ->
     assert (found["complete"], found["machines"]) == (False, {"N1": 5, "N2": 7})
     (found,) = answers(patient(run, 10, "--json"))
     assert (found["complete"], found["machines"], found["messages"]) == (True, {"N1": 5, "N2": 7, "N3": 2}, [])
+
+
+def test_a_message_that_waits_behind_a_barrier_is_said_to_be_held_back_and_is_counted(run: Any) -> None:
+    held = [line for line in patient(run, 10)[1] if "held back" in line]
+    assert [line.split()[0] for line in held] == ["5"]
+    assert "N1 -> N3 delivers 1 token; held back" in held[0]
+    (found,) = answers(patient(run, 10, "--json"))
+    assert (found["waited"], found["control_messages"]) == ({"N3": 1}, 3)
 
 
 def test_a_machine_whose_patience_is_over_records_and_what_comes_before_the_barrier_is_in_flight(run: Any) -> None:
@@ -227,6 +236,20 @@ def test_markers_over_a_channel_that_reorders_give_a_wrong_cut_and_the_red_messa
     assert (code, "is FIFO (see --reorder)" in err) == (2, True)
 
 
+def test_a_message_that_nobody_recorded_is_named_in_words(run: Any) -> None:
+    """It comes behind the marker, on the channel that the marker has closed."""
+    schedule = [
+        {"op": "send", "source": "N1", "target": "N2", "tokens": 1},
+        {"op": "snapshot", "machine": "N1"},
+        {"op": "deliver", "source": "N1", "target": "N2", "index": 1},
+        {"op": "deliver", "source": "N2", "target": "N1"},
+    ]
+    code, lines, _ = run("--reorder", schedule="\n".join(map(json.dumps, schedule)))
+    assert code == 1
+    (told,) = [line for line in lines if line.startswith("snapshot 0")]
+    assert "other messages than recorded: 1 token from N1 to N2 was recorded nowhere; 2 control" in told
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_observer_needs_no_order(run: Any, seed: int) -> None:
     events = "send N1 N2 2\nsnapshot N2\nsend N1 N2 1\ntick\nsnapshot N1\nsend N1 N2 1\ntick 2\nsend N2 N1 1\n"
@@ -250,6 +273,17 @@ def test_the_observer_costs_messages_by_machines_and_markers_by_channels(run: An
     assert f"| {machines} | {told['chandy-lamport']:,} | {told['observer']:,} |" in page
 
 
+@pytest.mark.parametrize(("named", "count"), [(1, 4 + 4), (2, 3 + 4), (5, 0 + 4)])
+def test_of_several_observers_all_but_the_first_report_to_it_unasked(run: Any, named: int, count: int) -> None:
+    """Requests to those not named, and a report from each of the others."""
+    names = " ".join(f"N{index}" for index in range(named))
+    _, lines, _ = run("--protocol", "observer", topology=complete(5), events=f"snapshot {names}\n")
+
+    assert (
+        f"snapshot 0, started by {names.replace(' ', ', ')}: complete and consistent; {count} control messages" in lines
+    )
+
+
 def test_an_observer_reaches_machines_to_which_no_channel_leads(run: Any) -> None:
     (found,) = answers(run("--json", "--protocol", "observer", topology="2\nA 1\nB 2\nB A\n", events="snapshot A\n"))
     assert found["machines"] == {"A": 1, "B": 2}
@@ -267,10 +301,18 @@ def test_a_message_in_front_of_the_marker_is_in_flight(run: Any) -> None:
     ]
 
 
+def test_what_a_snapshot_cost_is_told_where_a_protocol_is_named_or_there_are_several_initiators(run: Any) -> None:
+    """The line of one initiator and markers has the keys that programs have always read, and no others."""
+    found = answers(run("--json", "--protocol", "observer", events="snapshot N2\n"))
+    assert (found[0]["initiators"], found[0]["control_messages"], found[0]["waited"]) == (["N2"], 2, {})
+    assert answers(run("--json", events="snapshot N1 N2\n"))[0]["initiators"] == ["N1", "N2"]
+
+
 def test_a_snapshot_of_one_machine_is_complete_at_once(run: Any) -> None:
     found = answers(run("--json", topology="1\nonly 7\n", events="snapshot only\n"))
 
-    assert found == [{"snapshot": 0, "complete": True, "machines": {"only": 7}, "messages": [], "consistent": True}]
+    said = {"snapshot": 0, "complete": True, "machines": {"only": 7}, "messages": [], "consistent": True}
+    assert found == [said]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -309,6 +351,83 @@ def test_no_message_overtakes_another_on_its_channel_and_each_waits_one_to_five_
         assert all(1 <= tick <= 6 for tick, _ in deliveries)
 
 
+def deliveries(found: tuple[int, list[str], str]) -> list[tuple[str, str, int]]:
+    """(channel, what, tick) of each delivery, in their order."""
+    rows = [line.split(maxsplit=6) for line in found[1] if " delivers " in line]
+    return [("".join(row[1:4]), " ".join(row[5:6] if row[5].isdigit() else row[5:]), int(row[0])) for row in rows]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_message_has_the_same_delay_under_every_protocol(run: Any, protocol: str, seed: int) -> None:
+    """Where channels reorder, each comes when its own wait is over; else then, or right behind what was in front of it."""
+    rich = BACK.replace("10", "50")
+    lines = "send A B 1\nsend A B 2\nsend B C 3\n{}tick\nsend C A 4\nsend B C 5\n{}send A B 6\nsend A C 7\ntick 2\nsend A B 8\n"
+    plain = run("--reorder", "--seed", str(seed), topology=rich, events=lines.format("", ""))
+    due = {(channel, tokens): tick for channel, tokens, tick in deliveries(plain)}
+    events = lines.format("snapshot A\n", "snapshot C\n")
+    before: dict[str, int] = {}
+    seen = set()
+    for channel, what, tick in deliveries(
+        run("--protocol", protocol, "--seed", str(seed), topology=rich, events=events)
+    ):
+        if what.isdigit():
+            assert tick == max(due[channel, what], before.get(channel, 0))
+            seen.add((channel, what))
+        before[channel] = tick
+    assert len(due) == 8
+    assert seen == due.keys()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_unaligned_barrier_waits_one_to_five_ticks_however_long_the_messages_wait_that_it_overtakes(
+    run: Any, seed: int
+) -> None:
+    """Were its delay that of the oldest message, it would come when that is due: in the tick behind, here, or at once."""
+    events = "send N1 N2 1\n" * 3 + "snapshot N1\n"
+    found = deliveries(run("--protocol", "unaligned-barrier", "--seed", str(seed), events=events))
+    (barrier,) = [tick for channel, what, tick in found if channel == "N1->N2" and what.startswith("barrier")]
+    plain = deliveries(run("--seed", str(seed), events="send N1 N2 1\n" * 3))
+
+    assert 1 <= barrier <= 5
+    assert [tick for channel, what, tick in found if channel == "N1->N2" and what == "1"] == [
+        max(tick, barrier) for _, _, tick in plain
+    ]
+
+
+def test_a_long_tick_is_over_at_once(run: Any) -> None:
+    """Were each tick passed through one by one, this would take hours."""
+    long = 10**12
+    code, lines, _ = run(events=f"send N1 N2 1\ntick {long}\nsnapshot N1\ntick {long}\nsend N1 N2 1\n")
+
+    assert code == 0
+    first, second = [int(line.split()[0]) for line in lines if "N1 -> N2 delivers 1 token" in line]
+    assert 1 <= first <= 5
+    assert 2 * long + 1 <= second <= 2 * long + 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--protocol", one] for one in PROTOCOLS),
+        ["--reorder"],
+        ["--protocol", "aligned-barrier", "--unaligned-after", "2"],
+    ],
+)
+def test_ticks_in_which_nothing_is_due_are_skipped_and_no_others(run: Any, arguments: list[str]) -> None:
+    """`tick 20` is the same as 20 lines `tick`, the patience of who aligns included."""
+    lines = "send A B 1\nsnapshot A\nsend B C 1\n{ticks}snapshot C B\nsend C A 1\n{ticks}send A C 1\n"
+    told = ""
+    for seed in range(8):
+        once, one_by_one = (
+            run("--seed", str(seed), *arguments, topology=BACK, events=lines.format(ticks=ticks))[1]
+            for ticks in ("tick 20\n", "tick\n" * 20)
+        )
+        assert once == one_by_one
+        told += "\n".join(once)
+    assert ("has waited long enough" in told) is ("--unaligned-after" in arguments)
+
+
 def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) -> None:
     lines = [
         {"op": "send", "source": "N1", "target": "N2", "tokens": 2},
@@ -323,9 +442,11 @@ def test_a_schedule_leaves_nothing_to_chance_and_ends_where_it_ends(run: Any) ->
 
     message = {"source": "N1", "target": "N2", "tokens": 2}
     machines = {"N1": 3, "N2": 0}
-    assert whole == [{"snapshot": 0, "complete": True, "machines": machines, "messages": [message], "consistent": True}]
-    assert part == [{"snapshot": 0, "complete": False, "machines": machines, "messages": [message], "consistent": None}]
-    assert less == [{"snapshot": 0, "complete": False, "machines": {"N2": 0}, "messages": [], "consistent": None}]
+    said = {"snapshot": 0, "messages": [message], "machines": machines}
+    assert whole == [{**said, "complete": True, "consistent": True}]
+    assert part == [{**said, "complete": False, "consistent": None}]
+    one = {"machines": {"N2": 0}, "messages": []}
+    assert less == [{**said, **one, "complete": False, "consistent": None}]
 
 
 def test_messages_come_in_the_order_of_the_channel_lines_and_in_order_within_a_channel(run: Any) -> None:
@@ -399,6 +520,7 @@ def test_a_protocol_that_is_wrong_is_told_and_the_exit_code_is_1(run: Any, monke
         ("2\nN1 1\n", 2, "2 machines were announced, but the file ends after 1"),
         ("2\nN1 1\nN2\n", 3, "expected NAME TOKENS (machine 2 of 2), found 'N2'"),
         ("2\nN1 1\nN2 -3\n", 3, "TOKENS is a whole number"),
+        ("1\nN1 " + "9" * 19 + "\n", 2, "0 or more and at most 999,999,999,999,999,999"),
         ("# c\n2\nN1 1\n\nN1 2\n", 5, "a second machine 'N1'"),
         ("1\nN/1 1\n", 2, "machine name 'N/1' is not allowed"),
         ("2\nN1 1\nN2 1\nN1 N3\n", 4, "no machine 'N3'; the topology has N1, N2"),
@@ -426,7 +548,9 @@ def test_a_topology_with_an_error_is_refused(run: Any, topology: str, line: int,
         ("send N1 N2 0", 1, "a whole number, 1 or more"),
         ("send N1 N2", 1, "expected 'send SOURCE TARGET K'"),
         ("tick\n# so far so good\nhop N1", 3, "found 'hop N1'"),
-        ("tick 0", 1, "found 'tick 0'"),
+        ("tick 0", 1, "1 or more and at most 999,999,999,999,999,999; found 'tick 0'"),
+        ("tick x", 1, "the N of 'tick N' is a whole number, 1 or more"),
+        ("send N1 N2 " + "9" * 19, 1, "at most 999,999,999,999,999,999"),
         ("snapshot", 1, "found 'snapshot'"),
         ("snapshot N3", 1, "no machine 'N3'"),
     ],
@@ -504,14 +628,26 @@ def test_every_order_is_tried_under_every_protocol(run: Any, protocol: str, ends
         assert total == 30 + sum(item["messages"] for item in one.get("duplicates", ()))
 
 
-def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray_snapshot.simulation import playing
-
-    monkeypatch.setitem(playing.play_every_order.__kwdefaults__, "most", 50)
-    code, _, err = run("--exhaustive", events="send N1 N2 1\n" * 4 + "snapshot N1\nsnapshot N2\n")
+def test_too_many_orders_are_refused_and_the_bound_is_the_users(run: Any) -> None:
+    """All of them are 11 states: `test_every_order_is_tried_and_counted`."""
+    events = "send N1 N2 2\ntick\nsnapshot N2\n"
+    code, _, err = run("--exhaustive", "--most-states", "10", events=events)
 
     assert code == 2
-    assert "more than 50 states" in err
+    assert "more than 10 states" in err
+    assert "give --most-states" in err
+    assert run("--exhaustive", "--most-states", "11", events=events)[0] == 0
+
+
+def test_on_a_terminal_the_search_of_every_order_shows_how_far_it_is(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = "send N1 N2 1\n" * 4 + "snapshot N1\nsnapshot N2\n"
+    silent = run("--exhaustive", "--most-states", "300", events=events)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    _, lines, err = run("--exhaustive", "--most-states", "300", events=events)
+
+    assert "every order: 0 states, 300 at most" in err
+    assert "at most" not in silent[2]
+    assert lines == silent[1]
 
 
 @pytest.mark.parametrize(
@@ -522,6 +658,7 @@ def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) 
         (["--protocol", "token"], {"events": ""}, "no protocol 'token'; it has chandy-lamport, observer"),
         (["--seed", "1"], {"schedule": ""}, "a schedule leaves nothing to chance"),
         (["--exhaustive"], {"schedule": ""}, "a schedule leaves nothing to chance"),
+        (["--most-states", "9"], {"events": ""}, "it goes with --exhaustive"),
         (["--exhaustive", "--seed", "1"], {"events": ""}, "it takes no --seed"),
         (["--unaligned-after", "3"], {"events": ""}, "under chandy-lamport no input is blocked"),
         (
@@ -536,6 +673,12 @@ def test_too_many_orders_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) 
         ),
         (["--unaligned-after", "0", "--protocol", "aligned-barrier"], {"events": ""}, "--unaligned-after"),
         (["--seed", "one"], {"events": ""}, "--seed"),
+        *(
+            (["--reorder", "--protocol", protocol, *more], {"events": ""}, f"under {protocol} channels are FIFO")
+            for protocol in ("aligned-barrier", "unaligned-barrier", "at-least-once-barrier")
+            for more in ([], ["--exhaustive"])
+        ),
+        (["--reorder", "--protocol", "aligned-barrier"], {"schedule": ""}, "--protocol observer, which needs no order"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(run: Any, arguments: list[str], files: Any, told: str) -> None:

@@ -155,7 +155,8 @@ def test_the_answer_is_a_table_and_parquet_beside_the_history(
     assert lines[5] == "Where it broke"
     assert "bank-1-0005" in lines[7]
     results = history / "results" / "conservation"
-    assert captured.err == f"Results of conservation: {results} (Parquet: breaks, ledger)\n"
+    frames = "breaks, changed_channels, changed_machines, ledger"
+    assert captured.err == f"Results of conservation: {results} (Parquet: {frames}; picture: conservation.png)\n"
     assert spark.read.parquet(str(results / "ledger")).count() == 7
     assert [str(row.snapshot_id) for row in History(history).snapshots()] == [taken.snapshot_id for taken in bank()]
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
-from ray_snapshot.history import History, HistoryWriter, tables
+from ray_snapshot.history import History, HistoryWriter, commits, files, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import source
-from ray_snapshot.spark_jobs.source import HistoryReader, Task, options_of
+from ray_snapshot.spark_jobs.source import FilteringReader, HistoryReader, Task, options_of
 from ray_snapshot.spark_jobs.stream import HistoryStream
 
 pytestmark = pytest.mark.spark
@@ -51,7 +52,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     found = write(tmp_path_factory.mktemp("source") / "history", taken, live(taken, BANK))
     rows = found.table("machines", "bank-1-0003")
     lost = rows.set_column(rows.schema.get_field_index("snapshot_id"), "snapshot_id", pa.array(["bank-1-0003x"] * 3))
-    tables.append(found.path, "machines", tables.open_table(found.path, "machines"), lost)
+    commits.append(found.path, "machines", tables.open_table(found.path, "machines"), lost, "0" * 12)
     return found
 
 
@@ -77,6 +78,15 @@ def test_the_snapshots_are_read_if_no_table_is_named_and_columns_can_be_chosen(s
     ]
 
 
+@pytest.fixture
+def pushing(spark: Any) -> Iterator[None]:
+    """With Spark's switch on."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.usefixtures("pushing")
 @pytest.mark.parametrize("is_pushed", ["true", "false"])
 @pytest.mark.parametrize(
     ("condition", "sequences"),
@@ -96,19 +106,29 @@ def test_the_snapshots_are_read_if_no_table_is_named_and_columns_can_be_chosen(s
 def test_a_filter_gives_the_same_whether_it_is_handed_down_or_not(
     spark: Any, history: History, condition: str, sequences: list[int], is_pushed: str
 ) -> None:
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", is_pushed)
-    try:
-        frame = spark.read.format("ray_snapshot").option("table", "machines").load(str(history.path))
-        found = frame.where(condition).select("snapshot_id").toArrow()["snapshot_id"].to_pylist()
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    options = {"table": "machines", "pushFilters": is_pushed}
+    frame = spark.read.format("ray_snapshot").options(**options).load(str(history.path))
+    found = frame.where(condition).select("snapshot_id").toArrow()["snapshot_id"].to_pylist()
 
     assert Counter(found) == {f"bank-1-000{sequence}": 3 for sequence in sequences}
 
 
+@pytest.mark.usefixtures("pushing")
+@pytest.mark.parametrize(("is_pushed", "again"), [("false", 15), ("true", 3)])
+def test_a_frame_can_be_used_again_unless_its_filters_are_pushed(
+    spark: Any, history: History, is_pushed: str, again: int
+) -> None:
+    """The second line is what Spark does to any Python source that takes filters; once it says 15, it can be the default."""
+    options = {"table": "machines", "pushFilters": is_pushed}
+    frame = spark.read.format("ray_snapshot").options(**options).load(str(history.path))
+
+    assert frame.where("snapshot_id = 'bank-1-0002'").count() == 3
+    assert frame.count() == again
+
+
 def rows_read(history: History, *filters: Filter, table: str = "machines") -> int:
     """How many rows a read hands to Spark."""
-    reader = HistoryReader(options_of({"path": str(history.path), "table": table}))
+    reader = FilteringReader(options_of({"path": str(history.path), "table": table}))
     assert [*reader.pushFilters([*filters])] == [*filters]  # Spark applies them again
     return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
 
@@ -129,7 +149,7 @@ def test_what_a_filter_excludes_is_not_handed_to_spark(history: History) -> None
 
 
 def test_a_file_whose_day_is_excluded_is_not_opened(history: History) -> None:
-    reader = HistoryReader(options_of({"path": str(history.path), "table": "machines"}))
+    reader = FilteringReader(options_of({"path": str(history.path), "table": "machines"}))
     reader.pushFilters([EqualTo(("date",), BEGIN.date())])
 
     assert {piece.date for task in reader.partitions() for piece in task.pieces} == {BEGIN.date()}
@@ -138,7 +158,7 @@ def test_a_file_whose_day_is_excluded_is_not_opened(history: History) -> None:
 def test_large_files_are_split_and_small_ones_put_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: History
 ) -> None:
-    monkeypatch.setattr(tables, "ROWS_PER_GROUP", 2)
+    monkeypatch.setattr(files, "ROWS_PER_GROUP", 2)
     found = write(tmp_path / "history", [bank("bank-1", sequence) for sequence in range(2)])
     reader = HistoryReader(options_of({"path": str(found.path), "table": "machines"}))
     assert len(reader.partitions()) == 1
@@ -204,6 +224,7 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
         ({"path": "x", "columns": "sequence,statu"}, "option columns: snapshots has no column 'statu'"),
         ({"path": "x", "versionAsOf": "-1"}, "option versionAsOf: '-1' is no whole number of 0 or more"),
         ({"path": "x", "maxCommitsPerTrigger": "0"}, "option maxCommitsPerTrigger: '0' is no whole number of 1"),
+        ({"path": "x", "pushFilters": "yes"}, "option pushFilters: 'yes' is neither true nor false"),
         ({"path": "x", "timestampAsOf": "noon"}, "option timestampAsOf: 'noon' is no time"),
         ({"path": "x", "timestampAsOf": "2026-01-01", "versionAsOf": "1"}, "one of versionAsOf and timestampAsOf"),
     ],
@@ -286,7 +307,7 @@ def test_rows_exist_in_a_stream_from_the_commit_of_their_snapshot_on(tmp_path: P
     start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
     rows = history.table("machines", "bank-1-0000")
     lost = rows.set_column(0, "snapshot_id", pa.array(["bank-1-0000x"] * 3))
-    tables.append(history.path, "machines", tables.open_table(history.path, "machines"), lost)
+    commits.append(history.path, "machines", tables.open_table(history.path, "machines"), lost, "0" * 12)
 
     assert batches(found, start, ReadAllAvailable()) == (start, {})
     add(history, "bank-1", 1)
@@ -297,7 +318,8 @@ def test_what_is_removed_brings_nothing_new(tmp_path: Path) -> None:
     history = write(tmp_path / "history", [bank("bank-1", 0), bank("bank-1", 1)])
     found = HistoryStream(options_of({"path": str(history.path)}))
     start, _ = batches(found, found.initialOffset(), ReadAllAvailable())
-    tables.delete(history.path, "snapshots", "bank-1-0000")
+    gone = history.retain(keep=timedelta(seconds=1), now=BEGIN + timedelta(seconds=2))
+    assert gone.snapshot_ids == ["bank-1-0000"]
 
     assert batches(found, start, ReadAllAvailable())[1] == {}
 

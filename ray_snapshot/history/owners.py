@@ -1,0 +1,134 @@
+"""Who writes into a history: a record per writer, held by a lock while it lives, so that its leftovers can be told.
+
+A record is a file `_writers/<owner>.json` in the history, locked by its process. Before a writer commits anything, it notes
+there which snapshots it is about to write or to drop; when that is done, it removes the record. One that nobody holds is of a
+writer that died: only then, and only by the record, is anything removed. Imports no Ray.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import stat
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+FOLDER = "_writers"
+
+
+class Owner:
+    """This writer's record; `key` says what it does: that of its system, or of upkeep."""
+
+    def __init__(self, history: Path, key: str) -> None:
+        self.owner = uuid.uuid4().hex[:12]
+        self.path = history / FOLDER / f"{self.owner}.json"
+        self.about = {"key": key, "host": socket.gethostname(), "pid": os.getpid()}
+        self.file: IO[str] | None = None
+
+    def intend(self, snapshot_ids: Collection[str]) -> None:
+        """Note which snapshots are about to be written or dropped; none of them: nothing is under way.
+
+        A line is added, so that one that is cut short leaves the one before it.
+        """
+        file = self._open()
+        if not snapshot_ids:
+            file.seek(0)
+            file.truncate()
+        json.dump({**self.about, "snapshot_ids": sorted(snapshot_ids)}, file)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+    def close(self) -> None:
+        """All is done, and there would be nothing to clean up; `intend` begins again."""
+        if self.file is not None:
+            self.path.unlink(missing_ok=True)
+            self.file.close()
+            self.file = None
+
+    def _open(self) -> IO[str]:
+        while self.file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = self.path.open("a", encoding="utf-8")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(self.path, file):
+                self.file = file
+            else:  # somebody took it for a dead one's before it was locked
+                file.close()
+        return self.file
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is the one that lies at `path`."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A writer that died; the lock on its record is ours until `done`, so that nobody else cleans up after it."""
+
+    owner: str
+    snapshot_ids: list[str]
+    path: Path
+    file: IO[str]
+
+    def done(self) -> None:
+        """All it left is gone."""
+        self.path.unlink(missing_ok=True)
+        self.file.close()
+
+    def leave(self) -> None:
+        """Not all is gone: let the next one try."""
+        self.file.close()
+
+
+def dead_writers(history: Path, key: str | None = None) -> Iterator[Dead]:
+    """Writers of this computer that died while they had work under way; `key`: only those that did the same."""
+    for path in sorted((history / FOLDER).glob("*.json")):
+        with suppress(OSError):
+            if not stat.S_ISREG(path.lstat().st_mode):  # no writer's
+                continue
+            file = path.open("r+", encoding="utf-8", errors="replace")
+            found = _held(path, file, key)
+            if found is None:
+                file.close()
+            else:
+                yield found
+
+
+def _held(path: Path, file: IO[str], key: str | None) -> Dead | None:
+    """The dead writer of a record that could be locked and is of `key`."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it lives
+        return None
+    if not _is_at(path, file):  # it has just closed
+        return None
+    about = _about(file)
+    if about.get("host", socket.gethostname()) != socket.gethostname() or (
+        key is not None and about.get("key", key) != key
+    ):
+        return None
+    ids = about.get("snapshot_ids")
+    listed = [item for item in ids if isinstance(item, str)] if isinstance(ids, list) else []
+    return Dead(path.stem, listed, path, file)
+
+
+def _about(file: IO[str]) -> dict[str, Any]:
+    """What a record says: its last whole line; nothing if there is none, for then nothing had been begun."""
+    found: dict[str, Any] = {}
+    for line in file:
+        try:
+            about = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        found = about if isinstance(about, dict) else found
+    return found

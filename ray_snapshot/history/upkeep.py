@@ -1,0 +1,214 @@
+"""Upkeep that removes: rows of snapshots that are to go, what a writer that died has left, files that nothing needs.
+
+Everything here may happen while writers write and readers read. Imports no Ray.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.errors import HistoryFormatError, HistoryWriteError
+from ray_snapshot.history import commits, files, owners, tables
+from ray_snapshot.schema import TABLES
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
+
+UPKEEP = "upkeep"
+"""The key in the record of who compacts or drops snapshots."""
+
+STRAY_HOURS = 24
+"""A file that no commit names may belong to a commit that is under way for so long, if its writer is not known."""
+
+Gone = tuple[str, list[str]]
+"""Which rows are to go: a column, and its sorted values."""
+
+_ROWS_AT_ONCE = 131_072
+_ATTEMPTS = 100
+
+
+def there(path: Path) -> list[str]:
+    """The tables that a history has: an old one may lack those that came later."""
+    return [name for name in TABLES if tables.has_log(path / name)]
+
+
+# Dropping rows
+
+
+def drop(path: Path, name: str, values: Collection[str], owner: str, *, column: str = "snapshot_id") -> int:
+    """Remove the rows of some snapshots (or runs) from one table; returns how many rows there were."""
+    ids = sorted(values)
+    bounds = ids if column == "snapshot_id" else None
+    for _ in range(_ATTEMPTS if ids else 0):
+        with tables.faults(path, name, "rewritten", HistoryWriteError):
+            affected = tables.data_files(path, name, tables.open_table(path, name), snapshot_ids=bounds)
+            dropped = [
+                _drop_in(path, name, list(part), (column, ids), owner) for _, part in groupby(affected, _partition)
+            ]
+        if None not in dropped:
+            return sum(count for count in dropped if count is not None)
+    if ids:
+        raise HistoryWriteError(
+            f"history {path}: table {name} cannot be rewritten: others rewrite it all the time; try again later",
+            path=path,
+            table=name,
+        )
+    return 0
+
+
+def _partition(file: tables.DataFile) -> tuple[str, object]:
+    return file.system, file.date
+
+
+def _drop_in(path: Path, name: str, affected: Sequence[tables.DataFile], gone: Gone, owner: str) -> int | None:
+    """Remove rows from the files of one partition in one commit; None if somebody has rewritten them meanwhile."""
+    removed: list[tables.DataFile] = []
+    added: list[AddAction] = []
+    count = 0
+    done = False
+    try:
+        for file in affected:
+            found = doomed(file, gone)
+            if found:
+                count += found
+                removed.append(file)
+                added += _without(path, name, file, gone, owner)
+        done = not removed or commits.replace(path, name, removed, added, data_change=True)
+    except FileNotFoundError:  # compacted and vacuumed meanwhile
+        pass
+    finally:
+        if not done:
+            discard(path, name, added)
+    return count if done else None
+
+
+def discard(path: Path, name: str, added: Sequence[AddAction]) -> None:
+    """Remove files that were not committed."""
+    for file in added:
+        (path / name / file.path).unlink(missing_ok=True)
+
+
+def _among(column: pa.ChunkedArray, ids: list[str]) -> pa.ChunkedArray:
+    """Which rows are of one of the sorted `ids`."""
+    found = pc.min_max(column).as_py()
+    if found["min"] is None:
+        return pa.chunked_array([pa.repeat(pa.scalar(False), len(column))])
+    near = ids[bisect_left(ids, found["min"]) : bisect_right(ids, found["max"])]
+    return pc.is_in(column, value_set=pa.array(near, pa.string()))
+
+
+def doomed(file: tables.DataFile, gone: Gone) -> int:
+    """How many rows of a file are to go."""
+    import pyarrow.parquet as pq
+
+    tables.check_file(file)
+    with pq.ParquetFile(file.path) as parquet:
+        column = parquet.read(columns=[gone[0]])[gone[0]]
+    return pc.sum(_among(column, gone[1])).as_py() or 0
+
+
+def _without(path: Path, name: str, file: tables.DataFile, gone: Gone, owner: str) -> Iterator[AddAction]:
+    """The file that takes the place of one, without the rows that are to go; none if nothing is left."""
+    import pyarrow.parquet as pq
+
+    tables.check_file(file)
+    with pq.ParquetFile(file.path) as parquet:
+        schema = parquet.schema_arrow.remove_metadata()
+        new = files.file_name(owner, files.block_of(file.path.name))
+        with files.FileWriter(path / name, schema, tables.ORDER[name], file.partition, new) as writer:
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+                rows = pa.Table.from_batches([batch]).replace_schema_metadata()
+                for group in files.row_groups(rows.filter(pc.invert(_among(rows[gone[0]], gone[1])))):
+                    writer.write(group)
+            if writer.bounds.rows:
+                yield writer.finish(data_change=False)
+
+
+# After a writer that died
+
+
+def clean(path: Path, key: str | None = None) -> list[str]:
+    """Remove what writers of `key` (None: any) left that died on this computer; returns whose leftovers they were."""
+    cleaned = []
+    for dead in owners.dead_writers(path, key):
+        try:
+            _clean_after(path, dead)
+        except BaseException:
+            dead.leave()
+            raise
+        dead.done()
+        cleaned.append(dead.owner)
+    return cleaned
+
+
+def _clean_after(path: Path, dead: owners.Dead) -> None:
+    """Its rows of snapshots that are not listed, and its files that no commit has named."""
+    unlisted = set(dead.snapshot_ids) - listed(path, dead.snapshot_ids)
+    for name in (*tables.DETAIL_TABLES, "verdicts") if unlisted else ():
+        drop(path, name, unlisted, dead.owner)
+    for name in there(path):
+        named = _named(path, name)
+        for file in (path / name).glob(f"system=*/date=*/*-{dead.owner}-*.parquet"):
+            if files.owner_of(file.name) == dead.owner and file not in named:
+                file.unlink(missing_ok=True)
+
+
+def listed(path: Path, snapshot_ids: Collection[str]) -> set[str]:
+    """Those of some snapshots that exist."""
+    if not snapshot_ids or not tables.has_log(path / "snapshots"):
+        return set()
+    table = tables.open_table(path, "snapshots")
+    with tables.faults(path, "snapshots", "read", HistoryFormatError):
+        found = tables.data_files(path, "snapshots", table, snapshot_ids=snapshot_ids)
+        rows = tables.scan("snapshots", found, snapshot_ids=snapshot_ids, columns=["snapshot_id"])
+    return set(rows["snapshot_id"].to_pylist())
+
+
+def _named(path: Path, name: str) -> set[Path]:
+    """The files that the log of a table names, those that have left the table included: somebody may still read them."""
+    table = tables.open_table(path, name)
+    current = {file.path for file in tables.data_files(path, name, table)}
+    return current | {tables.file_path(path, name, file) for file in _replaced(table, 0)}
+
+
+def _replaced(table: object, retention_hours: float) -> list[str]:
+    found: list[str] = table.vacuum(  # type: ignore[attr-defined]
+        retention_hours=retention_hours, dry_run=True, enforce_retention_duration=False
+    )
+    return found
+
+
+# Vacuum
+
+
+def vacuum(path: Path, name: str, retention_hours: int, *, dry_run: bool) -> list[str]:
+    """Delete the files that left a table so long ago, and strays; returns their names.
+
+    The log remembers what was deleted, so Delta lists it again and again: only what is there counts.
+    """
+    with tables.faults(path, name, "rewritten", HistoryWriteError):
+        table = tables.open_table(path, name)
+        names = [file for file in _replaced(table, retention_hours) if tables.file_path(path, name, file).exists()]
+        if names and not dry_run:
+            table.vacuum(retention_hours=retention_hours, dry_run=False, enforce_retention_duration=False)
+        strays = _strays(path, name, max(retention_hours, STRAY_HOURS))
+        for file in () if dry_run else strays:
+            file.unlink(missing_ok=True)
+    return [*names, *(str(file.relative_to(path / name)) for file in strays if str(file) not in names)]
+
+
+def _strays(path: Path, name: str, hours: float) -> list[Path]:
+    """Files that a writer of a history made and no commit names, for so long that none is going to."""
+    oldest = time.time() - 3_600 * hours
+    found = [file for file in (path / name).glob("system=*/date=*/*.parquet") if files.owner_of(file.name)]
+    old = [file for file in found if file.lstat().st_mtime < oldest]
+    named = _named(path, name) if old else set()
+    return [file for file in old if file not in named]
