@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MOST_REPLIES = 10_000
 """Results that may be waited for in one host at the same time; the others wait in front of it."""
 
-LAST_ACTION_S = 5.0
+LAST_ACTION_S = 2.0
 """How long a rollback waits for actions that are under way; what they do later, they do to objects of the past."""
 
 HOLD_S = 0.002
