@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a Ray or a Spark run in one process, the others file by file (`pytest -n 2 --dist loadgroup`)."""
     for item in items:
