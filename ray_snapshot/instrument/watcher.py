@@ -32,6 +32,9 @@ from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
 
+MOST_UNJUDGED = 100
+"""Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
+
 MOST_UNPRUNED = 1_000
 """So many calls may stay in a sender's log until it asks by itself."""
 
@@ -199,7 +202,8 @@ class Watcher:
         if self.is_closing:
             raise SystemNotRunningError(f"system {self.system} was closed", system=self.system)
         timeout = self.snapshot_timeout if timeout is None else timeout
-        number = None if len(self.handing_over) >= self.collector.most_open else self.collector.start()
+        most = MOST_UNJUDGED if wait else self.collector.most_open  # who asks for one does not wait for verdicts
+        number = None if len(self.handing_over) >= most else self.collector.start()
         if number is None:
             if not wait:
                 return None
