@@ -31,6 +31,8 @@ from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.coordinator import Coordinator, reachable, reached
 from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.handing_over import HandOver
+from ray_snapshot.runtime.memory import BLOCK, Allowance, Recollection
 from ray_snapshot.runtime.recovery import Recovery
 from ray_snapshot.runtime.report import HostPayload
 
@@ -115,8 +117,13 @@ class Service:
         """Complete snapshots, by number, that wait for those with lower numbers that may still be completed."""
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
-        self.places_given = 0
-        """How many snapshots have been handed to the analyst."""
+        self.handing = HandOver(analyst, is_again=config.recover)
+        self.life = 0
+        self.opened = asyncio.Event()
+        """Not before the driver has said which life of the service this is, where it may have several."""
+        if not config.recover:
+            self.opened.set()
+        self.allowance = Allowance(is_bounded=config.recover)
         self.is_closing = False
         self.declared: list[tuple[str, str, str | None]] = []
         """(source, target, port) of every channel declared, in order."""
@@ -126,7 +133,45 @@ class Service:
         """Names that are restored, and that the program has not spawned yet."""
         self.recovery = Recovery(self)
         self._background(self._reap())
-        self._background(self._watch(analyst, "analyst"))
+        if not config.recover:
+            self._background(self._watch(analyst, "analyst"))
+
+    # ---- the life of the service ----------------------------------------------------------------------------------
+
+    async def open(self, analyst: list[Any]) -> None:
+        """The first life begins; `analyst`: wrapped (as an argument of its constructor Ray would not keep it for the next)."""
+        self._open(analyst)
+
+    async def reopen(self, found: Recollection) -> int:
+        """A later life begins: the whole system goes back to the last snapshot that the driver knows to be kept.
+
+        Returns which life this is: an earlier one if the driver has heard that the service died, and it has not.
+        """
+        if self.opened.is_set():
+            return self.life
+        self.life = found.life
+        self.coordinator.last = found.numbers
+        self.allowance.most = found.numbers + BLOCK
+        self.actors = {host: wrapped[0] for host, wrapped in found.actors.items()}
+        self.sources.update(found.sources)
+        self.unclaimed.update(found.unclaimed)
+        for host, actor in self.actors.items():
+            self.coordinator.register(host)
+            self._background(self._watch(actor, host, found.incarnations.get(host, 0)))
+        for source, target, port in found.declared:
+            self._declare(source, target, port)
+        if found.every is not None:
+            await self.start_clock(found.every)
+        self.recovery.resume(found)
+        self._open(found.analyst)
+        return self.life
+
+    def _open(self, analyst: list[Any]) -> None:
+        self.analyst = self.handing.analyst = analyst[0]
+        self.opened.set()
+        if self.config.recover:
+            self._background(self.handing.begin())
+            self._background(self.handing.attend())
 
     # ---- hosts and names ------------------------------------------------------------------------------------------
 
@@ -139,6 +184,7 @@ class Service:
 
         A host whose config is not known is not replaced when it dies.
         """
+        await self.opened.wait()
         self.actors[host] = actor[0]
         self.recovery.joined(host, config, options)
         self._tell(host, ("welcome", self.coordinator.register(host), self.coordinator.last))
@@ -147,8 +193,16 @@ class Service:
         self._background(self._watch(actor[0], host))
         await self._notify()
 
+    async def replaced(self, host: str, incarnation: int, actor: list[Any]) -> None:
+        """The driver has started another process in the place of one that was gone."""
+        await self.opened.wait()
+        self.actors[host] = actor[0]
+        self._background(self._watch(actor[0], host, incarnation))
+        self.recovery.replaced(host, incarnation)
+
     async def actor_of(self, host: str) -> list[Any]:
         """The Ray actor of a host, wrapped so that it travels as a handle; names may be known before their host is."""
+        await self.opened.wait()
         deadline = time.monotonic() + POLL_S
         while host not in self.actors:
             if not await self._change(deadline - time.monotonic()):
@@ -163,6 +217,7 @@ class Service:
 
     async def lost(self, host: str, reason: str, generation: int | None = None) -> None:
         """A process of the system is gone, as somebody of that generation has noticed: everybody hears of it."""
+        await self.opened.wait()
         if generation is None or generation == self.recovery.generation:
             await self.gone(host, reason, self.recovery.incarnation(host))
 
@@ -197,6 +252,7 @@ class Service:
 
         `generation`: of whoever asks; raises `RolledBackError` if it is of the past.
         """
+        await self.opened.wait()
         self.recovery.check(generation)
         again = self.unclaimed if is_driver else set()
         if names is None:
@@ -223,6 +279,7 @@ class Service:
 
         Raises what stopped the system, rather than wait for what will never be spawned.
         """
+        await self.opened.wait()
         deadline = time.monotonic() + timeout
         while not all(name in self.places for name in names) and not self.is_closing:
             if self.failure is not None:
@@ -234,6 +291,7 @@ class Service:
 
     async def stopped(self, names: list[str], colour: int, generation: int) -> None:
         """Machines have stopped, on a host of this colour: everybody is told, and sending to them is an error from now on."""
+        await self.opened.wait()
         if generation != self.recovery.generation:
             return
         self._broadcast(("stopped", names, colour))
@@ -241,14 +299,13 @@ class Service:
 
     async def connect(self, source: str, target: str, port: str | None = None, site: str | None = None) -> None:
         """Declare the channel from `source` to `target` beforehand, and that it serves that port; `site`: who says so."""
+        await self.opened.wait()
         for name in (source, target):
             if name not in self.places:
                 raise UnknownMachineError(
                     f"connect({source!r}, {target!r}): no machine {name!r} was spawned", machine=name
                 )
-        self.declared.append((source, target, port))
-        if self.config.protocol in BARRIERS and self._is_forward(source, target) and target != DRIVER:
-            self.awaited.append((target, source))
+        if self._declare(source, target, port):
             await self._control(target, ("await", target, source))
         if source != DRIVER:
             await self._control(source, ("connect", source, target))
@@ -257,6 +314,14 @@ class Service:
             await self._notify()
         if port is not None and target != DRIVER:
             await self._control(target, ("port", target, port, source, site))
+
+    def _declare(self, source: str, target: str, port: str | None) -> bool:
+        """Note a declared channel; whether barriers align on it."""
+        self.declared.append((source, target, port))
+        aligns = self.config.protocol in BARRIERS and self._is_forward(source, target) and target != DRIVER
+        if aligns:
+            self.awaited.append((target, source))
+        return aligns
 
     async def _control(self, machine: str, command: tuple[Any, ...]) -> None:
         await self.actors[self.places[machine]].control.remote([command], self.recovery.generation)
@@ -272,6 +337,7 @@ class Service:
 
     async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:
         """Take a snapshot; returns it (None if not waited for). Raises what the docstring of `System.snapshot` says."""
+        await self.opened.wait()
         self._check()
         timeout = self.config.snapshot_timeout if timeout is None else timeout
         first = await self._hosts_of(initiators) if initiators else list(self.coordinator.hosts)
@@ -313,7 +379,11 @@ class Service:
         `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
         """
         most = self.config.most_open if most_unjudged is None else most_unjudged
-        if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling:
+        has_number = self.coordinator.last < self.allowance.most
+        if (more := self.allowance.wanted(self.coordinator.last)) is not None:
+            self._tell(DRIVER, ("numbers", more))
+            self.allowance.asked(more, self.driver_obeyed + len(self.driver_log))
+        if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling or not has_number:
             return None
         return self.coordinator.start(time.time(), timeout)
 
@@ -421,11 +491,10 @@ class Service:
         task.add_done_callback(self.handing_over.discard)
 
     async def _tell_analyst(self, found: Collected) -> None:
-        self.places_given += 1
         try:
-            await self.analyst.add.remote(replace(found, traces=self._take_traces()), self.places_given)
+            await self.handing.give(replace(found, traces=self._take_traces()))
             if self.config.recover and found.checkpoints:
-                await self.recovery.note(found.header, await self.analyst.is_kept.remote(found.header.snapshot_id))
+                await self.recovery.note(found.header, await self.handing.is_kept(found.header.snapshot_id))
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
         await self._notify()
@@ -516,6 +585,7 @@ class Service:
 
     async def last_number(self) -> int:
         """The highest number given out."""
+        await self.opened.wait()
         return self.coordinator.last
 
     async def completed_after(self, number: int) -> int:
@@ -540,16 +610,25 @@ class Service:
 
     async def restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
         """Roll the whole system back; answers when it goes on. See `Recovery.restore`."""
+        await self.opened.wait()
         self._check()
         await self.recovery.restore(snapshot_id, claimed, classes)
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system could go back to this snapshot, the first one, by itself."""
+        await self.opened.wait()
         await self.recovery.recoverable(snapshot_id, timeout)
 
     async def rolled(self, host: str, step: int, generation: int) -> None:
         """A host has done a step of a rollback."""
+        await self.opened.wait()
         self.recovery.acknowledged(host, step, generation)
+
+    async def secured(self, snapshot_id: str, number: int, generation: int) -> None:
+        """The driver has made sure that the system can go back to this snapshot, whoever dies."""
+        await self.opened.wait()
+        self.recovery.secured(snapshot_id, number, generation)
+        await self._notify()
 
     async def handed_over(self, snapshot_id: str) -> None:
         """Answers when the analyst has this snapshot, if it is on its way there."""
@@ -570,6 +649,7 @@ class Service:
         """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
         del self.driver_log[: obeyed - self.driver_obeyed]
         self.driver_obeyed = obeyed
+        self.allowance.obeyed(obeyed)
         deadline = time.monotonic() + POLL_S
         while not self.driver_log and not self.is_closing:
             if not await self._change(deadline - time.monotonic()):
@@ -578,6 +658,8 @@ class Service:
 
     async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
         """Something stops the system, unless that is of a generation (of whoever says so) that has been left behind."""
+        if generation is not None:
+            await self.opened.wait()
         if self.failure is None and generation in (None, self.recovery.generation):
             self.failure = error
             self._broadcast(("failed", error))
@@ -597,7 +679,7 @@ class Service:
             "pending": len(self.coordinator.pending),
             "skipped": self.skipped,
             "generation": self.recovery.generation,
-            "rolling": self.recovery.is_rolling,
+            "rolling": self.recovery.is_rolling or not self.opened.is_set(),
             "goes_back_to": None if self.recovery.base is None else self.recovery.base.snapshot_id,
             "failed": None if self.failure is None else str(self.failure),
         }
@@ -615,7 +697,6 @@ class Service:
         self.is_closing = True
         for actor in self.actors.values():
             actor.close.remote()
-        self.recovery.close()
         await self._notify()
 
     def _check(self) -> None:
