@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +42,9 @@ POLL_S = 10.0
 
 MOST_UNJUDGED = 100
 """Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
+
+LAST_S = 0.1
+"""How soon a last snapshot is taken once more if it cannot be restored."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -356,6 +360,23 @@ class Service:
             collection.done.add_done_callback(lambda done: done.exception())
             return number
         return await collection.done
+
+    async def last_snapshot(self, seconds: float) -> None:
+        """A process is about to leave: answers when a snapshot has been taken that can be restored, or after so long."""
+        with suppress(TimeoutError, RaySnapshotError):
+            await asyncio.wait_for(self._take_last(seconds), seconds)
+
+    async def _take_last(self, seconds: float) -> None:
+        while True:
+            header = (await self.snapshot([], seconds)).header
+            await self.handed_over(header.snapshot_id)
+            if not self.config.checkpoint:
+                return
+            if await self.handing.is_kept(header.snapshot_id):
+                while self.config.recover and self.recovery.base_number < header.number:
+                    await self._change(1.0)
+                return
+            await asyncio.sleep(LAST_S)  # somebody waits inside an action, most likely
 
     async def _slot(self, timeout: float) -> int:
         """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
