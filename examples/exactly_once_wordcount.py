@@ -174,14 +174,14 @@ def kill_hosts(system: rs.System, kills: int, seed: int, say: Callable[[str], No
     chance, killed = random.Random(seed), 0
     sources = [system.machine(f"lines-{number}") for number in range(SOURCES)]
     while killed < kills:
-        time.sleep(chance.uniform(0.3, 1.5))
         victim = chance.choice(["lines-0", "split-0", "count-0", "sink"])
         try:
+            process = ray.get(system.machine(victim).pid.remote(), timeout=PATIENCE_S)
+            time.sleep(chance.uniform(0.1, 1.5))
             if all(ray.get([source.is_done.remote() for source in sources], timeout=PATIENCE_S)):
                 break
-            process = ray.get(system.machine(victim).pid.remote(), timeout=PATIENCE_S)
             os.kill(process, signal.SIGKILL)
-        except (rs.RolledBackError, rs.HostDiedError, ProcessLookupError):
+        except (rs.RolledBackError, rs.HostDiedError):
             continue  # it is still recovering from the last one
         killed += 1
         say(f"  killed process {process}, the host of {victim}")
