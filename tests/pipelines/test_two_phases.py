@@ -61,6 +61,14 @@ def test_nothing_shows_before_the_snapshot_that_holds_it_is_kept(out: Out) -> No
     assert out.rows() == [1, 2]
 
 
+def test_what_shows_is_not_shown_again_by_who_does_not_know_it(out: Out) -> None:
+    sink = out.begun()
+    recorded(sink, 1)
+    for _ in range(2):
+        sink.output.publish(sink.ledger, [1])
+        assert out.rows() == [1]
+
+
 def test_only_what_the_kept_snapshot_held_shows_though_more_is_staged_already(out: Out) -> None:
     sink = out.begun()
     first, second = recorded(sink, 1), recorded(sink, 2)
@@ -103,6 +111,7 @@ def test_coming_back_a_second_time_changes_nothing(out: Out) -> None:
     for _ in range(2):
         again = out.restored(state)
         assert out.rows() == [1]
+        assert len(again.ledger.lives) == 2, "lives that wrote nothing are forgotten"
     again.commit(recorded(again, 2))
     third = out.restored(again.ledger.state())
     third.commit(recorded(third, 3))
