@@ -10,12 +10,14 @@ from typing import Any
 from ray_snapshot.errors import (
     DetectorError,
     HostDiedError,
+    RolledBackError,
     SettingError,
     SnapshotAbortedError,
     SnapshotTimeoutError,
 )
 from ray_snapshot.runtime.assembly import Collected
 from ray_snapshot.runtime.handles import MachineHandle
+from ray_snapshot.runtime.keeping import not_restorable
 from ray_snapshot.runtime.settings import portable, seconds_of, spec_of
 from ray_snapshot.runtime.spawning import Spawning
 from ray_snapshot.runtime.subscribers import Subscribers
@@ -63,6 +65,29 @@ class Awaiting(Spawning):
                 raise
             raise _aborted_with_service(error) from None
         return found.snapshot()
+
+    def commit(self, *, timeout: float = 60.0) -> Snapshot:
+        """Take a snapshot, and return it when it can be restored and every sink has published what it holds.
+
+        Call it when all is done: what came behind the last snapshot has not been published. If the system is rolled back
+        meanwhile, that is done again. Raises `NotRestorableError` with the obstacles, `SnapshotTimeoutError`, and whatever
+        stopped the system.
+        """
+        deadline = time.monotonic() + seconds_of("commit", timeout)
+        while True:
+            left = max(0.1, deadline - time.monotonic())
+            try:
+                found = self.snapshot(timeout=left)
+                if not found.restorable:
+                    raise not_restorable(found.snapshot_id, found.obstacles)
+                self._ask(self._service.committed.remote(found.snapshot_id), "the sinks to publish", left)
+                return found
+            except (RolledBackError, SnapshotAbortedError):
+                if time.monotonic() >= deadline:
+                    raise
+            except HostDiedError as error:  # the service, which the next one takes for a rollback
+                if error.host is not None or self._memory is None or time.monotonic() >= deadline:
+                    raise
 
     def wait_for(self, detector: Any, *, timeout: float = 60.0) -> Verdict:
         """Block until `detector` (a name or a detector) holds on a snapshot begun from now on; returns that verdict.

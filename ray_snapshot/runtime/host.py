@@ -9,6 +9,7 @@ snapshot's timeout it turns the host red in the middle of the action, without a 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import os
@@ -39,6 +40,7 @@ from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.host_copying import told
 from ray_snapshot.runtime.host_state import HostConfig
 from ray_snapshot.runtime.host_waiting import Waiting, settle
+from ray_snapshot.runtime.notices import HOOK, Notice, check_listener
 from ray_snapshot.runtime.payload import isolate, opened, recorded_args
 
 BROKEN_S = 60.0
@@ -82,13 +84,16 @@ class HostPost(Waiting):
                     work = self._next(last)
                 if work is None:
                     return
-                last = self._construct(work) if isinstance(work, Creation) else self._perform(*work)
+                if isinstance(work, Creation):
+                    last = self._construct(work)
+                else:
+                    last = self._tell(work) if isinstance(work, Notice) else self._perform(*work)
                 if self.tracer is not None:
                     self.write_out_trace()
         except Exception as error:  # a fault of ours; the system must not go on half
             self.fail(_internal(error))
 
-    def _next(self, last: Machine | None) -> Creation | tuple[Machine, list[tuple[Mailbox, Message]]] | None:  # noqa: PLR0912 - one branch per thing to do; a call each would cost every message
+    def _next(self, last: Machine | None) -> Creation | Notice | tuple[Machine, list[tuple[Mailbox, Message]]] | None:  # noqa: PLR0912 - one branch per thing to do; a call each would cost every message
         """The boundary: what happens between two actions, and what comes next; None when the host closes."""
         core, floor = self.core, self.floor
         core.acting = None
@@ -113,6 +118,8 @@ class HostPost(Waiting):
             if core.must_flush:
                 self.flush()
             if self.failure is None:
+                if self.notices.due and (notice := self._notice()) is not None:
+                    return notice
                 work = core.next_birth() or core.next_action()
                 if work is not None:
                     # Under the lock that accepted it: who records without a boundary must find the action here.
@@ -216,6 +223,46 @@ class HostPost(Waiting):
             self.core.resume(machine)
         return machine
 
+    def _notice(self) -> Notice | None:
+        """Who is to be told that a snapshot is kept, at this boundary; under the lock."""
+        notice = self.notices.next(self.core.machines)
+        if notice is not None:
+            machine = self.core.machine(notice.machine)
+            self.core.begin_action(machine)
+            message = (0, 0, HOOK, (), 0.0, self.core.colour_of(machine))
+            self.action = (machine, Mailbox(machine.name, MAIL, machine.inbox), message)
+            self.action_began = time.time()
+        return notice
+
+    def _tell(self, notice: Notice) -> Machine:
+        """Tell a machine that a snapshot is kept; like an action, but nobody's: what it sends is an error."""
+        machine = self.core.machine(notice.machine)
+        HERE.machine = None
+        try:
+            notice.tell(machine.body)
+        except BaseException as error:
+            self._failed(machine, HOOK, "the service", (), error)
+        notice.settle()
+        return machine
+
+    async def told(self, number: int, snapshot_id: str | None) -> None:
+        """A snapshot is kept (None: it never will be); answers when every machine that wants to know it has been told.
+
+        Raises what stops them.
+        """
+        with self.lock:
+            if snapshot_id is None:
+                self.notices.forget(number)
+                return
+            found = self.notices.add(number, snapshot_id)
+            if self.failure is not None or self.is_closing:
+                self.notices.give_up()
+            self.floor.wake()
+        for notice in found:
+            await asyncio.wrap_future(notice.done)
+        if self.failure is not None:  # they may not have been told
+            raise self.failure.with_traceback(None)
+
     def constructed(self) -> int:
         """How many machines have been constructed here, those included that wait in their constructor.
 
@@ -281,6 +328,7 @@ class HostPost(Waiting):
         """Create a machine on this host, on behalf of one of its machines."""
         key, blob = packed(kind)
         kind = getattr(kind, "machine_class", kind)
+        check_listener(kind, is_checkpointing=self.config.checkpoint)
         payload = isolate(creator.name, kind.__name__, "__init__", args, kwargs)
         names = None if name is None else [check_machine_name(name)]
         claim = self.service.claim.remote(kind.__name__, 1, names, [self.host], None, self.generation)
@@ -310,6 +358,7 @@ class HostPost(Waiting):
         with self.lock:
             self.is_closing = True
             self.failure = error
+            self.notices.give_up()
             self.floor.close()
             for _, reply in self.replies.values():
                 settle(reply, error)

@@ -140,7 +140,8 @@ class Recorder(Copying):
             section = section_of(self.host, recording, at, self.classes.blobs, late, creations)
         facts = replace(facts, obstacles=section.obstacles)
         found = build(self.host, recording, facts, late, creations)
-        return replace(found, checkpoint=section.dumps())
+        listens = build is host_payload and self.notices.note(recording, self.core.machines)
+        return replace(found, checkpoint=section.dumps(), listens=listens)
 
     async def _report_with_trace(self, payload: HostPayload, tracer: Tracer) -> None:
         """The report takes along what was traced since the last one: every white action is among it."""

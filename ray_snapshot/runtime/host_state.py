@@ -22,6 +22,7 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.assembly import warm_up
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.floor import Floor
+from ray_snapshot.runtime.notices import Notices
 from ray_snapshot.runtime.post import Post
 from ray_snapshot.runtime.report import BodyCopy
 from ray_snapshot.runtime.tracing import Tracer
@@ -135,6 +136,7 @@ class HostState(Post):
         """Action threads, some of which may have ended."""
         self.timers: list[tuple[Any, int, float]] = []
         """Restored, to be set when the host starts: (channel, number, seconds left)."""
+        self.notices = Notices()
         self.is_broken = False
         """An action was cut short because a host is gone: what it leaves behind is in no snapshot."""
 

@@ -116,6 +116,7 @@ class Waiting(Recorder):
     def stop_with(self, error: RaySnapshotError) -> None:
         with self.lock:
             super().stop_with(error)
+            self.notices.give_up()
             for _, reply in self.replies.values():
                 settle(reply, error)
 

@@ -20,7 +20,9 @@ from ray.exceptions import RayActorError, RayError
 from ray_snapshot.errors import (
     DuplicateMachineError,
     HostDiedError,
+    NotRestorableError,
     RaySnapshotError,
+    RolledBackError,
     SnapshotAbortedError,
     SystemNotRunningError,
     UnknownMachineError,
@@ -45,6 +47,8 @@ MOST_UNJUDGED = 100
 
 LAST_S = 0.1
 """How soon a last snapshot is taken once more if it cannot be restored."""
+MOST_TOLD = 100
+"""Snapshots of which it is known whether all have been told that they are kept."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -125,9 +129,9 @@ class Service:
         self.life = 0
         self.opened = asyncio.Event()
         """Not before the driver has said which life of the service this is, where it may have several."""
-        if not config.recover:
-            self.opened.set()
         self.allowance = Allowance(is_bounded=config.recover)
+        self.telling: dict[str, asyncio.Task[bool]] = {}
+        """Snapshots that machines are told of, or have been, the latest last."""
         self.is_closing = False
         self.declared: list[tuple[str, str, str | None]] = []
         """(source, target, port) of every channel declared, in order."""
@@ -138,6 +142,7 @@ class Service:
         self.recovery = Recovery(self)
         self._background(self._reap())
         if not config.recover:
+            self.opened.set()
             self._background(self._watch(analyst, "analyst"))
 
     # ---- the life of the service ----------------------------------------------------------------------------------
@@ -468,6 +473,8 @@ class Service:
         if collection is None or answer is not Answer.SUCCESS:
             return
         collection.payloads.append(payload)
+        if payload.listens:
+            collection.header.listeners.append(payload.counts.host)
         collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
         if self.coordinator.completed(number) is None:
             await self._ask_the_rest(number, collection)
@@ -514,11 +521,43 @@ class Service:
     async def _tell_analyst(self, found: Collected) -> None:
         try:
             await self.handing.give(replace(found, traces=self._take_traces()))
-            if self.config.recover and found.checkpoints:
-                await self.recovery.note(found.header, await self.handing.is_kept(found.header.snapshot_id))
+            if found.checkpoints and (self.config.recover or found.header.listeners):
+                await self._note(found.header)
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
         await self._notify()
+
+    async def _note(self, header: SnapshotHeader) -> None:
+        """If a snapshot that the analyst has can be restored, it is what to go back to; who wants to know it is told."""
+        is_base = await self.recovery.note(header, await self.handing.is_kept(header.snapshot_id))
+        if header.listeners:
+            self.telling[header.snapshot_id] = self._background(self._tell_kept(header, is_base))
+            while len(self.telling) > MOST_TOLD:
+                self.telling.pop(next(iter(self.telling)))
+
+    async def _tell_kept(self, header: SnapshotHeader, is_kept: bool) -> bool:
+        """Tell hosts that a snapshot is kept, or never will be; whether it is, and all machines there have been told."""
+        snapshot_id = header.snapshot_id if is_kept else None
+        calls = [
+            self.actors[host].kept.remote(header.number, snapshot_id, header.generation) for host in header.listeners
+        ]
+        try:
+            for call in calls:
+                await call
+        except RayError:  # a host is gone, and others see to that: its machines come back with what the snapshot holds
+            return False
+        return is_kept and header.generation == self.recovery.generation
+
+    async def committed(self, snapshot_id: str) -> None:
+        """Answers when a snapshot can be restored, and who wants to know it has been told; raises if that will not be."""
+        await self.opened.wait()
+        await self.handed_over(snapshot_id)
+        if not await self.handing.is_kept(snapshot_id):
+            raise NotRestorableError(f"snapshot {snapshot_id} was not kept", obstacles=[])
+        telling = self.telling.get(snapshot_id)
+        if telling is not None and not await telling:
+            self._check()
+            raise RolledBackError(f"the system was rolled back behind snapshot {snapshot_id}", snapshot_id=snapshot_id)
 
     def _take_traces(self) -> tuple[bytes, ...]:
         traces, self.traces = self.traces, []
@@ -645,10 +684,10 @@ class Service:
         await self.opened.wait()
         self.recovery.acknowledged(host, step, generation)
 
-    async def secured(self, snapshot_id: str, number: int, generation: int) -> None:
-        """The driver has made sure that the system can go back to this snapshot, whoever dies."""
+    async def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> None:
+        """The driver has made sure that the system can go back to this snapshot, whoever dies; or could not."""
         await self.opened.wait()
-        self.recovery.secured(snapshot_id, number, generation)
+        self.recovery.secured(snapshot_id, number, generation, is_safe=is_safe)
         await self._notify()
 
     async def handed_over(self, snapshot_id: str) -> None:
@@ -744,10 +783,11 @@ class Service:
         for host in (DRIVER, *self.actors):
             self._tell(host, *commands)
 
-    def _background(self, work: Any) -> None:
+    def _background(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)

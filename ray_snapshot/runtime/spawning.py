@@ -27,6 +27,7 @@ from ray_snapshot.runtime.host import HostConfig
 from ray_snapshot.runtime.host_actor import HostActor
 from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.mixin import may_have
+from ray_snapshot.runtime.notices import check_listener
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.post import Created
 from ray_snapshot.runtime.restoring import Share, Wanted
@@ -146,6 +147,7 @@ class Spawning(ABC):
             raise SettingError(f"role {role!r}: use 'source', 'operator' or 'sink'")
         key, blob = packed(kind)
         class_name = getattr(kind, "machine_class", kind).__name__
+        check_listener(getattr(kind, "machine_class", kind), is_checkpointing=self._is_checkpointing)
         payloads = [isolate(DRIVER, class_name, "__init__", args, kwargs) for args, kwargs in many]
         if not many:
             return []
