@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from restore_machines import conservation, total_of, vaults
+from restore_machines import Vault, conservation, total_of
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -20,11 +20,13 @@ TOKENS, BOUND_S = 3, 300.0
 
 def begin(system: rs.System, count: int) -> None:
     """The program: the same, whether it begins or goes on."""
-    machines = vaults(system, count, TOKENS, per_host=-(-count // 2))
+    names = [f"v{number}" for number in range(count)]
+    args = [(TOKENS, tuple(names[(at + step * step) % count] for step in range(1, 8))) for at in range(count)]
+    machines = system.spawn_many(Vault, args=args, names=names, per_host=-(-count // 2))
     system.start()
     if not system.restored:
         for machine in machines[:100]:
-            machine.pass_on.send(1, count)
+            machine.pass_on.send(1, 500)
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.nightly)])
