@@ -48,6 +48,8 @@ class BackgroundWriter:
         self.oldest: float | None = None
         """When the oldest of what is not committed came (monotonic)."""
         self.flushes = 0
+        self.added = self.committed = 0
+        """How many snapshots have been added, and how many of these are committed with their verdicts; see `add_whole`."""
         self.is_closed = False
         self.thread = threading.Thread(target=self._work, name="history", daemon=True)
         self.thread.start()
@@ -56,6 +58,19 @@ class BackgroundWriter:
         """See `HistoryWriter.add`; waits while too much waits to be committed, raises if that fails."""
         self._wait_for_room()
         self._added(lambda: self.writer.add(snapshot))
+
+    def add_whole(self, snapshot: Snapshot, verdicts: list[Verdict], *, again: bool = False) -> int:
+        """A snapshot and the verdicts on it; returns what `committed` will have reached when both are in the history.
+
+        `again`: they may be in the history already, wholly or in part.
+        """
+        self._wait_for_room()
+        if again:
+            self._added(lambda: self.writer.add_again(snapshot, verdicts))
+        else:
+            self._added(lambda: self.writer.add_both(snapshot, verdicts))
+        self.added += 1
+        return self.added
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """See `HistoryWriter.add_verdicts`."""
@@ -72,12 +87,13 @@ class BackgroundWriter:
 
     def flush(self) -> None:
         """Commit what has been added, now; raises `HistoryWriteError`."""
-        began = time.monotonic()
+        began, added = time.monotonic(), self.added
         try:
             self.writer.flush()
         except RaySnapshotError as error:
             self._flushed(began, error)
             raise
+        self.committed = max(self.committed, added)
         self._flushed(began, None)
 
     def close(self) -> None:

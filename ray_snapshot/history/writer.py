@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,6 +73,7 @@ class HistoryWriter:
         self._actions: list[pa.Table] = []
         self._classes: list[pa.Table] = []
         self._shapes: set[tuple[str, str, str]] = set()
+        self._runs_known: set[str] = set()
         self._stages: deque[tuple[str, pa.Table]] = deque()
         self._places: dict[str, _Place] = {}
         self._closed = False
@@ -115,6 +116,38 @@ class HistoryWriter:
         with self._lock:
             self._check_open()
             self._verdicts += rows
+
+    def add_both(self, snapshot: Snapshot, verdicts: Iterable[Verdict]) -> None:
+        """Take a snapshot and the verdicts on it."""
+        self.add(snapshot)
+        self.add_verdicts(verdicts)
+
+    def add_again(self, snapshot: Snapshot, verdicts: Iterable[Verdict]) -> None:
+        """Take what may be in the history already, for a writer of this run has died: only what is missing is added."""
+        self._remember_shapes(snapshot.run_id)
+        with self._lock:
+            is_known = snapshot.snapshot_id in self._places or self._is_stored(snapshot.snapshot_id)
+        if is_known:
+            self._add_shapes(snapshot)
+        else:
+            self.add(snapshot)
+        there = self._judged(snapshot.snapshot_id)
+        self.add_verdicts(found for found in verdicts if (found.detector, found.evaluator) not in there)
+
+    def _judged(self, snapshot_id: str) -> set[tuple[str, str]]:
+        """(detector, evaluator) of the verdicts on a snapshot that the history holds."""
+        rows = _rows_of(self.path, "verdicts", snapshot_id, ["detector", "evaluator"]).to_pylist()
+        return {(row["detector"], row["evaluator"]) for row in rows}
+
+    def _remember_shapes(self, run_id: str) -> None:
+        """Know which rows of `classes` the history has of this run, once."""
+        if run_id in self._runs_known:
+            return
+        self._runs_known.add(run_id)
+        with tables.faults(self.path, "classes", "read", HistoryWriteError):
+            files = tables.data_files(self.path, "classes", tables.open_table(self.path, "classes"))
+            rows = tables.scan("classes", files, run_id=run_id, columns=["class_name", "version"])
+        self._shapes.update((run_id, row["class_name"], row["version"]) for row in rows.to_pylist())
 
     def add_actions(self, rows: pa.Table, *, system: str) -> None:
         """Take rows of the trace into the buffer; their date is that of the action."""
@@ -352,8 +385,8 @@ def _newest(table: DeltaTable) -> str:
     return pc.max(actions["max.snapshot_id"]).as_py() or ""
 
 
-def _rows_of(path: Path, name: str, snapshot_id: str) -> pa.Table:
+def _rows_of(path: Path, name: str, snapshot_id: str, columns: Sequence[str] = _Place._fields) -> pa.Table:
     table = tables.open_table(path, name)
     with tables.faults(path, name, "read", HistoryWriteError):
         files = tables.data_files(path, name, table, snapshot_ids=[snapshot_id])
-        return tables.scan(name, files, snapshot_ids=[snapshot_id], columns=list(_Place._fields))
+        return tables.scan(name, files, snapshot_ids=[snapshot_id], columns=list(columns))

@@ -120,6 +120,8 @@ class _Post:
     """The driver's part, as `System` wants it; the app goes on whatever happens to us."""
 
     failure: RaySnapshotError | None = None
+    attendant = None
+    """Nobody starts a watcher anew."""
 
     def __init__(self, process: Process) -> None:
         self.process = process

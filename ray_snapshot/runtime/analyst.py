@@ -12,11 +12,12 @@ import os
 import queue
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray import cloudpickle
@@ -25,6 +26,7 @@ from ray_snapshot import redaction
 from ray_snapshot.columns import unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
+from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.runtime.assembly import CHECKPOINT_OFF, Collected, aborted, warm_up
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.faults import first_line, text_of
@@ -38,11 +40,29 @@ MOST_WAITING = 4
 
 LOOK_S = 0.02
 
+WARM_S = 30.0
+"""How long an analyst waits for what detectors load beforehand."""
+
 NICENESS = 4
 """Where the machines use every core, evaluating and writing come second."""
 
 MOST_KEPT = 1_000
 """So many verdicts are kept for who asks late; a subscriber gets all, however far behind it is."""
+
+
+LIFE = 10**9
+"""Verdicts are counted from this times the life of the analyst on: no count of an earlier life is as high."""
+
+
+class Handed(NamedTuple):
+    """A snapshot as it was handed over."""
+
+    collected: Collected
+    place: int | None = None
+    """Its place in the line, from 1 on."""
+    session: str | None = None
+    again: bool = False
+    """Whether an analyst that has died may have seen to it already."""
 
 
 class Analyst:
@@ -66,8 +86,8 @@ class Analyst:
         """Per detector: the last snapshot on which it raised no alarm, and its answer."""
         self.trouble: RaySnapshotError | None = None
         """Why the history is not written any more."""
-        self.inbox: queue.SimpleQueue[Collected] = queue.SimpleQueue()
-        self.early: dict[int, Collected] = {}
+        self.inbox: queue.SimpleQueue[Handed] = queue.SimpleQueue()
+        self.early: dict[int, Handed] = {}
         """Snapshots that came before those in front of them, by their place in the line."""
         self.next_place = 1
         self.lock = threading.Lock()
@@ -78,17 +98,28 @@ class Analyst:
         """Of the latest snapshot: those of different ones are not compared."""
         self.keeper: Keeper | None = None
         """Keeps what a restore needs, if that is wanted."""
+        self.opened = asyncio.Event()
+        self.session = uuid.uuid4().hex
+        """Of whoever hands snapshots over now: the service, in this life of both."""
+        self.in_work: deque[tuple[int, int, int]] = deque()
+        """(place, what the writer must have committed, verdicts that must have been handed out) of what is evaluated."""
+        self.finished = 0
+        """The highest place of this session up to which nothing would be lost if this process died."""
 
     # ---- the thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        self.warming.join(
+            WARM_S
+        )  # where much waits already, two threads would make a process's first Arrow array at once
         while True:
             self._analyse(self.inbox.get())
 
-    def _analyse(self, collected: Collected) -> None:
+    def _analyse(self, handed: Handed) -> None:
+        collected = handed.collected
         try:
             self._keep_trace(collected.traces)
-            self._take(self._assembled(collected), collected)
+            self._take(self._assembled(collected), handed)
         except Exception as error:  # a fault of ours: the snapshots that follow must not wait for a thread that is gone
             reason = f"it could not be analysed: {type(error).__name__}: {first_line(error)}"
             self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
@@ -106,7 +137,8 @@ class Analyst:
             self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
             return aborted(replace(collected.header, abort_reason=reason))
 
-    def _take(self, snapshot: Snapshot, collected: Collected) -> None:
+    def _take(self, snapshot: Snapshot, handed: Handed) -> None:
+        collected, mark = handed.collected, [0]
         with self.lock:
             detectors = list(self.detectors)
         if self.keeper is not None:
@@ -116,10 +148,12 @@ class Analyst:
             self.earlier.clear()  # what was true of the past that was given up need not be true of this one
         found = [self._evaluate(item, snapshot) for item in detectors] if snapshot.status == "complete" else []
         if self.writer is not None and self.trouble is None:
-            self._guarded(lambda: (self.writer.add(snapshot), self.writer.add_verdicts(found)))
+            self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         with self.lock:
             self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
             self._forget()
+            if handed.place is not None and handed.session == self.session:
+                self.in_work.append((handed.place, mark[-1], self.forgotten + len(self.verdicts)))
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
 
@@ -173,15 +207,25 @@ class Analyst:
 
     # ---- calls ----------------------------------------------------------------------------------------------------
 
-    async def keep_checkpoints(self, run_id: str, key: bytes | None, source: str | None) -> None:
+    async def keep_checkpoints(
+        self, run_id: str, key: bytes | None, source: str | None, known: Checkpoint | None = None
+    ) -> None:
         """From now on keep what a restore needs of every snapshot; `key`: that digests are made with, for a history.
 
-        `source`: another history, that the run begins from.
+        `source`: another history, that the run begins from. `known`: what an analyst that has died had kept last.
         """
-        self.keeper = Keeper(run_id, self.history, key, source)
+        if self.keeper is None:
+            self.keeper = Keeper(run_id, self.history, key, source)
+            if known is not None:
+                self.keeper.recall(known)
+
+    async def checkpoint(self, snapshot_id: str) -> Checkpoint | None:
+        """What is kept in memory of a snapshot; None if it is not there any more."""
+        return None if self.keeper is None else self.keeper.kept.get(snapshot_id)
 
     async def plan(self, snapshot_id: str, ground: Ground) -> Plan:
         """The checkpoint of a snapshot, dealt out; raises `NotRestorableError`, `CheckpointError`."""
+        await self.opened.wait()
         if self.keeper is None:
             raise NotRestorableError(
                 f"snapshot {snapshot_id} cannot be restored: {CHECKPOINT_OFF}", obstacles=[CHECKPOINT_OFF]
@@ -193,39 +237,80 @@ class Analyst:
 
     async def is_kept(self, snapshot_id: str) -> bool:
         """Whether a snapshot that was given to `add` can be restored; answers when it has been seen to."""
-        while self.keeper is not None and not self.keeper.has_seen(snapshot_id):
+        await self.opened.wait()
+        while self.keeper is not None and not self.keeper.has_seen(snapshot_id) and self.evaluated < self.received:
             await asyncio.sleep(LOOK_S)
         return self.keeper is not None and self.keeper.is_kept(snapshot_id)
 
-    async def open(self, detectors: bytes, redacted: tuple[str, ...] = ()) -> None:
-        """Open the history and begin to work; `redacted`: names of fields that are not written.
+    async def open(
+        self, detectors: bytes, redacted: tuple[str, ...] = (), life: int = 0, *, has_subscribers: bool = False
+    ) -> None:
+        """Open the history and begin to work; nothing happens if that has been done.
 
-        Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`."""
+        `redacted`: names of fields that are not written; `life`: how many analysts of this system have died;
+        `has_subscribers`: somebody is to get every verdict. Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
+        """
+        if self.opened.is_set():
+            return
         redaction.redact(*redacted)
+        self.forgotten = life * LIFE
+        if has_subscribers:
+            self.handed_out = self.forgotten
         loaded = _loaded(detectors)
-        threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True).start()
-        self.detectors += loaded
+        self.warming = threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True)
+        self.warming.start()
+        self.detectors = loaded
         if self.history is not None:
             from ray_snapshot.history import BackgroundWriter, HistoryWriter
 
             self.writer = BackgroundWriter(HistoryWriter(self.history, system=self.system))
         threading.Thread(target=self._work, name="analyst", daemon=True).start()
+        self.opened.set()
 
-    async def add(self, collected: Collected, place: int | None = None) -> None:
+    async def begin_session(self) -> str:
+        """Who hands snapshots over begins anew, with the first place; what comes of a session before is refused."""
+        self.session = uuid.uuid4().hex
+        self.received -= len(self.early)
+        self.early.clear()
+        self.next_place = 1
+        with self.lock:
+            self.in_work.clear()
+            self.finished = 0
+        return self.session
+
+    async def add(
+        self, collected: Collected, place: int | None = None, session: str | None = None, *, again: bool = False
+    ) -> int | None:
         """A snapshot has been completed or aborted; answers when few others wait to be evaluated.
 
-        `place`: its place in the line, from 1 on, by which snapshots are evaluated: Ray may swap calls.
+        `place`: its place in the line, from 1 on, by which snapshots are evaluated: Ray may swap calls. Returns up to which
+        place everything is done with for good; None if it was refused, for it is of another `session`.
         """
+        if session not in (None, self.session):
+            return None
         self.received += 1
         if place is None:
-            self.inbox.put(collected)
+            self.inbox.put(Handed(collected))
         else:
-            self.early[place] = collected
+            self.early[place] = Handed(collected, place, session, again)
         while (found := self.early.pop(self.next_place, None)) is not None:
             self.inbox.put(found)
             self.next_place += 1
         while self.received - self.evaluated > MOST_WAITING:
             await asyncio.sleep(LOOK_S)
+        return self._finished()
+
+    def _finished(self) -> int:
+        """Up to which place all is written, if it is to be, and handed out, if anybody wants it."""
+        with self.lock:
+            while self.in_work:
+                place, mark, count = self.in_work[0]
+                is_written = self.writer is None or self.trouble is not None or self.writer.committed >= mark
+                if not is_written or (self.handed_out is not None and self.handed_out < count):
+                    break
+                self.finished = place
+                self.in_work.popleft()
+            return self.finished
 
     async def add_trace(self, traces: list[bytes]) -> None:
         """Rows of `actions` that came with no snapshot."""
@@ -233,13 +318,16 @@ class Analyst:
 
     async def watch(self, detector: bytes) -> None:
         """Evaluate one more detector from now on; raises `DetectorError`."""
+        await self.opened.wait()
         item = _loaded(detector)
         threading.Thread(target=_warm_up, args=([item],), name="warm-up", daemon=True).start()
         with self.lock:
-            self.detectors.append(item)
+            if item.name not in {known.name for known in self.detectors}:  # else it was opened with it
+                self.detectors.append(item)
 
     async def subscribe(self) -> int:
         """From now on every verdict is kept until it has been handed out; returns how many there have been."""
+        await self.opened.wait()
         with self.lock:
             self.handed_out = self.forgotten + len(self.verdicts)
             return self.handed_out
@@ -248,6 +336,7 @@ class Analyst:
         self, seen: int, seconds: float, *, subscriber: bool = False
     ) -> tuple[int, list[tuple[int, Verdict]]]:
         """(how many there are now, (snapshot number, verdict) of those behind the first `seen`); waits up to `seconds`."""
+        await self.opened.wait()
         deadline = time.monotonic() + seconds
         while self._count() <= seen and (left := deadline - time.monotonic()) > 0:
             async with self.changed:
@@ -264,6 +353,7 @@ class Analyst:
 
     async def count(self) -> int:
         """How many verdicts there have been."""
+        await self.opened.wait()
         return self._count()
 
     async def unjudged(self) -> int:

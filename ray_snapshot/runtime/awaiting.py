@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ray_snapshot.errors import (
     DetectorError,
+    HostDiedError,
     RolledBackError,
     SettingError,
     SnapshotAbortedError,
@@ -54,7 +56,14 @@ class Awaiting(Spawning):
             raise SettingError(f"snapshot(timeout={timeout!r}): it must be more than 0 seconds")
         given: Any = [initiators] if isinstance(initiators, (str, MachineHandle)) else initiators
         names = [machine_name(item) for item in given]
-        found: Collected = self._ask(self._service.snapshot.remote(names, seconds), "the snapshot", 2 * seconds + 10)
+        try:
+            found: Collected = self._ask(
+                self._service.snapshot.remote(names, seconds), "the snapshot", 2 * seconds + 10
+            )
+        except HostDiedError as error:
+            if error.host is not None or self._memory is None:
+                raise
+            raise _aborted_with_service(error) from None
         return found.snapshot()
 
     def commit(self, *, timeout: float = 60.0) -> Snapshot:
@@ -71,7 +80,7 @@ class Awaiting(Spawning):
                 found = self.snapshot(timeout=left)
                 if not found.restorable:
                     raise not_restorable(found.snapshot_id, found.obstacles)
-                self._ask(self._service.committed.remote(found.snapshot_id), "the sinks to publish", left)
+                self._again(partial(self._service.committed.remote, found.snapshot_id), "the sinks to publish", left)
                 return found
             except (RolledBackError, SnapshotAbortedError):
                 if time.monotonic() >= deadline:
@@ -88,8 +97,8 @@ class Awaiting(Spawning):
         seconds = seconds_of("wait_for", timeout)
         item = self._known(detector)
         deadline = time.monotonic() + seconds
-        begun = self._ask(self._service.last_number.remote(), "the service")
-        seen = self._ask(self._analyst.count.remote(), "the analyst")
+        begun = self._again(self._service.last_number.remote, "the service")
+        seen = self._again(self._analyst.count.remote, "the analyst")
         last: dict[str, Verdict] = {}
         pause, due = 0.05, 0.0
         with self._post.rest():
@@ -106,8 +115,9 @@ class Awaiting(Spawning):
                     last[verdict.detector] = verdict
                     if number > begun and verdict.detector == item.name and verdict.holds:
                         return verdict
-        completed = self._ask(self._service.completed_after.remote(begun), "the service")
-        said = _last_verdicts(last, completed, self._ask(self._analyst.unjudged.remote(), "the analyst"))
+        completed = self._again(partial(self._service.completed_after.remote, begun), "the service")
+        unjudged = self._again(self._analyst.unjudged.remote, "the analyst")
+        said = _last_verdicts(last, completed, unjudged)
         raise SnapshotTimeoutError(
             f"{item.name} did not hold within {timeout:g} s; last verdicts: {said}",
             waited_for=item.name,
@@ -122,8 +132,9 @@ class Awaiting(Spawning):
         item = check_detector(detector)
         found = known.get(item.name)
         if found is None:
-            self._ask(self._analyst.watch.remote(portable(item)), "the analyst")
-            self.detectors.append(item)
+            blob = portable(item)
+            self.detectors.append(item)  # first: an analyst that is started anew meanwhile is opened with it
+            self._again(partial(self._analyst.watch.remote, blob), "the analyst")
             return item
         if found is not item and (spec_of(found) is None or spec_of(found) != spec_of(item)):
             raise DetectorError(
@@ -133,8 +144,8 @@ class Awaiting(Spawning):
         return found
 
     def _poll(self, seen: int, seconds: float) -> tuple[int, list[tuple[int, Verdict]]]:
-        ref = self._analyst.verdicts_after.remote(seen, max(0.01, seconds))
-        found: tuple[int, list[tuple[int, Verdict]]] = self._ask(ref, "the analyst")
+        ask = partial(self._analyst.verdicts_after.remote, seen, max(0.01, seconds))
+        found: tuple[int, list[tuple[int, Verdict]]] = self._again(ask, "the analyst")
         return found
 
     def subscribe(self, callback: Callable[[Verdict], None]) -> None:
@@ -145,7 +156,7 @@ class Awaiting(Spawning):
         self._check()
         with self._lock:
             if self._subscribers is None:
-                self._subscribers = Subscribers(self._analyst)
+                self._subscribers = Subscribers(self._analyst, is_again=self._memory is not None)
             self._subscribers.callbacks.append(callback)
 
 
@@ -157,3 +168,13 @@ def _last_verdicts(last: dict[str, Verdict], completed: int, unjudged: int) -> s
     if unjudged:
         parts.append(f"verdicts on {unjudged} snapshot{'s' * (unjudged > 1)} are still being computed")
     return "; ".join(parts)
+
+
+def _aborted_with_service(error: HostDiedError) -> SnapshotAbortedError:
+    return SnapshotAbortedError(
+        f"the snapshot was given up: {error}; the system goes on: ask again",
+        snapshot_id=None,
+        reason="the system's service died",
+        machine=None,
+        call_site=None,
+    )

@@ -36,6 +36,7 @@ from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.protocol.rollback import (
+    NO_GENERATION,
     Acknowledge,
     Asked,
     LoadFinished,
@@ -46,10 +47,12 @@ from ray_snapshot.protocol.rollback import (
     StopAccepting,
 )
 from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.attending import Attendant
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.memory import Base, Memory
 from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.post import Created, Post
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
@@ -107,7 +110,7 @@ class DriverPost(Post):
         spawn_timeout: float,
         trace: str | None = None,
         checkpoint: bool = False,
-        recover: bool = False,
+        attendant: Attendant | None = None,
     ) -> None:
         super().__init__(run_id, DRIVER, service, spawn_timeout=spawn_timeout)
         self.send_timeout = send_timeout
@@ -116,8 +119,16 @@ class DriverPost(Post):
         self.on_rollback: Callable[[Share], None] = lambda _: None
         """Told of every share that is loaded: which hosts there are now."""
         self.timers: list[tuple[Any, int, float]] = []
-        if recover:
+        self.attendant = attendant
+        """Where the system goes on by itself when something dies."""
+        self.recovers = attendant is not None
+        if attendant is not None:
             self.journal = []
+        self.on_replaced: Callable[[str, Any], None] = lambda *_: None
+        """Told of a host that takes the place of another."""
+        self.kept: list[tuple[int, str, int]] = []
+        """(number, id, generation) of snapshots that are kept, and that this process has not seen to yet."""
+        self.is_securing = False
         self.is_dropping = False
         """Whether the system is to be restored when it starts: what is sent before belongs to no past that will be."""
         self.dropped = 0
@@ -155,6 +166,8 @@ class DriverPost(Post):
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self._start(self._obey_commands())
+        if self.attendant is not None:
+            self._start(self._attend(self.attendant))
         self.loop.run_forever()
         self.loop.close()
 
@@ -232,14 +245,29 @@ class DriverPost(Post):
             try:
                 commands = await self.service.commands.remote(obeyed)
             except RayActorError as error:
-                raise HostDiedError(
-                    f"the system's service is gone: {first_line(error)}", host="service", machines=[]
-                ) from None
+                if await self._is_another_service(error):
+                    obeyed = 0
+                continue
             with self.lock:
                 for command in commands:
                     self._obey(command)
                 self._record()
             obeyed += len(commands)
+
+    async def _is_another_service(self, error: RayActorError) -> bool:
+        """Whether another service goes on in the place of one that died; raises `HostDiedError` if none does."""
+        if self.attendant is None or self.is_closing or self.failure is not None:
+            raise HostDiedError(f"the system's service is gone: {first_line(error)}", host="service", machines=[])
+        try:
+            return await self.attendant.service_again(error, self.lock)
+        except RaySnapshotError as fault:
+            raise self.attendant.fail(fault) from None
+
+    async def _attend(self, attendant: Attendant) -> None:
+        try:
+            await attendant.attend_analyst()
+        except Exception as error:
+            raise attendant.fail(error) from None
 
     def _obey(self, command: tuple[Any, ...]) -> None:
         match command:
@@ -262,10 +290,43 @@ class DriverPost(Post):
                 self.credit.notify_all()
             case ("failed", error):
                 self.stop_with(error)
-            case ("kept", number):
-                self._forget_before(number)
+            case ("kept", number, snapshot_id):
+                self.kept.append((number, snapshot_id, self.generation))
+                if not self.is_securing:
+                    self.is_securing = True
+                    self._start(self._secure())
+            case ("numbers", most) if self.attendant is not None:
+                self.attendant.memory.numbers = most
+            case ("replace", host, incarnation) if self.attendant is not None:
+                self._replace(self.attendant.memory, host, incarnation)
             case ("roll", step, generation, share):
                 self._roll(Asked(Step(step), generation), share)
+
+    async def _secure(self) -> None:
+        """See to it that the last snapshot that is kept can be gone back to, whoever dies; then forget what is in it."""
+        assert self.attendant is not None
+        memory = self.attendant.memory
+        while self.kept:
+            (number, snapshot_id, generation), self.kept = self.kept[-1], []
+            copy = await self.attendant.checkpoint(snapshot_id) if memory.keeps_copy else None
+            with self.lock:
+                is_late = generation != self.generation or self.is_rolling
+                if not is_late and (copy is not None or not memory.keeps_copy):
+                    memory.base = Base(snapshot_id, number, copy)
+                    self._forget_before(number)
+                    self.service.secured.remote(snapshot_id, number, generation)
+        self.is_securing = False
+
+    def _replace(self, memory: Memory, host: str, incarnation: int) -> None:
+        """Start another process in the place of one that is gone; under the lock."""
+        from ray_snapshot.runtime.host_actor import HostActor
+
+        config, options = memory.births[host]
+        config = replace(config, incarnation=incarnation, generation=NO_GENERATION, open_at_birth=())
+        actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self.service)
+        memory.actors[host], memory.incarnations[host] = actor, incarnation
+        self.on_replaced(host, actor)
+        self.service.replaced.remote(host, incarnation, [actor])
 
     def _roll(self, asked: Asked, share: bytes | None) -> None:
         """A step of a rollback; under the lock."""
@@ -298,6 +359,8 @@ class DriverPost(Post):
         refill(self.core, share)
         self.core.learn_stopped(share.stopped)
         self.timers = set_timers(self.core, share)
+        if self.attendant is not None and share.again_from is None:  # what was restored is what there is now
+            self.attendant.memory.base = Base(share.snapshot_id, share.number)
         self._send_again(share)
         self.me.over.clear()  # nobody is inside a send
         self.on_rollback(share)
@@ -340,6 +403,9 @@ class DriverPost(Post):
         self._look_up()
         self.flush()
         self.credit.notify_all()
+        memory = None if self.attendant is None else self.attendant.memory
+        if memory is not None and memory.keeps_copy and (base := memory.base) is not None and base.checkpoint is None:
+            self._obey(("kept", base.number, base.snapshot_id))
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
@@ -493,6 +559,8 @@ class DriverPost(Post):
         """Leave the run."""
         with self.lock:
             self.is_closing = True
+            if self.attendant is not None:
+                self.attendant.is_closing = True
             self.credit.notify_all()
         POSTS.pop(self.run_id, None)
         self.run(self._leave())

@@ -89,6 +89,7 @@ class HostState(Post):
         super().__init__(config.run_id, config.host, service, spawn_timeout=config.spawn_timeout)
         self.config = config
         self.generation = config.generation
+        self.recovers = config.recover
         self.loop = loop
         self.core = core_for(
             config.protocol,

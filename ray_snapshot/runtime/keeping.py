@@ -76,6 +76,11 @@ class Keeper:
     def _size(self) -> int:
         return sum(len(section) for checkpoint in self.kept.values() for section in checkpoint.sections)
 
+    def recall(self, checkpoint: Checkpoint) -> None:
+        """What an analyst that has died had kept."""
+        self.kept[checkpoint.snapshot_id] = checkpoint
+        self.seen[checkpoint.snapshot_id] = None
+
     def has_seen(self, snapshot_id: str) -> bool:
         """Whether the snapshot has come by."""
         return snapshot_id in self.seen

@@ -74,6 +74,8 @@ class Post(ABC):
         self.is_closing = False
         self.is_rolling = False
         """Whether the system is being rolled back, and this post is still there to wait for it (the driver's)."""
+        self.recovers = False
+        """Whether the system goes on by itself when a process of it dies."""
         self.handles: dict[str, Any] = {}
         """Ray actor handles of the other hosts."""
         self.fetching: dict[str, list[Batch]] = {}
@@ -311,8 +313,11 @@ class Post(ABC):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(as_error(error))
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if self.recovers and isinstance(error, RayActorError):  # whose death it is, others see; all are rolled back
+            return
+        self.fail(as_error(error))
 
     async def _delivered(self, ref: Any, target: str, core: HostCore, generation: int) -> None:
         try:

@@ -11,10 +11,9 @@ import asyncio
 import pickle
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import ray
 from ray.exceptions import RayActorError, RayError
 
 from ray_snapshot.errors import HostDiedError, NotRestorableError, RaySnapshotError, RolledBackError
@@ -34,6 +33,7 @@ from ray_snapshot.protocol.rollback import (
     Step,
 )
 from ray_snapshot.runtime.faults import as_error, first_line
+from ray_snapshot.runtime.memory import GENERATIONS, Recollection
 from ray_snapshot.runtime.restoring import Ground, Plan, Share
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ class Target:
     snapshot_id: str
     claimed: dict[str, str] = field(default_factory=dict)
     classes: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    number: int = 0
-    """Of a snapshot of this run; 0 if it was asked for."""
 
 
 class Recovery:
@@ -63,12 +61,11 @@ class Recovery:
         self.coordinator.step(HostJoined(DRIVER, 0, 0))
         self.coordinator.step(Acknowledged(DRIVER, Step.START, 0))
         self.births: dict[str, tuple[HostConfig, dict[str, Any]]] = {}
-        self.replaced: dict[str, Any] = {}
-        """Hosts that were made here, in place of others."""
         self.target: Target | None = None
         """What is being restored because somebody asked for it."""
         self.base: Target | None = None
-        """What to go back to when a host dies."""
+        """What to go back to when a host dies: the driver has made sure that it is kept, whoever dies."""
+        self.base_number = self.target_number = 0
         self.plan: asyncio.Task[Plan] | None = None
         self.restored_from: str | None = None
         self.done: asyncio.Future[None] | None = None
@@ -95,6 +92,20 @@ class Recovery:
             raise RolledBackError(
                 "the system was rolled back while this was asked for: ask again", snapshot_id=self.restored_from
             )
+
+    def resume(self, found: Recollection) -> None:
+        """The service before this one has died: everybody goes back, to the last snapshot that the driver knows of."""
+        config = self.service.config
+        self.coordinator = RollbackCoordinator(
+            last=found.life * GENERATIONS, most_failures=config.most_failures, within_s=config.failures_within
+        )
+        for host in (DRIVER, *found.actors):  # who joins now is asked for nothing yet: all will be, in a moment
+            self.coordinator.step(HostJoined(host, found.incarnations.get(host, 0), self.generation))
+        self.births = dict(found.births)
+        self.base, self.base_number = Target(found.base.snapshot_id, found.claimed, found.classes), found.base.number
+        text = f"the service of system {config.system} has died"
+        self.cause = HostDiedError(text, host="service", machines=[])
+        self._carry_out(self.coordinator.step(RollbackAsked(text)))
 
     # ---- what happens ---------------------------------------------------------------------------------------------
 
@@ -123,17 +134,19 @@ class Recovery:
         return True
 
     async def note(self, header: SnapshotHeader, is_kept: bool) -> bool:
-        """A snapshot has been completed; if it can be restored, it is what to go back to. Returns whether that is so.
-
-        One that is overtaken by the next counts as kept, too: nobody goes back behind it.
-        """
+        """A snapshot has been completed; whether it is what to go back to, as soon as the driver has made sure of it."""
         if not is_kept or header.generation != self.generation or self.is_rolling:
             return False
-        if self.base is None or self.base.number < header.number:
-            self.base = Target(header.snapshot_id, number=header.number)
-            self.service._tell(DRIVER, ("kept", header.number))
+        if self.service.config.recover:
+            self.service._tell(DRIVER, ("kept", header.number, header.snapshot_id))
             await self.service._notify()
         return True
+
+    def secured(self, snapshot_id: str, number: int, generation: int) -> None:
+        """The driver knows of a snapshot that is kept, and that it need not send again what is in it."""
+        if generation == self.generation and not self.is_rolling and number > self.base_number:
+            self.base, self.base_number = Target(snapshot_id), number
+            self.service.telling.secured(number)
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system can go back to this snapshot."""
@@ -160,11 +173,6 @@ class Recovery:
         if self.done is not None and not self.done.done():
             self.done.set_exception(error)
             self.done.exception()
-
-    def close(self) -> None:
-        """End what was made here."""
-        for actor in self.replaced.values():
-            ray.kill(actor)
 
     # ---- what is done about it ------------------------------------------------------------------------------------
 
@@ -201,11 +209,17 @@ class Recovery:
             tuple(service.awaited),
             service.coordinator.last,
         )
-        try:
-            found: Plan = await service.analyst.plan.remote(target.snapshot_id, ground)
-        except RayError as error:
-            raise as_error(error) from None
-        return found
+        while True:
+            session = service.handing.session
+            try:
+                found: Plan = await service.analyst.plan.remote(target.snapshot_id, ground)
+                return found
+            except RayActorError as error:
+                if not service.config.recover:
+                    raise as_error(error) from None
+                await service.handing.another(session)
+            except RayError as error:
+                raise as_error(error) from None
 
     async def _bounded(self, generation: int) -> None:
         """No rollback may take for ever."""
@@ -254,14 +268,18 @@ class Recovery:
         if ask.host == DRIVER:
             opened: Share = pickle.loads(share)
             opened.actors = {host: [actor] for host, actor in self.service.actors.items()}
+            opened.snapshot_id, opened.number = plan.snapshot_id, plan.number if plan.is_same_run else 0
+            self.target_number = opened.number
             if self.target is None:
-                opened.again_from = plan.number if plan.is_same_run else 0
+                opened.again_from = opened.number
             return pickle.dumps(opened, protocol=5)
         return share
 
     def _complete(self) -> None:
         target = self.target or self.base
         assert target is not None
+        if self.target is not None:
+            self.base_number = self.target_number
         self.base, self.target = target, None
         self.restored_from = target.snapshot_id
         if self.done is not None and not self.done.done():
@@ -269,17 +287,12 @@ class Recovery:
         self.service._background(self.service._notify())
 
     def _replace(self, host: str) -> None:
-        """Another process takes the place of one that is gone."""
-        from ray_snapshot.runtime.host_actor import HostActor
+        """Another process is to take the place of one that is gone: the driver makes it, or it would die with this service."""
+        self.service._tell(DRIVER, ("replace", host, self.coordinator.incarnations[host] + 1))
+        self.service._background(self.service._notify())
 
-        service = self.service
-        config, options = self.births[host]
-        incarnation = self.coordinator.incarnations[host] + 1
-        config = replace(config, incarnation=incarnation, generation=NO_GENERATION, open_at_birth=())
-        me = ray.get_runtime_context().current_actor
-        actor = HostActor.options(**options, max_concurrency=10_000).remote(config, me)
-        service.actors[host] = self.replaced[host] = actor
-        service._background(service._watch(actor, host, incarnation))
+    def replaced(self, host: str, incarnation: int) -> None:
+        """The driver has made it."""
         self._carry_out(self.coordinator.step(HostJoined(host, incarnation, NO_GENERATION)))
 
     async def _give_up(self, reason: str) -> None:

@@ -51,6 +51,10 @@ class Share:
     """Runs whose machines are now this run's."""
     actors: dict[str, Any] = field(default_factory=dict)
     """For the driver: the hosts, each in a list of one."""
+    snapshot_id: str = ""
+    """For the driver: what is restored."""
+    number: int = 0
+    """Its number, if it is of this run; else 0."""
     again_from: int | None = None
     """For the driver, after a recovery: what it sent outside this snapshot is to be sent again."""
 

@@ -19,7 +19,6 @@ from ray.exceptions import RayActorError, RayError
 from ray_snapshot.errors import (
     DuplicateMachineError,
     HostDiedError,
-    NotRestorableError,
     RaySnapshotError,
     RolledBackError,
     SnapshotAbortedError,
@@ -33,17 +32,17 @@ from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.coordinator import Coordinator, reachable, reached
 from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.handing_over import HandOver
+from ray_snapshot.runtime.memory import BLOCK, Allowance, Recollection
 from ray_snapshot.runtime.recovery import Recovery
 from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.runtime.telling import Telling
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
 
 MOST_UNJUDGED = 100
 """Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
-
-MOST_TOLD = 100
-"""Snapshots of which it is known whether all have been told that they are kept."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -120,10 +119,14 @@ class Service:
         """Complete snapshots, by number, that wait for those with lower numbers that may still be completed."""
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
-        self.telling: dict[str, asyncio.Task[bool]] = {}
-        """Snapshots that machines are told of, or have been, the latest last."""
-        self.places_given = 0
-        """How many snapshots have been handed to the analyst."""
+        self.telling = Telling(self)
+        self.handing = HandOver(analyst, is_again=config.recover)
+        self.life = 0
+        self.opened = asyncio.Event()
+        """Not before the driver has said which life of the service this is, where it may have several."""
+        if not config.recover:
+            self.opened.set()
+        self.allowance = Allowance(is_bounded=config.recover)
         self.is_closing = False
         self.declared: list[tuple[str, str, str | None]] = []
         """(source, target, port) of every channel declared, in order."""
@@ -133,7 +136,45 @@ class Service:
         """Names that are restored, and that the program has not spawned yet."""
         self.recovery = Recovery(self)
         self._background(self._reap())
-        self._background(self._watch(analyst, "analyst"))
+        if not config.recover:
+            self._background(self._watch(analyst, "analyst"))
+
+    # ---- the life of the service ----------------------------------------------------------------------------------
+
+    async def open(self, analyst: list[Any]) -> None:
+        """The first life begins; `analyst`: wrapped (as an argument of its constructor Ray would not keep it for the next)."""
+        self._open(analyst)
+
+    async def reopen(self, found: Recollection) -> int:
+        """A later life begins: the whole system goes back to the last snapshot that the driver knows to be kept.
+
+        Returns which life this is: an earlier one if the driver has heard that the service died, and it has not.
+        """
+        if self.opened.is_set():
+            return self.life
+        self.life = found.life
+        self.coordinator.last = found.numbers
+        self.allowance.most = found.numbers + BLOCK
+        self.actors = {host: wrapped[0] for host, wrapped in found.actors.items()}
+        self.sources.update(found.sources)
+        self.unclaimed.update(found.unclaimed)
+        for host, actor in self.actors.items():
+            self.coordinator.register(host)
+            self._background(self._watch(actor, host, found.incarnations.get(host, 0)))
+        for source, target, port in found.declared:
+            self._declare(source, target, port)
+        if found.every is not None:
+            await self.start_clock(found.every)
+        self.recovery.resume(found)
+        self._open(found.analyst)
+        return self.life
+
+    def _open(self, analyst: list[Any]) -> None:
+        self.analyst = self.handing.analyst = analyst[0]
+        self.opened.set()
+        if self.config.recover:
+            self._background(self.handing.begin())
+            self._background(self.handing.attend())
 
     # ---- hosts and names ------------------------------------------------------------------------------------------
 
@@ -146,6 +187,7 @@ class Service:
 
         A host whose config is not known is not replaced when it dies.
         """
+        await self.opened.wait()
         self.actors[host] = actor[0]
         self.recovery.joined(host, config, options)
         self._tell(host, ("welcome", self.coordinator.register(host), self.coordinator.last))
@@ -154,8 +196,16 @@ class Service:
         self._background(self._watch(actor[0], host))
         await self._notify()
 
+    async def replaced(self, host: str, incarnation: int, actor: list[Any]) -> None:
+        """The driver has started another process in the place of one that was gone."""
+        await self.opened.wait()
+        self.actors[host] = actor[0]
+        self._background(self._watch(actor[0], host, incarnation))
+        self.recovery.replaced(host, incarnation)
+
     async def actor_of(self, host: str) -> list[Any]:
         """The Ray actor of a host, wrapped so that it travels as a handle; names may be known before their host is."""
+        await self.opened.wait()
         deadline = time.monotonic() + POLL_S
         while host not in self.actors:
             if not await self._change(deadline - time.monotonic()):
@@ -170,6 +220,7 @@ class Service:
 
     async def lost(self, host: str, reason: str, generation: int | None = None) -> None:
         """A process of the system is gone, as somebody of that generation has noticed: everybody hears of it."""
+        await self.opened.wait()
         if generation is None or generation == self.recovery.generation:
             await self.gone(host, reason, self.recovery.incarnation(host))
 
@@ -204,6 +255,7 @@ class Service:
 
         `generation`: of whoever asks; raises `RolledBackError` if it is of the past.
         """
+        await self.opened.wait()
         self.recovery.check(generation)
         again = self.unclaimed if is_driver else set()
         if names is None:
@@ -230,6 +282,7 @@ class Service:
 
         Raises what stopped the system, rather than wait for what will never be spawned.
         """
+        await self.opened.wait()
         deadline = time.monotonic() + timeout
         while not all(name in self.places for name in names) and not self.is_closing:
             if self.failure is not None:
@@ -241,6 +294,7 @@ class Service:
 
     async def stopped(self, names: list[str], colour: int, generation: int) -> None:
         """Machines have stopped, on a host of this colour: everybody is told, and sending to them is an error from now on."""
+        await self.opened.wait()
         if generation != self.recovery.generation:
             return
         self._broadcast(("stopped", names, colour))
@@ -248,14 +302,13 @@ class Service:
 
     async def connect(self, source: str, target: str, port: str | None = None, site: str | None = None) -> None:
         """Declare the channel from `source` to `target` beforehand, and that it serves that port; `site`: who says so."""
+        await self.opened.wait()
         for name in (source, target):
             if name not in self.places:
                 raise UnknownMachineError(
                     f"connect({source!r}, {target!r}): no machine {name!r} was spawned", machine=name
                 )
-        self.declared.append((source, target, port))
-        if self.config.protocol in BARRIERS and self._is_forward(source, target) and target != DRIVER:
-            self.awaited.append((target, source))
+        if self._declare(source, target, port):
             await self._control(target, ("await", target, source))
         if source != DRIVER:
             await self._control(source, ("connect", source, target))
@@ -264,6 +317,14 @@ class Service:
             await self._notify()
         if port is not None and target != DRIVER:
             await self._control(target, ("port", target, port, source, site))
+
+    def _declare(self, source: str, target: str, port: str | None) -> bool:
+        """Note a declared channel; whether barriers align on it."""
+        self.declared.append((source, target, port))
+        aligns = self.config.protocol in BARRIERS and self._is_forward(source, target) and target != DRIVER
+        if aligns:
+            self.awaited.append((target, source))
+        return aligns
 
     async def _control(self, machine: str, command: tuple[Any, ...]) -> None:
         await self.actors[self.places[machine]].control.remote([command], self.recovery.generation)
@@ -279,6 +340,7 @@ class Service:
 
     async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:
         """Take a snapshot; returns it (None if not waited for). Raises what the docstring of `System.snapshot` says."""
+        await self.opened.wait()
         self._check()
         timeout = self.config.snapshot_timeout if timeout is None else timeout
         first = await self._hosts_of(initiators) if initiators else list(self.coordinator.hosts)
@@ -320,7 +382,11 @@ class Service:
         `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
         """
         most = self.config.most_open if most_unjudged is None else most_unjudged
-        if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling:
+        has_number = self.coordinator.last < self.allowance.most
+        if (more := self.allowance.wanted(self.coordinator.last)) is not None:
+            self._tell(DRIVER, ("numbers", more))
+            self.allowance.asked(more, self.driver_obeyed + len(self.driver_log))
+        if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling or not has_number:
             return None
         return self.coordinator.start(time.time(), timeout)
 
@@ -430,43 +496,23 @@ class Service:
         task.add_done_callback(self.handing_over.discard)
 
     async def _tell_analyst(self, found: Collected) -> None:
-        self.places_given += 1
         try:
-            await self.analyst.add.remote(replace(found, traces=self._take_traces()), self.places_given)
+            await self.handing.give(replace(found, traces=self._take_traces()))
             if found.checkpoints and (self.config.recover or found.header.listeners):
-                await self._note(found.header)
+                is_kept = await self.handing.is_kept(found.header.snapshot_id)
+                self.telling.noted(found.header, await self.recovery.note(found.header, is_kept))
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
         await self._notify()
 
-    async def _note(self, header: SnapshotHeader) -> None:
-        """If a snapshot that the analyst has can be restored, it is what to go back to; who wants to know it is told."""
-        is_base = await self.recovery.note(header, await self.analyst.is_kept.remote(header.snapshot_id))
-        if header.listeners:
-            self.telling[header.snapshot_id] = self._background(self._tell_kept(header, is_base))
-            while len(self.telling) > MOST_TOLD:
-                self.telling.pop(next(iter(self.telling)))
-
-    async def _tell_kept(self, header: SnapshotHeader, is_kept: bool) -> bool:
-        """Tell hosts that a snapshot is kept, or never will be; whether it is, and all machines there have been told."""
-        snapshot_id = header.snapshot_id if is_kept else None
-        calls = [
-            self.actors[host].kept.remote(header.number, snapshot_id, header.generation) for host in header.listeners
-        ]
-        try:
-            for call in calls:
-                await call
-        except RayError:  # a host is gone, and others see to that: its machines come back with what the snapshot holds
-            return False
-        return is_kept and header.generation == self.recovery.generation
-
     async def committed(self, snapshot_id: str) -> None:
         """Answers when a snapshot can be restored, and who wants to know it has been told; raises if that will not be."""
+        await self.opened.wait()
         await self.handed_over(snapshot_id)
-        if not await self.analyst.is_kept.remote(snapshot_id):
-            raise NotRestorableError(f"snapshot {snapshot_id} was not kept", obstacles=[])
-        telling = self.telling.get(snapshot_id)
-        if telling is not None and not await telling:
+        is_told = await self.telling.outcome(snapshot_id)
+        if is_told is None and not self.config.recover:  # nobody wants to know it
+            is_told = await self.handing.is_kept(snapshot_id)
+        if not is_told:
             self._check()
             raise RolledBackError(f"the system was rolled back behind snapshot {snapshot_id}", snapshot_id=snapshot_id)
 
@@ -556,6 +602,7 @@ class Service:
 
     async def last_number(self) -> int:
         """The highest number given out."""
+        await self.opened.wait()
         return self.coordinator.last
 
     async def completed_after(self, number: int) -> int:
@@ -580,16 +627,25 @@ class Service:
 
     async def restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
         """Roll the whole system back; answers when it goes on. See `Recovery.restore`."""
+        await self.opened.wait()
         self._check()
         await self.recovery.restore(snapshot_id, claimed, classes)
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system could go back to this snapshot, the first one, by itself."""
+        await self.opened.wait()
         await self.recovery.recoverable(snapshot_id, timeout)
 
     async def rolled(self, host: str, step: int, generation: int) -> None:
         """A host has done a step of a rollback."""
+        await self.opened.wait()
         self.recovery.acknowledged(host, step, generation)
+
+    async def secured(self, snapshot_id: str, number: int, generation: int) -> None:
+        """The driver has made sure that the system can go back to this snapshot, whoever dies."""
+        await self.opened.wait()
+        self.recovery.secured(snapshot_id, number, generation)
+        await self._notify()
 
     async def handed_over(self, snapshot_id: str) -> None:
         """Answers when the analyst has this snapshot, if it is on its way there."""
@@ -601,6 +657,7 @@ class Service:
     def give_up_all(self, reason: str) -> None:
         """The system is rolled back: snapshots that are pending never will be completed."""
         self.lazily.clear()
+        self.telling.give_up()
         for number in list(self.coordinator.pending):
             self._hand_over(self._abort(replace(self.coordinator.abort(number, reason), awaited=())))
 
@@ -610,6 +667,7 @@ class Service:
         """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
         del self.driver_log[: obeyed - self.driver_obeyed]
         self.driver_obeyed = obeyed
+        self.allowance.obeyed(obeyed)
         deadline = time.monotonic() + POLL_S
         while not self.driver_log and not self.is_closing:
             if not await self._change(deadline - time.monotonic()):
@@ -618,6 +676,8 @@ class Service:
 
     async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
         """Something stops the system, unless that is of a generation (of whoever says so) that has been left behind."""
+        if generation is not None:
+            await self.opened.wait()
         if self.failure is None and generation in (None, self.recovery.generation):
             self.failure = error
             self._broadcast(("failed", error))
@@ -637,7 +697,7 @@ class Service:
             "pending": len(self.coordinator.pending),
             "skipped": self.skipped,
             "generation": self.recovery.generation,
-            "rolling": self.recovery.is_rolling,
+            "rolling": self.recovery.is_rolling or not self.opened.is_set(),
             "goes_back_to": None if self.recovery.base is None else self.recovery.base.snapshot_id,
             "failed": None if self.failure is None else str(self.failure),
         }
@@ -655,7 +715,6 @@ class Service:
         self.is_closing = True
         for actor in self.actors.values():
             actor.close.remote()
-        self.recovery.close()
         await self._notify()
 
     def _check(self) -> None:
@@ -682,11 +741,10 @@ class Service:
         for host in (DRIVER, *self.actors):
             self._tell(host, *commands)
 
-    def _background(self, work: Any) -> asyncio.Task[Any]:
+    def _background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._ended)
-        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)

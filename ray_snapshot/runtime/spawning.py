@@ -7,10 +7,12 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import (
+    HostDiedError,
     RolledBackError,
     SettingError,
     UnknownMachineError,
@@ -23,6 +25,7 @@ from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.host import HostConfig
 from ray_snapshot.runtime.host_actor import HostActor
+from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.notices import check_listener
 from ray_snapshot.runtime.payload import isolate
@@ -67,6 +70,15 @@ class Spawning(ABC):
     @abstractmethod
     def _check(self) -> None:
         """Raise what stopped the system, or that it was closed."""
+
+    @property
+    @abstractmethod
+    def _memory(self) -> Memory | None:
+        """What the driver remembers for a service that is started anew; None where there will be none."""
+
+    @abstractmethod
+    def _again(self, make: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
+        """As `_ask`, for what may be asked twice: of the next service, if the one that is asked dies."""
 
     @abstractmethod
     def _ask(self, refs: Any, what: str, timeout: float = 60.0) -> Any:
@@ -186,11 +198,14 @@ class Spawning(ABC):
         for _ in range(_CLAIMS):
             self._post.check()
             generation = self._post.generation
+            claim = (class_name, len(places), names, places, role, generation, True)
             try:
-                ref = self._service.claim.remote(class_name, len(places), names, places, role, generation, True)
-                return self._ask(ref, "names"), generation
+                found = self._again(partial(self._service.claim.remote, *claim), "names")
             except RolledBackError:
                 continue
+            if role == "source" and self._memory is not None:
+                self._memory.sources += found
+            return found, generation
         raise RolledBackError("the system was rolled back again and again while this was spawned", snapshot_id=None)
 
     def _create(
@@ -248,7 +263,13 @@ class Spawning(ABC):
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
             post.handles[host] = actor
             self._hosts[host] = actor
-            self._ask(self._service.register.remote(host, [actor], config, options), "the directory")
+            if self._memory is not None:
+                self._memory.births[host], self._memory.actors[host] = (config, options), actor
+            try:
+                self._ask(self._service.register.remote(host, [actor], config, options), "the directory")
+            except HostDiedError:
+                if self._memory is None:
+                    raise  # else the next service hears of it from the driver
 
     def _alignment(self) -> tuple[str, float | None]:
         """How hosts turn red: the protocol, and how long they align.
@@ -283,7 +304,10 @@ class Spawning(ABC):
         names = [machine_name(item) for item in (source, target)]
         if port is not None:
             self._check_port(names[1], port)
-        self._ask(self._service.connect.remote(*names, port, call_site_here()), f"the channel {names[0]} -> {names[1]}")
+        site = call_site_here()
+        self._again(partial(self._service.connect.remote, *names, port, site), f"the channel {names[0]} -> {names[1]}")
+        if self._memory is not None:
+            self._memory.declared.append((names[0], names[1], port))
 
     def _check_port(self, target: str, port: str) -> None:
         kind = None if target == DRIVER else handle_of(self.run_id, target)._kind
@@ -306,7 +330,7 @@ class Spawning(ABC):
         name = check_target_name(machine_name(machine))
         post = self._post
         post.acting()
-        places = self._ask(self._service.locate.remote([name], 0.0), "the directory")
+        places = self._again(partial(self._service.locate.remote, [name], 0.0), "the directory")
         if name not in places:
             raise UnknownMachineError(
                 f"no machine {name!r} has been spawned in {self.name}, so it cannot be stopped: check the name",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,22 @@ from ray_snapshot.verdicts import Verdict
 POLL_S = 0.5
 """How long the analyst keeps an unanswered question."""
 
+AGAIN_S = 0.1
+"""How often an analyst that is being started anew is asked."""
+
+MOST_HEARD = 10_000
+"""More verdicts than are ever evaluated again."""
+
 
 class Subscribers:
     """Hands each verdict from now on to every callback, exactly once, in order."""
 
-    def __init__(self, analyst: Any) -> None:
+    def __init__(self, analyst: Any, *, is_again: bool = False) -> None:
         self.analyst = analyst
+        self.is_again = is_again
+        """Whether another analyst takes the place of one that dies; it hands out again what it evaluates again."""
+        self.heard: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """(snapshot, detector) of the latest verdicts that were handed out."""
         self.callbacks: list[Callable[[Verdict], None]] = []
         self.trouble: RaySnapshotError | None = None
         """What the first callback that failed raised; the others go on."""
@@ -33,8 +44,11 @@ class Subscribers:
             is_last = self.is_closing.is_set()
             try:
                 fresh = self._ask(0.0 if is_last else POLL_S)
-            except RaySnapshotError:  # the analyst is gone, and the system says so
-                return
+            except RaySnapshotError:  # the analyst is gone
+                if not self.is_again or is_last:
+                    return  # the system says so
+                self.is_closing.wait(AGAIN_S)
+                continue
             for verdict in fresh:
                 self._hand_out(verdict)
             if is_last and not fresh:
@@ -43,7 +57,15 @@ class Subscribers:
     def _ask(self, seconds: float) -> list[Verdict]:
         ref = self.analyst.verdicts_after.remote(self.seen, seconds, subscriber=True)
         self.seen, found = waits.answer_of(ref)
-        return [verdict for _, verdict in found]
+        return [verdict for _, verdict in found if not self.is_again or self._is_new(verdict)]
+
+    def _is_new(self, verdict: Verdict) -> bool:
+        key = verdict.snapshot_id, verdict.detector
+        is_new = key not in self.heard
+        self.heard[key] = None
+        if len(self.heard) > MOST_HEARD:
+            self.heard.popitem(last=False)
+        return is_new
 
     def _hand_out(self, verdict: Verdict) -> None:
         for callback in list(self.callbacks):

@@ -10,9 +10,11 @@ import atexit
 import os
 import sys
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,6 +25,7 @@ from ray.exceptions import RayError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import (
+    HostDiedError,
     RaySnapshotError,
     SettingError,
     SystemNotRunningError,
@@ -33,6 +36,7 @@ from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.assembly import warm_up
+from ray_snapshot.runtime.attending import Attendant, Patience
 from ray_snapshot.runtime.awaiting import Awaiting
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
@@ -40,12 +44,16 @@ from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import forget_handles
 from ray_snapshot.runtime.keeping import not_restorable
+from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
 from ray_snapshot.runtime.settings import Settings, check_writable, detectors_of, settings_of
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
+
+_AGAIN_S = 0.05
+"""How often a service that has died is asked again."""
 
 _OPEN: list[System] = []
 """The systems that this process has open, the latest last."""
@@ -122,17 +130,46 @@ class System(Awaiting):
             spawn_timeout=self.settings.spawn_timeout,
             trace=self._trace,
             checkpoint=self._is_checkpointing,
-            recover=self.settings.recover is not None,
+            attendant=self._attendant(),
         )
         self._post.on_rollback = self._rolled_back
+        self._post.on_replaced = self._hosts.__setitem__
         self._post.is_dropping = self._wanted is not None
         waits.install()
         if not _OPEN:
             atexit.register(_close_forgotten)
         _OPEN.append(self)
 
+    def _attendant(self) -> Attendant | None:
+        """Who sees to it that the system goes on when its service or its analyst dies."""
+        settings = self.settings
+        if settings.recover is None:
+            return None
+        patience = Patience(settings.most_failures, settings.failures_within, settings.start_timeout)
+        found = Attendant(self.name, self._service, self._analyst, self._open_analyst, patience)
+        found.memory.keeps_copy = self.history is None
+        if self._wanted is not None:
+            found.memory.wanted, found.memory.unclaimed = self._wanted.snapshot_id, self._wanted.names
+            found.memory.claimed, found.memory.classes = self._claimed, self._claimed_classes
+        return found
+
+    def _open_analyst(self, life: int = 0) -> list[Any]:
+        """Tell an analyst what to do; the references to wait for."""
+        memory = None if life == 0 else self._memory
+        opened = []
+        if self._is_checkpointing or self._wanted:
+            source = self._wanted and self._wanted.history
+            known = None if memory is None or memory.base is None else memory.base.checkpoint
+            opened.append(self._analyst.keep_checkpoints.remote(self.run_id, self._key, source, known))
+        detectors = cloudpickle.dumps(self.detectors)
+        has_subscribers = self._subscribers is not None
+        ref = self._analyst.open.remote(detectors, redaction.names(), life, has_subscribers=has_subscribers)
+        return [*opened, ref]
+
     def _open_services(self) -> None:
-        options = {"num_cpus": 0, "max_concurrency": 10_000}
+        options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000}
+        if self.settings.recover is not None:
+            options["max_restarts"] = -1  # see `attending`
         analyst = AnalystActor.options(**options).remote(self.name, self.history, import_path())
         settings = self.settings
         config = ServiceConfig(
@@ -142,7 +179,7 @@ class System(Awaiting):
         )  # fmt: skip
         try:
             self._service = ServiceActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
-                config, analyst
+                config, None if settings.recover else analyst
             )
         except ValueError:
             ray.kill(analyst)
@@ -152,13 +189,7 @@ class System(Awaiting):
             ) from None
         self._analyst = analyst
         try:
-            opened = [
-                analyst.open.remote(cloudpickle.dumps(self.detectors), redaction.names()),
-                self._service.last_number.remote(),
-            ]
-            if self._is_checkpointing or self._wanted:
-                source = self._wanted and self._wanted.history
-                opened.append(analyst.keep_checkpoints.remote(self.run_id, self._key, source))
+            opened = [*self._open_analyst(), self._service.open.remote([analyst])]
             if self._wanted:
                 opened.append(self._service.may_be_claimed_again.remote(list(self._wanted.names)))
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
@@ -183,7 +214,9 @@ class System(Awaiting):
             self._take_first()
         if self.settings.every is not None:
             self._has_clock = True
-            self._ask(self._service.start_clock.remote(self.settings.every), "the clock")
+            if self._memory is not None:
+                self._memory.every = self.settings.every
+            self._again(partial(self._service.start_clock.remote, self.settings.every), "the clock")
         return self
 
     def _take_first(self) -> None:
@@ -210,8 +243,8 @@ class System(Awaiting):
         self._restore(snapshot_id, {}, {})
 
     def _restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
-        ref = self._service.restore.remote(snapshot_id, claimed, classes)
-        self._ask(ref, f"snapshot {snapshot_id} to be restored", self.settings.start_timeout + 60)
+        restore = partial(self._service.restore.remote, snapshot_id, claimed, classes)
+        self._again(restore, f"snapshot {snapshot_id} to be restored", self.settings.start_timeout + 60)
 
     def _begin_restored(self, found: Wanted) -> None:
         """Where a program starts its system anew: what was recorded takes the place of what it has set up."""
@@ -331,6 +364,26 @@ class System(Awaiting):
         except RaySnapshotError as error:
             self._post.tell(error)
             raise
+
+    @property
+    def _memory(self) -> Memory | None:
+        """What the driver remembers for a service or an analyst that is started anew."""
+        attendant = self._post.attendant
+        return None if attendant is None else attendant.memory
+
+    def _again(self, make: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
+        """Ask a service that may die; if the system goes on by itself, ask the next one: for what may be asked twice."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return ask(make(), f"{what} of system {self.name}", timeout)
+            except RaySnapshotError as error:
+                is_gone = isinstance(error, HostDiedError) and error.host is None
+                if not is_gone or self.settings.recover is None or time.monotonic() > deadline:
+                    self._post.tell(error)
+                    raise
+            time.sleep(_AGAIN_S)
+            self._check()
 
     def _kill(self, actors: list[Any]) -> None:
         """Kill actors, and wait until Ray says that they are gone."""

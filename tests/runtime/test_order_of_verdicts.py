@@ -92,7 +92,7 @@ def test_the_analyst_takes_them_by_their_places_though_ray_swaps_the_calls(monke
         analyst = analysts.Analyst("shop", None, ())
         for found, place in (("third", 3), ("first", 1), ("second", 2)):
             await analyst.add(found, place)  # type: ignore[arg-type]
-        return [analyst.inbox.get_nowait() for _ in range(analyst.inbox.qsize())]
+        return [analyst.inbox.get_nowait().collected for _ in range(analyst.inbox.qsize())]
 
     assert asyncio.run(swapped()) == ["first", "second", "third"]
 
