@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from benchmarks.history import synthetic
 from benchmarks.measure import Result, alternate
-from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
+from ray_snapshot.detectors import Deadlock, Reached, Termination, TokenConservation, UniqueToken
 from ray_snapshot.schema import WAITS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate
@@ -71,7 +71,13 @@ def snapshot_of(machines: int, source: np.ndarray, target: np.ndarray) -> Snapsh
 
 def _judge(taken: Snapshot) -> float:
     taken = Snapshot(taken.tables)  # what an earlier look has kept would cost nothing
-    detectors = [Termination(), Deadlock(), TokenConservation(state="$.balance")]
+    detectors = [
+        Termination(),
+        Deadlock(),
+        TokenConservation(total=0, state="$.balance"),
+        UniqueToken(),
+        Reached("$.balance", 0),
+    ]
     before = time.perf_counter()
     holds = [evaluate(detector, taken).holds for detector in detectors]
     seconds = time.perf_counter() - before

@@ -84,13 +84,15 @@ class CallNodes:
 
 def is_call_id(call_ids: Any) -> Booleans:
     """Which of `call_ids` have the form `SOURCE/INCARNATION/TARGET/NUMBER`."""
+    if len(call_ids) == call_ids.null_count:
+        return np.zeros(len(call_ids), np.bool_)
     found: Booleans = pc.fill_null(pc.equal(pc.count_substring(call_ids, "/"), 3), False).to_numpy(zero_copy_only=False)
     return found
 
 
 def without_run(call_ids: Any) -> Any:
     """`call_ids` without the `#2` of a run that is a retry: who waits for the call waits for any of its runs."""
-    if not pc.any(pc.match_substring(call_ids, "#")).as_py():
+    if len(call_ids) == call_ids.null_count or not pc.any(pc.match_substring(call_ids, "#")).as_py():
         return call_ids
     return pc.replace_substring_regex(call_ids, "#.*$", "")
 

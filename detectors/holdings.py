@@ -1,7 +1,7 @@
 """What each machine and each message in flight holds, by JSON paths into states and arguments.
 
-Values are parsed some thousands at a time: one JSON array of many states costs a third of as many single
-ones.
+Values are parsed many at a time (`json_column`), else some thousands at a time: one JSON array of many states costs a
+third of as many single ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import Booleans, is_any_of, texts
+from ray_snapshot.detectors.common import Booleans, Integers, is_any_of, texts
+from ray_snapshot.detectors.json_column import values_at
 from ray_snapshot.detectors.json_path import JsonPath, compile_path
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
@@ -23,6 +24,7 @@ from ray_snapshot.snapshot import Snapshot
 
 UNREADABLE = object()
 _MOST_ROWS, _MOST_BYTES = 5_000, 8_000_000
+_MOST_LINES = 200_000
 
 StatePath = str | Mapping[str, str]
 """One path for all machines, or one for each class that holds anything."""
@@ -104,12 +106,34 @@ def _collect(found: Holdings, table: Any, mask: Booleans, column: str, path: Jso
     ]
     found.unknown += [(row, f"its {column} was not recorded") for row in np.flatnonzero(missing & ~truncated).tolist()]
     rows = np.flatnonzero(mask & ~truncated & ~missing)
+    for chosen in _chunks(table[column], rows, _MOST_LINES):
+        values = values_at(texts(_taken(table[column], chosen)), path)
+        if values is None:
+            _collect_parsed(found, table, chosen, column, path)
+        else:
+            found.rows += chosen.tolist()
+            found.values += values
+
+
+def _taken(column: Any, rows: Integers) -> Any:
+    """Those rows of a column; without a copy where they stand together."""
+    count = len(rows)
+    return column.slice(rows[0], count) if rows[-1] - rows[0] == count - 1 else column.take(pa.array(rows))
+
+
+def _collect_parsed(found: Holdings, table: Any, rows: Integers, column: str, path: JsonPath) -> None:
     for row, value in zip(rows.tolist(), _parsed(table[column], rows), strict=True):
         if value is UNREADABLE:
             found.unknown.append((row, f"its {column} is not JSON"))
         else:
             found.rows.append(row)
             found.values.append(path.find(value))
+
+
+def _chunks(column: Any, rows: Integers, most_rows: int) -> list[Integers]:
+    """`rows`, so many at a time that their texts are of moderate size."""
+    chunk = max(1, min(most_rows, _MOST_BYTES * len(column) // (column.nbytes + 1)))
+    return [rows[start : start + chunk] for start in range(0, len(rows), chunk)]
 
 
 def _unrecorded(column: Any) -> Booleans:
@@ -120,9 +144,8 @@ def _unrecorded(column: Any) -> Booleans:
 
 def _parsed(column: Any, rows: Any) -> Iterator[Any]:
     """The JSON values of those rows of the column, in order."""
-    chunk = max(1, min(_MOST_ROWS, _MOST_BYTES * len(column) // (column.nbytes + 1)))
-    for start in range(0, len(rows), chunk):
-        chosen = column.take(pa.array(rows[start : start + chunk])).to_pylist()
+    for some in _chunks(column, rows, _MOST_ROWS):
+        chosen = column.take(pa.array(some)).to_pylist()
         try:
             values = json.loads(f"[{','.join(chosen)}]")
         except (ValueError, RecursionError):

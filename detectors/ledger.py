@@ -39,13 +39,15 @@ class Amounts:
     @property
     def total(self) -> Fraction:
         """The exact sum."""
+        if set(map(type, self.amounts)) <= {int}:
+            return Fraction(sum(self.amounts))
         whole = sum(amount for amount in self.amounts if type(amount) is int)
         return Fraction(whole) + sum((Fraction(part) for part in self.amounts if type(part) is not int), Fraction())
 
     @property
     def rounded(self) -> bool:
         """Whether a float is among the amounts, so that the program's own arithmetic was not exact."""
-        return any(type(amount) is float for amount in self.amounts)
+        return float in set(map(type, self.amounts))
 
 
 @dataclass(slots=True)
@@ -87,6 +89,8 @@ def make_ledger(snapshot: Snapshot, machines: Holdings, messages: Holdings) -> L
 
 def _amounts(holdings: Holdings, *, missing_is_zero: bool) -> Amounts:
     """The rows that hold a number, and these; what is none goes to `holdings.unknown`."""
+    if set(map(type, holdings.values)) <= {int}:
+        return Amounts(holdings.rows, holdings.values)
     found = Amounts([], [])
     for row, value in zip(holdings.rows, holdings.values, strict=True):
         amount = value if type(value) is int else amount_of(value, missing_is_zero=missing_is_zero)

@@ -130,7 +130,7 @@ class Reached:
         goal = self._rank(self.value)
         behind: Behind = []
         unknown = list(found.unknown)
-        for row, value in zip(found.rows, found.values, strict=True):
+        for row, value in self._worth_a_look(found, goal):
             rank = self._rank(value)
             if rank is None:
                 shown = "nothing" if value is MISSING else repr(value)[:40]
@@ -138,6 +138,15 @@ class Reached:
             elif goal is not None and rank < goal:
                 behind.append((row, value))
         return behind, unknown
+
+    def _worth_a_look(self, found: Holdings, goal: Fraction | None) -> Behind:
+        """All rows; or, where all phases are whole numbers, those whose phase is none or less: each number is ranked once."""
+        rows = zip(found.rows, found.values, strict=True)
+        if goal is None or not set(map(type, found.values)) <= {int}:
+            return list(rows)
+        ranks = {value: self._rank(value) for value in set(found.values)}
+        less = {value for value, rank in ranks.items() if rank is None or rank < goal}
+        return [(row, value) for row, value in rows if value in less]
 
     def _rank(self, value: Any) -> Fraction | None:
         """Where a phase stands in their order; None if it is none."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Booleans, Integers, distinct
+from ray_snapshot.detectors.common import Booleans, Integers, distinct, in_order
 
 _FEW = 1_000
 """Below so many nodes a level costs numpy more than the plain loop."""
@@ -60,9 +60,11 @@ def _missing(graph: Graph) -> Integers:
 
 def _incoming(graph: Graph) -> tuple[Integers, Integers]:
     """The unsatisfied alternatives that wait for each node: `waiting[starts[node]:starts[node + 1]]`."""
-    target, alternative = graph.target[~graph.satisfied], graph.alternative[~graph.satisfied]
+    target, alternative = graph.target, graph.alternative
+    if graph.satisfied.any():
+        target, alternative = target[~graph.satisfied], alternative[~graph.satisfied]
     starts = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=graph.node_count))])
-    return starts, alternative[np.argsort(target, kind="stable")]
+    return starts, alternative[in_order(target)]
 
 
 def _reached(starts: Integers, waiting: Integers, nodes: Integers) -> Integers:
@@ -144,4 +146,6 @@ def shortest_cycle(node_count: int, source: Integers, target: Integers, start: i
 def _matrix(node_count: int, source: Integers, target: Integers):  # type: ignore[no-untyped-def]  # scipy's matrix types are private
     from scipy.sparse import csr_matrix
 
-    return csr_matrix((np.ones(len(source), np.bool_), (source, target)), shape=(node_count, node_count))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=node_count))])
+    parts = (np.ones(len(source), np.bool_), target[in_order(source)], starts)
+    return csr_matrix(parts, shape=(node_count, node_count))

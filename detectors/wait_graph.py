@@ -24,6 +24,7 @@ from ray_snapshot.detectors.common import (
     integers,
     is_any_of,
     positions,
+    positions_of_runs,
     texts,
     uncovered,
 )
@@ -78,6 +79,8 @@ class _Nodes:
     calls: CallNodes
     awaited: Integers
     """Per row of `waits`: the call that it names, as `calls` counts; -1: none, or an unknown one."""
+    on_recorded: Integers
+    """Per row of `waits`: the recorded machine that it names as the one waited for; -1: none, or a stranger."""
 
     @property
     def first_call(self) -> int:
@@ -159,8 +162,11 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
 def _nodes(snapshot: Snapshot) -> _Nodes:
     recorded = texts(snapshot.tables["machines"]["machine"])
     calls = call_nodes(snapshot, recorded)
-    awaited = calls.find(texts(snapshot.tables["waits"]["on_call_id"]))
-    return _Nodes(_node_names(snapshot, recorded, awaited), len(recorded), calls, awaited)
+    waits = snapshot.tables["waits"]
+    awaited = calls.find(texts(waits["on_call_id"]))
+    on_recorded = positions(texts(waits["on_machine"]), recorded)
+    names = _node_names(snapshot, recorded, awaited, on_recorded)
+    return _Nodes(names, len(recorded), calls, awaited, on_recorded)
 
 
 def _recorded(machines: Integers) -> Integers:
@@ -194,14 +200,17 @@ def _status(snapshot: Snapshot, word: str, node_count: int) -> Booleans:
     return np.concatenate([found, np.zeros(node_count - len(found), np.bool_)])
 
 
-def _node_names(snapshot: Snapshot, recorded: Any, awaited: Integers) -> Any:
+def _node_names(snapshot: Snapshot, recorded: Any, awaited: Integers, on_recorded: Integers) -> Any:
     """Recorded machines, then the other names waited for (calls by their id), then the node of waits for nobody."""
     waits = snapshot.tables["waits"]
     on_machine, on_call = texts(waits["on_machine"]), texts(waits["on_call_id"])
     by_call = is_call_id(on_call)
-    named = [on_machine.filter(pa.array(~by_call)), _short_names(snapshot.tables["machines"]["waits_for"])]
-    unknown = [column.filter(pa.array(positions(column, recorded) < 0)) for column in named]
-    unknown.append(on_call.filter(pa.array(by_call & (awaited < 0))))
+    short = _short_names(snapshot.tables["machines"]["waits_for"])
+    unknown = [
+        on_machine.filter(pa.array(~by_call & (on_recorded < 0))),
+        short.filter(pa.array(positions(short, recorded) < 0)),
+        on_call.filter(pa.array(by_call & (awaited < 0))),
+    ]
     strangers = pa.concat_arrays(unknown).drop_null().unique()
     return pa.concat_arrays([recorded, strangers, pa.array([_UNNAMED])])
 
@@ -227,12 +236,16 @@ def _written(snapshot: Snapshot, names: Any, on: Integers, machine: Integers) ->
 def _looked_up(column: Any, names: Any, rows: Booleans) -> Integers:
     """The node of the name in each of `rows` of a column; -1 in all other rows."""
     found = np.full(len(rows), -1, np.int64)
-    found[rows] = positions(column.filter(pa.array(rows)), names)
+    if rows.any():
+        found[rows] = positions(column.filter(pa.array(rows)), names)
     return found
 
 
 def _joined(*parts: _Rows) -> _Rows:
     """All rows of `parts`, whose groups are told apart."""
+    parts = tuple(part for part in parts if len(part.owner)) or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
     groups, above = [], 0
     for part in parts:
         groups.append(part.group + above)
@@ -247,10 +260,11 @@ def _long_rows(snapshot: Snapshot, nodes: _Nodes, waiting: Booleans) -> _Rows:
     """A row belongs to the call that it names, if that runs or waits to begin, else to its machine, if that waits."""
     waits = snapshot.tables["waits"]
     call = nodes.called(texts(waits["call_id"]))
-    machine = _looked_up(texts(waits["machine"]), nodes.names, call < 0)
+    machine = np.where(call < 0, positions_of_runs(texts(waits["machine"]), nodes.names), -1)
     keep = (call >= 0) | ((machine >= 0) & waiting[machine])
-    owner, on = np.where(call >= 0, call, machine)[keep], _targets(waits, nodes)[keep]
-    waits = waits.filter(pa.array(keep))
+    owner, on = np.where(call >= 0, call, machine), _targets(waits, nodes)
+    if not keep.all():
+        owner, on, waits = owner[keep], on[keep], waits.filter(pa.array(keep))
     group = _groups(owner, waits["call_id"], waits["alternative"])
     satisfied: Booleans = pc.fill_null(waits["satisfied"], False).to_numpy()
     untold = pc.is_null(waits["satisfied"]).to_numpy() & (np.maximum(owner, on) < nodes.first_call)
@@ -265,17 +279,28 @@ def _targets(waits: Any, nodes: _Nodes) -> Integers:
     by_call, known = is_call_id(on_call), nodes.awaited >= 0
     on = np.where(known, nodes.awaited + nodes.first_call, -1)
     on = np.maximum(on, _looked_up(on_call, nodes.names, by_call & ~known))
-    on = np.maximum(on, _looked_up(texts(waits["on_machine"]), nodes.names, ~by_call))
+    on = np.maximum(on, np.where(by_call, -1, nodes.on_recorded))
+    on = np.maximum(on, _looked_up(texts(waits["on_machine"]), nodes.names, ~by_call & (on < 0)))
     return np.where(on < 0, nodes.unnamed, on)
 
 
 def _groups(owner: Integers, call_id: Any, alternative: Any) -> Integers:
     """A number for each (owner, call_id, alternative)."""
-    calls = pc.dictionary_encode(texts(call_id), null_encoding="encode").indices.to_numpy().astype(np.int64)
-    choices = pc.dictionary_encode(pa.array(integers(alternative, 0))).indices.to_numpy().astype(np.int64)
-    width, height = (int(codes.max(initial=0)) + 1 for codes in (choices, calls))
-    groups: Integers = (owner * height + calls) * width + choices
+    groups = owner
+    for column in (call_id, alternative):
+        if column.null_count < len(column):
+            codes = _codes(column)
+            groups = groups * (int(codes.max(initial=0)) + 1) + codes
     return groups
+
+
+def _codes(column: Any) -> Integers:
+    """A number for each value of a column, of which the greatest is small."""
+    column = pa.array(integers(column, 0)) if pa.types.is_integer(column.type) else texts(column)
+    if not len(column) or (pa.types.is_integer(column.type) and pc.min_max(column).as_py() == {"min": 0, "max": 0}):
+        return np.zeros(len(column), np.int64)
+    found: Integers = pc.dictionary_encode(column, null_encoding="encode").indices.to_numpy().astype(np.int64)
+    return found
 
 
 def _short_rows(snapshot: Snapshot, names: Any, brief: Booleans) -> _Rows:
@@ -295,6 +320,8 @@ def _short_rows(snapshot: Snapshot, names: Any, brief: Booleans) -> _Rows:
 def _hindered(nodes: _Nodes, rows: _Rows) -> _Rows:
     """`rows`, and what calls need beside what they wait for: a free slot, or a free event loop."""
     also = _also(nodes)
+    if not (also >= 0).any():
+        return rows
     needs = also[rows.owner] >= 0
     more = np.where(needs & (rows.k != _ALL), rows.k + 1, rows.k)
     _, first = np.unique(rows.group[needs], return_index=True)
@@ -323,15 +350,25 @@ def _plain(owner: Integers, group: Integers, k: Integers, on: Integers) -> _Rows
 
 
 def _graph(node_count: int, rows: _Rows) -> Graph:
-    _, first, alternative, size = np.unique(rows.group, return_index=True, return_inverse=True, return_counts=True)
+    first, alternative = _numbered(rows.group)
+    size = np.bincount(alternative, minlength=len(first))
     return Graph(
         node_count,
         rows.owner[first],
         np.where(rows.k[first] == _ALL, size, rows.k[first]),
-        alternative=alternative.astype(np.int64),
+        alternative=alternative,
         target=rows.on,
         satisfied=rows.satisfied,
     )
+
+
+def _numbered(groups: Integers) -> tuple[Integers, Integers]:
+    """The first row of each group, and the number of each row's group; groups in ascending order."""
+    if len(groups) and (groups[1:] >= groups[:-1]).all():
+        starts = np.concatenate([[True], groups[1:] != groups[:-1]])
+        return np.flatnonzero(starts), np.cumsum(starts) - 1
+    _, first, number = np.unique(groups, return_index=True, return_inverse=True)
+    return first, number.astype(np.int64)
 
 
 def _silent(nodes: _Nodes, blocked: Booleans, own: Booleans) -> Booleans:

@@ -20,21 +20,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from ray_snapshot.detectors import TokenConservation
+from ray_snapshot.detectors.json_path import compile_path
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.spark_jobs.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, specs_frame
+from ray_snapshot.spark_jobs.tables import CHANNEL, Selection, Tables, read_table, specs_frame
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
+
+MOST_LEDGERS = 10_000
+"""So many settings are looked up before the rows are."""
+
+MOST_QUICK = 4
+"""So many paths are tried the quick way."""
 
 MOST_ENDS = 200
 """What changed is looked up for so many snapshots: a hundred runs that broke."""
 
 LEDGER = ("system", "run_id", "detector")
-CHANNEL = ("source", "target", "kind")
 
 VIEWS = (
     View(
@@ -120,8 +127,8 @@ def run(
     given = (state, messages or {}, total)
     if given != (None, {}, None):
         specs = specs.unionByName(own_specs(tables.complete, specs, is_asked_for=state is not None))
-    settings = with_given(read_specs(specs), *given)
-    ledgers = ledger(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
+    settings, quick = looked_up(with_given(read_specs(specs), *given))
+    ledgers = ledger(tables.complete, settings, tables.rows("machines"), tables.rows("messages"), quick)
     (ledgers,) = results({"ledger": ledgers}, out).values()
     (broken,) = results({"breaks": breaks(ledgers)}, out).values()
     where = ends(broken)
@@ -157,8 +164,8 @@ def fresh(
     stored = stored_specs(tables.complete, specs_frame(spark, specs))
     if given != (None, {}, None):
         stored = stored.unionByName(own_specs(tables.complete, stored, is_asked_for=state is not None))
-    settings = with_given(read_specs(stored), *given)
-    counted = counts(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
+    settings, quick = looked_up(with_given(read_specs(stored), *given))
+    counted = counts(tables.complete, settings, tables.rows("machines"), tables.rows("messages"), quick)
     frame = judged(with_expected(counted, _carried_frame(spark, carried)))
     rows = frame.select(*COLUMNS, "usable", "first_exact", "first_total").toArrow()
     rows = rows.sort_by([(name, "ascending") for name in (*LEDGER, "sequence")])
@@ -270,13 +277,26 @@ def read_specs(specs: DataFrame) -> DataFrame:
     )
 
 
-def ledger(snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame) -> DataFrame:
+def looked_up(settings: DataFrame) -> tuple[DataFrame, list[str]]:
+    """The same settings, looked up once and not by every query that needs them; and those paths into states that lead over
+    names alone, which are quick (`_whole_number`). Where there are very many ledgers, they stay a query."""
+    rows = settings.limit(MOST_LEDGERS + 1).toArrow()
+    if rows.num_rows > MOST_LEDGERS:
+        return settings, []
+    paths = [compile_path(text) for text in rows["state_path"].drop_null().unique().to_pylist()]
+    quick = [path.text for path in paths if path.steps and all(isinstance(step, str) for step in path.steps)]
+    return settings.sparkSession.createDataFrame(rows.to_pylist(maps_as_pydicts="strict"), settings.schema), quick
+
+
+def ledger(
+    snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame, quick: Sequence[str] = ()
+) -> DataFrame:
     """One row a snapshot and ledger: what was found, what was expected, and whether that is the same.
 
     `unreadable`: how many values were needed that were not recorded whole; `holds` is null then, as it is where the
     cut is inconsistent, something was not observed, or there is nothing to compare with.
     """
-    return judged(with_expected(counts(snapshots, settings, machines, messages))).select(*COLUMNS)
+    return judged(with_expected(counts(snapshots, settings, machines, messages, quick))).select(*COLUMNS)
 
 
 COLUMNS = (
@@ -294,20 +314,22 @@ COLUMNS = (
 )
 
 
-def counts(snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame) -> DataFrame:
+def counts(
+    snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame, quick: Sequence[str] = ()
+) -> DataFrame:
     """One row a snapshot and ledger: what was found in all, and whether the cut can be judged."""
     settings = F.broadcast(settings)
-    amounts = in_machines(machines, settings).unionByName(in_messages(messages, settings))
+    amounts = in_machines(machines, settings, quick=quick).unionByName(in_messages(messages, settings))
     counted = snapshots.join(settings, "run_id", "inner").join(sums(amounts), ["snapshot_id", "detector"], "left_outer")
     return totals(counted)
 
 
-def in_machines(machines: DataFrame, settings: DataFrame, *kept: str) -> DataFrame:
+def in_machines(machines: DataFrame, settings: DataFrame, *kept: str, quick: Sequence[str] = ()) -> DataFrame:
     """The amount in each machine that a ledger counts; a state without one holds 0, and so does a driver without state."""
     path = F.coalesce("state_path", F.try_element_at("state_paths", F.col("class_name")))
     driver = (F.col("machine") == DRIVER) & _recorded("state").isNull()
     frame = machines.where(~driver).join(settings, "run_id", "inner").withColumn("path", path)
-    return _amounts(frame.where(F.col("path").isNotNull()), "state", *kept, missing_is_zero=True)
+    return _amounts(frame.where(F.col("path").isNotNull()), "state", *kept, missing_is_zero=True, quick=quick)
 
 
 def in_messages(messages: DataFrame, settings: DataFrame, *kept: str) -> DataFrame:
@@ -323,10 +345,29 @@ def _recorded(column: str) -> Column:
     return F.when(whole, F.col(column))
 
 
-def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool) -> DataFrame:
-    """`exact` or `rounded` of each row: an amount as decimal or float; `unreadable` where a number is due but is none."""
+def _whole_number(text: Column, quick: Sequence[str]) -> Column:
+    """The number at the column `path` of an object, where that is one of the paths `quick` and there is a JSON integer of at
+    most 64 bits, which is by far the most frequent; else null."""
+    found = F.lit(None).cast("bigint")
+    for path in quick[:MOST_QUICK]:
+        kind: DataType = LongType()
+        steps = compile_path(path).steps
+        for step in reversed(steps):
+            kind = StructType([StructField(str(step), kind)])
+        value = F.from_json(text, kind)
+        for step in steps:
+            value = value[step]
+        found = F.when(F.col("path") == path, value).otherwise(found)
+    return found
+
+
+def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool, quick: Sequence[str] = ()) -> DataFrame:
+    """`whole`, `exact` or `rounded` of each row: an amount as integer, decimal or float; `unreadable` where a number is due
+    but is none."""
     frame = (
-        frame.withColumn("parsed", F.try_parse_json(_recorded(column)))
+        frame.withColumn("text", _recorded(column))
+        .withColumn("whole", _whole_number(F.col("text"), quick))
+        .withColumn("parsed", F.when(F.col("whole").isNull(), F.try_parse_json("text")))
         .withColumn("value", F.try_variant_get("parsed", F.col("path"), "variant"))
         .withColumn("variant_kind", F.schema_of_variant("value"))
     )
@@ -340,9 +381,10 @@ def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool) -
         "snapshot_id",
         "detector",
         F.lit(column == "state").alias("in_machine"),
+        "whole",
         exact.alias("exact"),
         rounded.alias("rounded"),
-        (exact.isNull() & rounded.isNull() & ~nothing).alias("unreadable"),
+        (F.col("whole").isNull() & exact.isNull() & rounded.isNull() & ~nothing).alias("unreadable"),
         *kept,
     )
 
@@ -360,11 +402,11 @@ def _untagged() -> Column:
 
 def sums(amounts: DataFrame) -> DataFrame:
     """Per snapshot and ledger: the sums by place and kind of number, and how many amounts could not be read or added."""
-    machine, exact = F.col("in_machine"), F.col("exact")
-    has_amount = F.bool_or(exact.isNotNull() | F.col("rounded").isNotNull())
+    machine, exact, whole = F.col("in_machine"), F.col("exact"), F.col("whole")
+    has_amount = F.bool_or(whole.isNotNull() | exact.isNotNull() | F.col("rounded").isNotNull())
     overflow = F.bool_or(exact.isNotNull()) & F.try_sum(exact).isNull()
     return amounts.groupBy("snapshot_id", "detector").agg(
-        F.try_sum(F.when(machine, exact)).alias("machine_exact"),
+        _added(F.try_sum(F.when(machine, exact)), _sum_of_whole(F.when(machine, whole))).alias("machine_exact"),
         F.sum(F.when(machine, F.col("rounded"))).alias("machine_rounded"),
         F.try_sum(F.when(~machine, exact)).alias("message_exact"),
         F.sum(F.when(~machine, F.col("rounded"))).alias("message_rounded"),
@@ -372,6 +414,18 @@ def sums(amounts: DataFrame) -> DataFrame:
         # Nobody holds anything where the paths lead: they are probably wrong.
         (F.bool_or(machine) & ~has_amount).alias("pathless"),
     )
+
+
+def _sum_of_whole(numbers: Column) -> Column:
+    """The exact sum of 64-bit integers: by halves, which cannot overflow, and are added much faster than decimals."""
+    upper, lower = F.sum(F.shiftright(numbers, 32)), F.sum(numbers.bitwiseAND(F.lit(2**32 - 1)))
+    return upper.cast("decimal(20,0)") * F.lit(2**32).cast("decimal(10,0)") + lower.cast("decimal(20,0)")
+
+
+def _added(exact: Column, whole: Column) -> Column:
+    """The sum of what is there of the two; null if nothing is."""
+    both = F.try_add(exact, whole.try_cast(EXACT)).try_cast(EXACT)
+    return F.when(exact.isNull(), whole.try_cast(EXACT)).when(whole.isNull(), exact).otherwise(both)
 
 
 def totals(counted: DataFrame) -> DataFrame:

@@ -14,15 +14,13 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.output import View, results
-from ray_snapshot.spark_jobs.tables import Selection, Tables
+from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
 
 SLOW_TIMES, SLOW_MS = 3.0, 50.0
 """A snapshot is slow if it took so many times the median of its run, and so much longer."""
-
-RUN = ("system", "run_id")
 
 VIEWS = (
     View(

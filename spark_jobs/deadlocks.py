@@ -20,12 +20,11 @@ from ray_snapshot.detectors import Deadlock
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.distributed import per_snapshot
 from ray_snapshot.spark_jobs.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, seconds_between
+from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, seconds_between
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
 
-RUN = ("system", "run_id")
 KEY = (*RUN, "deadlock")
 _TIME = pa.timestamp("us", tz="UTC")
 

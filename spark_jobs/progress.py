@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.spark_jobs.output import View, results
-from ray_snapshot.spark_jobs.tables import Selection, Tables, generations, per_second, seconds_between
+from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, generations, per_second, seconds_between
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 STILL_AFTER = 3
 """So many snapshots in a row without movement at the end of a run mean that it stopped."""
 
-RUN = ("system", "run_id")
 STATUSES = ("active", "passive", "blocked", "stopped")
 
 VIEWS = (

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 MOST_NAMED = 10
 """So many systems or runs are named in an error."""
 
+RUN = ("system", "run_id")
+CHANNEL = ("source", "target", "kind")
+"""What names a run, and within a snapshot a channel."""
+
 PARTITIONS = pa.schema([("system", pa.string()), ("date", pa.date32())])
 """The columns that stand in the folder names and not in the files."""
 

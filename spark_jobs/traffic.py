@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.output import View, results
-from ray_snapshot.spark_jobs.tables import Selection, Tables, generations, per_second, seconds_between
+from ray_snapshot.spark_jobs.tables import CHANNEL, Selection, Tables, generations, per_second, seconds_between
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -27,8 +27,6 @@ GROWING_AFTER = 5
 
 HOT_TIMES, HOT_LEAST = 10, 10
 """A machine is hot if it accepted so many times the mean of its run, and at least so many messages."""
-
-CHANNEL = ("source", "target", "kind")
 
 VIEWS = (
     View(

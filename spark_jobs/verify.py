@@ -18,13 +18,11 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import evidence
 from ray_snapshot.spark_jobs.distributed import per_snapshot
 from ray_snapshot.spark_jobs.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables
+from ray_snapshot.spark_jobs.tables import CHANNEL, RUN, Selection, Tables
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
 
-RUN = ("system", "run_id")
-CHANNEL = ("source", "target", "kind")
 MOST_TOLD = 10
 
 CHECKED = pa.schema([(name, pa.string()) for name in ("snapshot_id", "detector", "evaluator", "outcome", "reason")])

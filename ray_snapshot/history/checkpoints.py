@@ -6,7 +6,7 @@ Whoever can write such a file can have a program run when it is unpickled. So ea
     MAGIC | length of the header, 8 bytes | header, JSON | sections, one behind the other | digest of all that, 32 bytes
 
 The header names the snapshot (a file under another's name is refused) and how long each section is. The sections are pickles
-of `runtime.checkpointing`; nothing here unpickles. Imports the standard library only.
+of `runtime.checkpointing`; nothing here unpickles. Imports no library beside the standard one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ray_snapshot.errors import CheckpointError, HistoryWriteError, NotRestorableError
+from ray_snapshot.history import durable
 
 FOLDER = "checkpoints"
+SUFFIX = ".checkpoint"
+_BEGUN = ".tmp-"
 MAGIC = b"RSCHECK1"
 KEY_VARIABLE = "RAY_SNAPSHOT_KEY"
 SHORTEST_KEY = 16
@@ -117,7 +120,7 @@ def path_of(history: str | Path, snapshot_id: str) -> Path:
     """Where the checkpoint of a snapshot is; raises `CheckpointError` for what is no snapshot's id."""
     if not snapshot_id or not all(char.isalnum() or char in "-_." for char in snapshot_id) or snapshot_id[0] == ".":
         raise CheckpointError(f"{snapshot_id!r} is no snapshot's id", path=None)
-    return Path(history) / FOLDER / f"{snapshot_id}.checkpoint"
+    return Path(history) / FOLDER / f"{snapshot_id}{SUFFIX}"
 
 
 def write(history: str | Path, checkpoint: Checkpoint, key: bytes) -> None:
@@ -125,7 +128,7 @@ def write(history: str | Path, checkpoint: Checkpoint, key: bytes) -> None:
     path = path_of(history, checkpoint.snapshot_id)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_BEGUN)
         try:
             with os.fdopen(handle, "wb") as file:
                 _write_sealed(file, checkpoint, key)
@@ -135,7 +138,7 @@ def write(history: str | Path, checkpoint: Checkpoint, key: bytes) -> None:
         except BaseException:
             os.unlink(name)
             raise
-        _sync_folder(path.parent)
+        durable.sync(path.parent)
     except OSError as fault:
         raise HistoryWriteError(f"checkpoint {path} cannot be written: {fault.strerror}", path=str(path)) from fault
 
@@ -147,14 +150,6 @@ def _write_sealed(file: Any, checkpoint: Checkpoint, key: bytes) -> None:
         seal.update(part)
         file.write(part)
     file.write(seal.digest())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def read(history: str | Path, snapshot_id: str, key: bytes) -> Checkpoint:
@@ -199,3 +194,52 @@ def _opened(content: bytes, path: Path, snapshot_id: str, key: bytes) -> Checkpo
         sections.append(bytes(body[end : end + length]))
         end += length
     return Checkpoint(about, sections)
+
+
+# ---- upkeep -------------------------------------------------------------------------------------------------------------
+
+
+def there(history: str | Path, snapshot_ids: Iterable[str]) -> list[Path]:
+    """The files of those of some snapshots that have a checkpoint."""
+    known = {path.name: path for path in _all(history)}
+    names = (f"{snapshot_id}{SUFFIX}" for snapshot_id in snapshot_ids)
+    return [known[name] for name in names if name in known]
+
+
+def remove(history: str | Path, snapshot_ids: Iterable[str]) -> int:
+    """Remove the checkpoints of snapshots that are not listed any more; returns how many there were.
+
+    Raises `HistoryWriteError`.
+    """
+    found = there(history, snapshot_ids)
+    for path in found:
+        discard(path)
+    return len(found)
+
+
+def discard(path: Path) -> None:
+    """Remove one file, if it is still there; raises `HistoryWriteError`."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as fault:
+        raise HistoryWriteError(f"checkpoint {path} cannot be removed: {fault.strerror}", path=str(path)) from fault
+
+
+def older_than(history: str | Path, moment: float) -> dict[Path, str]:
+    """Checkpoints, whole or begun, that were last written to before `moment` (seconds since 1970), and of which snapshot
+    each is; of those that were only begun nobody knows (empty)."""
+    begun = dict.fromkeys(_all(history, _BEGUN), "")
+    found = {path: path.name.removesuffix(SUFFIX) for path in _all(history)} | begun
+    return {path: snapshot_id for path, snapshot_id in sorted(found.items()) if _is_older(path, moment)}
+
+
+def _is_older(path: Path, moment: float) -> bool:
+    try:
+        return path.lstat().st_mtime < moment
+    except FileNotFoundError:  # just removed, or just given its name
+        return False
+
+
+def _all(history: str | Path, begins: str = "") -> list[Path]:
+    ends = "" if begins else SUFFIX
+    return [path for path in (Path(history) / FOLDER).glob(f"{begins}*{ends}") if not path.is_dir()]

@@ -1,7 +1,8 @@
 """Commits to one table: new files in, or old files out and what replaces them in, as one version of the log.
 
 Adding never conflicts with anybody. Replacing is committed only on the very version of the table in which the files that
-go were still there; if somebody commits in between, that is looked at again, and then tried again. Imports no Ray.
+go were still there; if somebody commits in between, that is looked at again, and then tried again. Either returns when the
+log's new entry is on the disk (Delta writes it, and does not wait for that). Imports no Ray.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.history import files, tables
+from ray_snapshot.history import durable, files, tables
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -29,8 +30,10 @@ def append(path: Path, name: str, table: DeltaTable, rows: pa.Table, owner: str)
     with tables.faults(path, name, "written", HistoryWriteError):
         added = [write(path, name, part, partition, files.file_name(owner)) for partition, part in partitions(rows)]
         table.update_incremental()
+        before = table.version()
         _widen(table, rows.schema)
         _commit(table, added, _ADD_RETRIES)
+        durable.sync_log(path / name / tables.LOG, before)
 
 
 def write(
@@ -73,6 +76,7 @@ def replace(
                 return False
             try:
                 _commit(table, [*(_removal(file, data_change) for file in removed), *added], 0)
+                durable.sync_log(path / name / tables.LOG, table.version())
                 return True
             except CommitFailedError:  # somebody was faster: look again
                 continue

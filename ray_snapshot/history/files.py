@@ -8,7 +8,6 @@ under a name with `_` in front, which readers skip, and gets its own when it is 
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot.history import durable
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class FileWriter:
     ) -> None:
         import pyarrow.parquet as pq
 
+        self.table_path = table_path
         self.relative = f"{partition.folder}/{name}"
         self.path = table_path / self.relative
         self.begun = self.path.with_name(f"_{name}")
@@ -121,9 +122,9 @@ class FileWriter:
 
         self.parquet.close()
         self.parquet = None
-        with self.begun.open("rb") as file:
-            os.fsync(file.fileno())
+        durable.sync(self.begun)
         self.begun.rename(self.path)
+        durable.sync_name(self.path, self.table_path)
         about = self.path.stat()
         return AddAction(
             self.relative,

@@ -76,6 +76,7 @@ class Dead:
     """A writer that died; the lock on its record is ours until `done`, so that nobody else cleans up after it."""
 
     owner: str
+    key: str
     snapshot_ids: list[str]
     path: Path
     file: IO[str]
@@ -119,7 +120,7 @@ def _held(path: Path, file: IO[str], key: str | None) -> Dead | None:
         return None
     ids = about.get("snapshot_ids")
     listed = [item for item in ids if isinstance(item, str)] if isinstance(ids, list) else []
-    return Dead(path.stem, listed, path, file)
+    return Dead(path.stem, str(about.get("key", "")), listed, path, file)
 
 
 def _about(file: IO[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
-from ray_snapshot.history import compaction, owners, retention, tables, upkeep
+from ray_snapshot.history import checkpoints, compaction, owners, retention, tables, upkeep
 from ray_snapshot.history.records import Records
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
 from ray_snapshot.schema import ADDED_LATER, TABLES
@@ -127,7 +127,8 @@ class History:
 
     def load_many(self, snapshot_ids: Iterable[str]) -> Iterator[Snapshot]:
         """Snapshots in the order of `snapshot_ids`; many small ones cost little more than one."""
-        listed = self._snapshot_rows(list(snapshot_ids))
+        ids = list(snapshot_ids)
+        listed = self._snapshot_rows(ids) if ids else {}
         for batch in row_batches({snapshot_id: row_count(row) for snapshot_id, row in listed.items()}):
             details = {name: _split(self._read(name, snapshot_ids=batch), batch) for name in tables.DETAIL_TABLES}
             for snapshot_id in batch:
@@ -192,13 +193,16 @@ class History:
     def vacuum(self, retention_hours: int = 168, *, dry_run: bool = False) -> dict[str, list[str]]:
         """Delete files that left the tables more than `retention_hours` ago, and what writers left that died.
 
-        Returns the files, table by table. A reader that began before, on a version that old, fails and must begin again.
+        Returns the files, table by table, and `checkpoints` of no snapshot. A reader that began before, on a version that
+        old, fails and must begin again.
         """
         if not dry_run:
             upkeep.clean(self.path)
-        return {
+        found = {
             name: upkeep.vacuum(self.path, name, retention_hours, dry_run=dry_run) for name in upkeep.there(self.path)
         }
+        strays = upkeep.stray_checkpoints(self.path, retention_hours, dry_run=dry_run)
+        return found | ({checkpoints.FOLDER: strays} if strays else {})
 
     def retain(
         self,
@@ -211,8 +215,9 @@ class History:
     ) -> Retained:
         """Remove whole snapshots from all tables: those that started more than `keep` ago, but for one in `keep_every`.
 
-        Without `keep` their age does not matter; without `keep_every` none of the old ones stays. Returns what went, or
-        with `dry_run` what would. Their rows leave the disk with the files, at the next `vacuum`.
+        Their checkpoints go with them. Without `keep` their age does not matter; without `keep_every` none of the old ones
+        stays. Returns what went, or with `dry_run` what would. Their rows leave the disk with the files, at the next
+        `vacuum`.
         """
         ids = retention.to_drop(self._read("snapshots", system=system), keep, keep_every, now)
         if dry_run:

@@ -1,7 +1,7 @@
 """Retention: which snapshots are kept, and removing the others, whole and from all tables.
 
-`snapshots` goes first: with its row there a snapshot ceases to exist. Should this process die after that, its record says
-which rows nobody needs any more, and the next upkeep removes them. Imports no Ray.
+`snapshots` goes first: with its row there a snapshot ceases to exist. Its checkpoint goes last. Should this process die in
+between, its record says which rows and checkpoints nobody needs any more, and the next upkeep removes them. Imports no Ray.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.history import owners, tables, upkeep
+from ray_snapshot.history import checkpoints, owners, tables, upkeep
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
@@ -78,7 +78,7 @@ def _first_of_each(rows: pa.Table, interval: np.ndarray) -> np.ndarray:
 
 
 def count_rows(path: Path, snapshot_ids: Sequence[str]) -> dict[str, int]:
-    """How many rows would go with the snapshots, table by table."""
+    """How many rows would go with the snapshots, table by table, and how many checkpoints."""
     ids = sorted(snapshot_ids)
     found = {}
     for name in _TABLES:
@@ -88,11 +88,12 @@ def count_rows(path: Path, snapshot_ids: Sequence[str]) -> dict[str, int]:
         runs = sorted(_runs_over(path, ids))
         traces = tables.data_files(path, "actions", tables.open_table(path, "actions")) if runs else []
         found["actions"] = sum(upkeep.doomed(file, ("run_id", runs)) for file in traces)
-    return found
+    return found | _counted(len(checkpoints.there(path, ids)))
 
 
 def drop(path: Path, snapshot_ids: Sequence[str], owner: owners.Owner) -> dict[str, int]:
-    """Remove whole snapshots from all tables; returns how many rows went, table by table.
+    """Remove whole snapshots from all tables, and their checkpoints; returns how many rows went, table by table, and how
+    many checkpoints.
 
     The trace of a run goes with the last of its snapshots.
     """
@@ -101,8 +102,14 @@ def drop(path: Path, snapshot_ids: Sequence[str], owner: owners.Owner) -> dict[s
     found = {name: upkeep.drop(path, name, snapshot_ids, owner.owner) for name in _TABLES}
     if tables.has_log(path / "actions"):
         found["actions"] = upkeep.drop(path, "actions", over, owner.owner, column="run_id")
+    found |= _counted(checkpoints.remove(path, snapshot_ids))
     owner.intend(())
     return found
+
+
+def _counted(count: int) -> dict[str, int]:
+    """Checkpoints, where there are any."""
+    return {checkpoints.FOLDER: count} if count else {}
 
 
 def _runs_over(path: Path, snapshot_ids: Sequence[str]) -> set[str]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, RaySnapshotError
+from ray_snapshot.history import durable
 from ray_snapshot.history.files import Partition
 from ray_snapshot.schema import FORMAT_VERSION, SNAPSHOT_TABLES, TABLES
 
@@ -45,6 +46,9 @@ DETAIL_TABLES = tuple(name for name in SNAPSHOT_TABLES if name != "snapshots")
 """What is committed before the row of `snapshots`, and read after it."""
 
 PARTITIONS = ("system", "date")
+
+LOG = "_delta_log"
+"""Where in the folder of a table its commits are."""
 
 _DESCRIPTION = "ray-snapshot history, format {}"
 _HARMLESS_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
@@ -136,6 +140,8 @@ def _create(path: Path, name: str) -> DeltaTable:
                 description=_DESCRIPTION.format(FORMAT_VERSION),
                 configuration={"delta.dataSkippingStatsColumns": ",".join(ORDER[name])},
             )
+            durable.sync_log(folder / LOG, -1)
+            durable.sync_name(folder / LOG, path)
         except (DeltaError, OSError) as fault:  # another writer was faster, or it cannot be done
             if not has_log(folder):
                 with faults(path, name, "created", HistoryWriteError):
@@ -145,7 +151,7 @@ def _create(path: Path, name: str) -> DeltaTable:
 
 def _has_commit(folder: Path) -> bool:
     """Whether the log of a table has been begun: another writer may be just creating it."""
-    return has_log(folder) and any((folder / "_delta_log").iterdir())
+    return has_log(folder) and any((folder / LOG).iterdir())
 
 
 def _is_foreign(folder: Path) -> bool:
@@ -155,7 +161,7 @@ def _is_foreign(folder: Path) -> bool:
 
 def has_log(folder: Path) -> bool:
     """Whether a folder is a Delta table, whole or damaged."""
-    return (folder / "_delta_log").is_dir()
+    return (folder / LOG).is_dir()
 
 
 def open_table(path: Path, name: str) -> DeltaTable:
@@ -177,7 +183,7 @@ def open_table(path: Path, name: str) -> DeltaTable:
 
 def _check_log(path: Path, name: str) -> None:
     """Refuse a log of which somebody made something else than files: a pipe would be waited for without end."""
-    with os.scandir(path / name / "_delta_log") as entries:
+    with os.scandir(path / name / LOG) as entries:
         for entry in entries:
             try:
                 about = entry.stat(follow_symlinks=False)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, HistoryWriteError
-from ray_snapshot.history import commits, files, owners, tables
+from ray_snapshot.history import checkpoints, commits, files, owners, tables
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
@@ -154,6 +154,8 @@ def _clean_after(path: Path, dead: owners.Dead) -> None:
     unlisted = set(dead.snapshot_ids) - listed(path, dead.snapshot_ids)
     for name in (*tables.DETAIL_TABLES, "verdicts") if unlisted else ():
         drop(path, name, unlisted, dead.owner)
+    if dead.key == UPKEEP:  # it dropped them; one that a writer meant to list may yet be listed by another
+        checkpoints.remove(path, unlisted)
     for name in there(path):
         named = _named(path, name)
         for file in (path / name).glob(f"system=*/date=*/*-{dead.owner}-*.parquet"):
@@ -203,6 +205,19 @@ def vacuum(path: Path, name: str, retention_hours: int, *, dry_run: bool) -> lis
         for file in () if dry_run else strays:
             file.unlink(missing_ok=True)
     return [*names, *(str(file.relative_to(path / name)) for file in strays if str(file) not in names)]
+
+
+def stray_checkpoints(path: Path, retention_hours: float, *, dry_run: bool) -> list[str]:
+    """Delete checkpoints of snapshots that are not listed, and such as were begun only, once they are old; their names.
+
+    What is old is looked up before what is listed, so that no snapshot can come to be in between.
+    """
+    old = checkpoints.older_than(path, time.time() - 3_600 * max(retention_hours, STRAY_HOURS))
+    kept = listed(path, {snapshot_id for snapshot_id in old.values() if snapshot_id})
+    strays = [file for file, snapshot_id in old.items() if snapshot_id not in kept]
+    for file in () if dry_run else strays:
+        checkpoints.discard(file)
+    return [file.name for file in strays]
 
 
 def _strays(path: Path, name: str, hours: float) -> list[Path]:

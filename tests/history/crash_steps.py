@@ -28,7 +28,8 @@ sys.path.insert(0, os.path.dirname(__file__))
 from histories import snapshot, verdict
 
 import ray_snapshot.history
-from ray_snapshot.history import History, HistoryWriter, upkeep
+from ray_snapshot.history import History, HistoryWriter, checkpoints, upkeep
+from ray_snapshot.history.checkpoints import Checkpoint
 
 KILLED = 9
 CODE = os.path.dirname(ray_snapshot.history.__file__)
@@ -40,6 +41,8 @@ def base(path: Path) -> None:
         with HistoryWriter(path, system="bank") as writer:
             writer.add(snapshot(number))
             writer.add_verdicts([verdict(f"bank-{number:05d}")])
+        checkpoint = Checkpoint({"snapshot_id": f"bank-{number:05d}"}, [b"state"])
+        checkpoints.write(path, checkpoint, b"a key of enough characters")
 
 
 def flush(path: Path) -> None:
@@ -138,6 +141,7 @@ def seen(path: Path) -> dict[str, Any]:
         "verdicts": sorted(row.snapshot_id for row in history.verdicts()),
         "unlisted_rows": sorted({found for ids in rows.values() for found in ids} - set(listed)),
         "strays": sorted(files - named),
+        "checkpoints": sorted(file.stem for file in path.glob("checkpoints/*")),
         "records": sorted(file.name for file in path.glob("_writers/*")),
     }
 

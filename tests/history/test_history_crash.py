@@ -104,8 +104,10 @@ def test_a_process_killed_at_any_change_it_makes_leaves_a_snapshot_whole_or_abse
         left, restarted = step["left"], step["restarted"]
         assert (step["code"], left["problems"]) == (crash_steps.KILLED, []), step
         assert left["listed"] in whole, step
+        assert set(left["listed"]) - {"bank-00007", "bank-00008"} <= set(left["checkpoints"]), step
         assert set(left["verdicts"]) <= set(left["listed"]), step
         assert restarted["listed"] in whole, step
+        assert set(restarted["checkpoints"]) == set(restarted["listed"]) - {"bank-00007", "bank-00008"}, step
         assert (restarted["unlisted_rows"], restarted["strays"], restarted["records"]) == ([], [], []), step
         assert (restarted["problems"], restarted["problems_at_last"]) == ([], []), step
         assert {"bank-00007", "bank-00008"} <= set(restarted["listed_at_last"]), step

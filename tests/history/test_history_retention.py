@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from histories import START, full_snapshot, snapshot, verdict, write
 
 from ray_snapshot import cli
 from ray_snapshot.errors import SettingError
-from ray_snapshot.history import History, HistoryWriter
+from ray_snapshot.history import History, HistoryWriter, checkpoints, owners, retention, upkeep
+from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.history.retention import duration
 from ray_snapshot.schema import ACTIONS
 
 HOUR = 3_600
+KEY = b"a key of enough characters"
 
 
 def ids_in_all_tables(path: Path) -> dict[str, set[str]]:
@@ -91,6 +94,85 @@ def test_the_trace_of_a_run_goes_with_its_last_snapshot(tmp_path: Path) -> None:
     gone = History(tmp_path).retain(timedelta(hours=1), now=START + timedelta(hours=10, minutes=1))
     assert gone.rows["actions"] == 1
     assert [len(History(tmp_path).actions(run)) for run in ("old", "new")] == [0, 1]
+
+
+# Checkpoints
+
+
+def with_checkpoints(path: Path) -> dict[str, Path]:
+    """Give every snapshot a checkpoint; the files, by snapshot."""
+    ids = [row.snapshot_id for row in History(path).snapshots()]
+    for snapshot_id in ids:
+        checkpoints.write(path, Checkpoint({"snapshot_id": snapshot_id}, [b"state"]), KEY)
+    return {snapshot_id: checkpoints.path_of(path, snapshot_id) for snapshot_id in ids}
+
+
+def made_old(path: Path, hours: float) -> None:
+    moment = path.stat().st_mtime - HOUR * hours
+    os.utime(path, (moment, moment))
+
+
+def test_the_checkpoints_of_snapshots_that_go_go_with_them_and_no_others(history: Path) -> None:
+    found = with_checkpoints(history)
+    dry = History(history).retain(keep_every=timedelta(hours=3), dry_run=True)
+    assert dry.rows["checkpoints"] == 9
+    assert all(path.exists() for path in found.values()), "a dry run changes nothing"
+    assert History(history).retain(keep_every=timedelta(hours=3)) == dry
+    left = {row.snapshot_id for row in History(history).snapshots()}
+    assert {snapshot_id for snapshot_id, path in found.items() if path.exists()} == left
+    for snapshot_id in left:
+        assert checkpoints.read(history, snapshot_id, KEY).sections == [b"state"]
+
+
+def test_a_retention_that_dies_before_the_checkpoints_has_them_removed_by_the_next_upkeep(
+    history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = with_checkpoints(history)
+    left_behind = owners.Owner(history, upkeep.UPKEEP)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "remove", _die)
+        with pytest.raises(KeyboardInterrupt):
+            retention.drop(history, list(found)[:4], left_behind)
+    assert all(path.exists() for path in found.values())
+    assert left_behind.file is not None
+    left_behind.file.close()  # the lock goes with the process
+    History(history).compact()
+    assert [path.exists() for path in found.values()] == [False] * 4 + [True] * 8
+
+
+def _die(*_: object) -> int:
+    raise KeyboardInterrupt
+
+
+def test_the_next_writer_of_a_dead_ones_system_leaves_the_checkpoint_of_what_is_not_listed_yet(history: Path) -> None:
+    """It may be listed by whoever adds the snapshot again."""
+    checkpoints.write(history, Checkpoint({"snapshot_id": "bank-99999"}, [b"state"]), KEY)
+    dead = owners.Owner(history, "system:bank")
+    dead.intend(["bank-99999"])
+    assert dead.file is not None
+    dead.file.close()
+    with HistoryWriter(history, system="bank"):
+        pass
+    assert checkpoints.path_of(history, "bank-99999").exists()
+
+
+def test_a_vacuum_removes_old_checkpoints_of_no_snapshot_and_what_was_only_begun(history: Path) -> None:
+    found = with_checkpoints(history)
+    for snapshot_id in ("old-1", "new-1"):
+        checkpoints.write(history, Checkpoint({"snapshot_id": snapshot_id}, [b"state"]), KEY)
+    begun = history / "checkpoints" / ".tmp-abc"
+    begun.write_bytes(b"half")
+    for path in (*found.values(), checkpoints.path_of(history, "old-1"), begun):
+        made_old(path, 25)
+    would = History(history).vacuum(0, dry_run=True)["checkpoints"]
+    assert would == [".tmp-abc", "old-1.checkpoint"]
+    assert begun.exists(), "a dry run changes nothing"
+    assert "checkpoints" not in History(history).vacuum(26), "it keeps longer if told so"
+    assert History(history).vacuum(0)["checkpoints"] == would
+    assert not begun.exists()
+    assert not checkpoints.path_of(history, "old-1").exists()
+    assert checkpoints.path_of(history, "new-1").exists(), "its snapshot may be about to be listed"
+    assert all(path.exists() for path in found.values())
 
 
 def test_rows_that_stay_are_no_news_to_who_follows_the_log(history: Path) -> None:

@@ -250,3 +250,8 @@ def test_a_table_that_lacks_a_newer_column_is_read_and_widened(tmp_path: Path) -
     with HistoryWriter(tmp_path) as writer:
         writer.add_verdicts([verdict("bank-00001")])
     assert [row.alarm for row in History(tmp_path).verdicts()] == [True]
+
+
+def test_no_snapshots_at_all_may_be_asked_for(tmp_path: Path) -> None:
+    write(tmp_path, snapshot(1))
+    assert list(History(tmp_path).load_many([])) == []
