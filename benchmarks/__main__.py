@@ -9,7 +9,7 @@ import sys
 import tempfile
 from types import ModuleType
 
-from benchmarks import calls, history, sending, snapshots, spark_jobs, verdicts
+from benchmarks import calls, history, restoring, sending, snapshots, spark_jobs, verdicts
 
 NAMES = {
     "send-between-hosts": sending,
@@ -18,6 +18,9 @@ NAMES = {
     "throughput-with-snapshots": snapshots,
     "snapshot-10000": snapshots,
     "snapshot-scaling": snapshots,
+    "checkpoint-throughput": restoring,
+    "restore-scaling": restoring,
+    "recovery": restoring,
     "history-write-100000": history,
     "history-machine-over-time": history,
     "verdicts-1000000": verdicts,

@@ -207,18 +207,6 @@ class Analyst:
 
     # ---- calls ----------------------------------------------------------------------------------------------------
 
-    async def keep_checkpoints(
-        self, run_id: str, key: bytes | None, source: str | None, known: Checkpoint | None = None
-    ) -> None:
-        """From now on keep what a restore needs of every snapshot; `key`: that digests are made with, for a history.
-
-        `source`: another history, that the run begins from. `known`: what an analyst that has died had kept last.
-        """
-        if self.keeper is None:
-            self.keeper = Keeper(run_id, self.history, key, source)
-            if known is not None:
-                self.keeper.recall(known)
-
     async def checkpoint(self, snapshot_id: str) -> Checkpoint | None:
         """What is kept in memory of a snapshot; None if it is not there any more."""
         return None if self.keeper is None else self.keeper.kept.get(snapshot_id)
@@ -243,16 +231,24 @@ class Analyst:
         return self.keeper is not None and self.keeper.is_kept(snapshot_id)
 
     async def open(
-        self, detectors: bytes, redacted: tuple[str, ...] = (), life: int = 0, *, has_subscribers: bool = False
+        self,
+        detectors: bytes,
+        redacted: tuple[str, ...] = (),
+        keeper: Keeper | None = None,
+        life: int = 0,
+        *,
+        has_subscribers: bool = False,
     ) -> None:
         """Open the history and begin to work; nothing happens if that has been done.
 
-        `redacted`: names of fields that are not written; `life`: how many analysts of this system have died;
-        `has_subscribers`: somebody is to get every verdict. Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
+        `redacted`: names of fields that are not written; `keeper`: keeps what a restore needs; `life`: how many
+        analysts of this system have died; `has_subscribers`: somebody is to get every verdict.
+        Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
         """
         if self.opened.is_set():
             return
         redaction.redact(*redacted)
+        self.keeper = keeper
         self.forgotten = life * LIFE
         if has_subscribers:
             self.handed_out = self.forgotten

@@ -35,13 +35,13 @@ class Attendant:
     """See the module."""
 
     def __init__(
-        self, system: str, service: Any, analyst: Any, open_analyst: Callable[[int], list[Any]], patience: Patience
+        self, system: str, service: Any, analyst: Any, open_analyst: Callable[[int], Any], patience: Patience
     ) -> None:
         self.system = system
         self.service = service
         self.analyst = analyst
         self.open_analyst = open_analyst
-        """Asks an analyst, of that life, to open; the references to wait for."""
+        """Asks an analyst, of that life, to open; the reference to wait for."""
         self.patience = patience
         self.memory = Memory()
         self.is_closing = False
@@ -80,7 +80,7 @@ class Attendant:
         while not self.is_closing:
             self.memory.analyst_life += 1
             try:
-                await asyncio.gather(*self.open_analyst(self.memory.analyst_life))
+                await self.open_analyst(self.memory.analyst_life)
                 return
             except RayActorError:
                 if time.monotonic() > deadline:

@@ -85,6 +85,9 @@ class Awaiting(Spawning):
             except (RolledBackError, SnapshotAbortedError):
                 if time.monotonic() >= deadline:
                     raise
+            except HostDiedError as error:  # the service, which the next one takes for a rollback
+                if error.host is not None or self._memory is None or time.monotonic() >= deadline:
+                    raise
 
     def wait_for(self, detector: Any, *, timeout: float = 60.0) -> Verdict:
         """Block until `detector` (a name or a detector) holds on a snapshot begun from now on; returns that verdict.

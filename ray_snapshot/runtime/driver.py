@@ -311,10 +311,11 @@ class DriverPost(Post):
             copy = await self.attendant.checkpoint(snapshot_id) if memory.keeps_copy else None
             with self.lock:
                 is_late = generation != self.generation or self.is_rolling
-                if not is_late and (copy is not None or not memory.keeps_copy):
+                is_safe = not is_late and (copy is not None or not memory.keeps_copy)
+                if is_safe:
                     memory.base = Base(snapshot_id, number, copy)
                     self._forget_before(number)
-                    self.service.secured.remote(snapshot_id, number, generation)
+                self.service.secured.remote(snapshot_id, number, generation, is_safe=is_safe)
         self.is_securing = False
 
     def _replace(self, memory: Memory, host: str, incarnation: int) -> None:

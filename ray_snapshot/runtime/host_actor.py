@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,6 +36,7 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host import HostConfig, HostPost
+from ray_snapshot.runtime.leaving import EXIT_CODE, before_worker_exit
 from ray_snapshot.runtime.restoring import load, opened_share
 
 if TYPE_CHECKING:
@@ -72,6 +75,18 @@ class Host:
         self.post = HostPost(config, service, self.loop)
         self.leaving: list[HostPost] = []
         """Posts of older generations in which an action was under way."""
+        if config.grace:
+            before_worker_exit(self._leave_soon)
+
+    def _leave_soon(self) -> None:
+        """In Ray's main thread."""
+        self.leave = asyncio.run_coroutine_threadsafe(self._leave(), self.loop)
+
+    async def _leave(self) -> None:
+        """SIGTERM: the system takes a last snapshot, to which it goes back when this process is gone."""
+        with suppress(Exception):  # it ends in any case
+            await asyncio.wait_for(_awaited(self.service.last_snapshot.remote(self.config.grace)), self.config.grace)
+        os._exit(EXIT_CODE)
 
     # ---- generations ----------------------------------------------------------------------------------------------
 
@@ -228,6 +243,10 @@ class Host:
     async def close(self) -> None:
         """Stop acting; the process stays until it is killed."""
         self.post.close()
+
+
+async def _awaited(ref: Any) -> Any:
+    return await ref
 
 
 def _beginning(config: HostConfig) -> tuple[int, Phase]:

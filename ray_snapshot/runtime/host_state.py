@@ -53,6 +53,8 @@ class HostConfig:
     generation: int = 0
     """Of whoever made the host."""
     incarnation: int = 0
+    grace: float = 0.0
+    """How long the last snapshot may take when this process gets SIGTERM; 0: none is taken."""
 
 
 @dataclass(slots=True)

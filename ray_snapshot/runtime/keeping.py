@@ -42,6 +42,10 @@ class Keeper:
         """By snapshot: why it cannot be restored; None if it can."""
         self.lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made in the driver, for an analyst: with what it is to know from the beginning."""
+        return _keeper, (self.run_id, self.history, self.key, self.source, list(self.kept.values()))
+
     def keep(self, snapshot: Snapshot, collected: Collected) -> Snapshot:
         """Keep what a restore of this snapshot needs, if there is one; the snapshot, as it is to be listed."""
         if snapshot.restorable:
@@ -131,3 +135,10 @@ def _not_restorable(snapshot: Snapshot, obstacle: str) -> Snapshot:
         place = table.schema.get_field_index(name)
         table = table.set_column(place, table.schema.field(place), pa.array([value], table.schema.field(place).type))
     return Snapshot({**snapshot.tables, "snapshots": table})
+
+
+def _keeper(run_id: str, history: str | None, key: bytes | None, source: str | None, known: list[Checkpoint]) -> Keeper:
+    found = Keeper(run_id, history, key, source)
+    for checkpoint in known:
+        found.recall(checkpoint)
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.service import Service
 
 
+LOOK_S = 1.0
+
+
 @dataclass(slots=True)
 class Target:
     """What the system is being rolled back to."""
@@ -66,6 +70,8 @@ class Recovery:
         self.base: Target | None = None
         """What to go back to when a host dies: the driver has made sure that it is kept, whoever dies."""
         self.base_number = self.target_number = 0
+        self.refused: deque[int] = deque(maxlen=100)
+        """Snapshots that were lost with an analyst before they could be made sure."""
         self.plan: asyncio.Task[Plan] | None = None
         self.restored_from: str | None = None
         self.done: asyncio.Future[None] | None = None
@@ -134,19 +140,31 @@ class Recovery:
         return True
 
     async def note(self, header: SnapshotHeader, is_kept: bool) -> bool:
-        """A snapshot has been completed; whether it is what to go back to, as soon as the driver has made sure of it."""
+        """A snapshot has been completed; whether it is kept, and nobody goes back behind it.
+
+        With `recover` that is so as soon as the driver says so: then it survives whoever dies. One that is overtaken by the
+        next counts as kept, too.
+        """
         if not is_kept or header.generation != self.generation or self.is_rolling:
             return False
-        if self.service.config.recover:
-            self.service._tell(DRIVER, ("kept", header.number, header.snapshot_id))
-            await self.service._notify()
-        return True
+        if not self.service.config.recover:
+            return True
+        self.service._tell(DRIVER, ("kept", header.number, header.snapshot_id))
+        await self.service._notify()
+        while header.generation == self.generation and not self.is_rolling and self.service.failure is None:
+            if self.base_number >= header.number:
+                return True
+            if header.number in self.refused or self.service.is_closing:
+                return False
+            await self.service._change(LOOK_S)
+        return False
 
-    def secured(self, snapshot_id: str, number: int, generation: int) -> None:
-        """The driver knows of a snapshot that is kept, and that it need not send again what is in it."""
-        if generation == self.generation and not self.is_rolling and number > self.base_number:
+    def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> None:
+        """The driver knows of a snapshot that is kept, and that it need not send again what is in it; or that it is lost."""
+        if not is_safe:
+            self.refused.append(number)
+        elif generation == self.generation and not self.is_rolling and number > self.base_number:
             self.base, self.base_number = Target(snapshot_id), number
-            self.service.telling.secured(number)
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system can go back to this snapshot."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +44,9 @@ POLL_S = 10.0
 
 MOST_UNJUDGED = 100
 """Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
+
+LAST_S = 0.1
+"""How soon a last snapshot is taken once more if it cannot be restored."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -124,8 +128,6 @@ class Service:
         self.life = 0
         self.opened = asyncio.Event()
         """Not before the driver has said which life of the service this is, where it may have several."""
-        if not config.recover:
-            self.opened.set()
         self.allowance = Allowance(is_bounded=config.recover)
         self.is_closing = False
         self.declared: list[tuple[str, str, str | None]] = []
@@ -137,6 +139,7 @@ class Service:
         self.recovery = Recovery(self)
         self._background(self._reap())
         if not config.recover:
+            self.opened.set()
             self._background(self._watch(analyst, "analyst"))
 
     # ---- the life of the service ----------------------------------------------------------------------------------
@@ -359,6 +362,23 @@ class Service:
             collection.done.add_done_callback(lambda done: done.exception())
             return number
         return await collection.done
+
+    async def last_snapshot(self, seconds: float) -> None:
+        """A process is about to leave: answers when a snapshot has been taken that can be restored, or after so long."""
+        with suppress(TimeoutError, RaySnapshotError):
+            await asyncio.wait_for(self._take_last(seconds), seconds)
+
+    async def _take_last(self, seconds: float) -> None:
+        while True:
+            header = (await self.snapshot([], seconds)).header
+            await self.handed_over(header.snapshot_id)
+            if not self.config.checkpoint:
+                return
+            if await self.handing.is_kept(header.snapshot_id):
+                while self.config.recover and self.recovery.base_number < header.number:
+                    await self._change(1.0)
+                return
+            await asyncio.sleep(LAST_S)  # somebody waits inside an action, most likely
 
     async def _slot(self, timeout: float) -> int:
         """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
@@ -641,10 +661,10 @@ class Service:
         await self.opened.wait()
         self.recovery.acknowledged(host, step, generation)
 
-    async def secured(self, snapshot_id: str, number: int, generation: int) -> None:
-        """The driver has made sure that the system can go back to this snapshot, whoever dies."""
+    async def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> None:
+        """The driver has made sure that the system can go back to this snapshot, whoever dies; or could not."""
         await self.opened.wait()
-        self.recovery.secured(snapshot_id, number, generation)
+        self.recovery.secured(snapshot_id, number, generation, is_safe=is_safe)
         await self._notify()
 
     async def handed_over(self, snapshot_id: str) -> None:

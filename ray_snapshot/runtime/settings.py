@@ -59,8 +59,10 @@ class Settings(BaseModel):
     """What to do when a host dies: roll everything back to the last snapshot that can be restored and go on
     (with `checkpoint`), or stop with `HostDiedError`."""
     most_failures: int = Field(5, ge=0)
-    """So many hosts may die within `failures_within` seconds; then the system gives up."""
+    """So many hosts (or services) may die within `failures_within` seconds; then the system gives up."""
     failures_within: float = Field(60.0, gt=0)
+    grace: float = Field(10.0, ge=0)
+    """When the driver or a host gets SIGTERM, a last snapshot may take so long before it ends; 0: none is taken."""
 
 
 def check_writable(folder: Path) -> None:

@@ -258,7 +258,7 @@ class Spawning(ABC):
                 self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
                 self._trace, redaction.names(),
-                self._is_checkpointing, settings.recover is not None, post.generation,
+                self._is_checkpointing, settings.recover is not None, post.generation, grace=settings.grace,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
             post.handles[host] = actor

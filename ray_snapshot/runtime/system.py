@@ -43,7 +43,8 @@ from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import forget_handles
-from ray_snapshot.runtime.keeping import not_restorable
+from ray_snapshot.runtime.keeping import Keeper, not_restorable
+from ray_snapshot.runtime.leaving import Leaving
 from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
@@ -135,10 +136,16 @@ class System(Awaiting):
         self._post.on_rollback = self._rolled_back
         self._post.on_replaced = self._hosts.__setitem__
         self._post.is_dropping = self._wanted is not None
+        self._enlist()
+
+    def _enlist(self) -> None:
+        """The process has one more system."""
         waits.install()
         if not _OPEN:
             atexit.register(_close_forgotten)
         _OPEN.append(self)
+        if self.settings.grace and (self.history is not None or self._is_checkpointing):
+            _LEAVING.install()
 
     def _attendant(self) -> Attendant | None:
         """Who sees to it that the system goes on when its service or its analyst dies."""
@@ -153,18 +160,18 @@ class System(Awaiting):
             found.memory.claimed, found.memory.classes = self._claimed, self._claimed_classes
         return found
 
-    def _open_analyst(self, life: int = 0) -> list[Any]:
-        """Tell an analyst what to do; the references to wait for."""
-        memory = None if life == 0 else self._memory
-        opened = []
+    def _open_analyst(self, life: int = 0) -> Any:
+        """Tell an analyst what to do; the reference to wait for."""
+        keeper = None
         if self._is_checkpointing or self._wanted:
-            source = self._wanted and self._wanted.history
-            known = None if memory is None or memory.base is None else memory.base.checkpoint
-            opened.append(self._analyst.keep_checkpoints.remote(self.run_id, self._key, source, known))
-        detectors = cloudpickle.dumps(self.detectors)
-        has_subscribers = self._subscribers is not None
-        ref = self._analyst.open.remote(detectors, redaction.names(), life, has_subscribers=has_subscribers)
-        return [*opened, ref]
+            keeper = Keeper(
+                self.run_id, self.history, self._key, None if self._wanted is None else self._wanted.history
+            )
+            memory = None if life == 0 else self._memory
+            if memory is not None and memory.base is not None and memory.base.checkpoint is not None:
+                keeper.recall(memory.base.checkpoint)
+        detectors, has_subscribers = cloudpickle.dumps(self.detectors), self._subscribers is not None
+        return self._analyst.open.remote(detectors, redaction.names(), keeper, life, has_subscribers=has_subscribers)
 
     def _open_services(self) -> None:
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000}
@@ -189,7 +196,7 @@ class System(Awaiting):
             ) from None
         self._analyst = analyst
         try:
-            opened = [*self._open_analyst(), self._service.open.remote([analyst])]
+            opened = [self._open_analyst(), self._service.open.remote([analyst])]
             if self._wanted:
                 opened.append(self._service.may_be_claimed_again.remote(list(self._wanted.names)))
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
@@ -296,6 +303,17 @@ class System(Awaiting):
             except RaySnapshotError as error:  # the next step may still save something
                 troubles.append(error)
 
+    def _take_last(self) -> None:
+        """The program has been told to end: a last snapshot, and all that was recorded is written."""
+        grace = self.settings.grace
+        if not grace or self._is_closed:
+            return
+        try:
+            ask(self._service.last_snapshot.remote(grace), "the last snapshot", grace + 1)
+            ask(self._analyst.drain.remote(grace), "the history to be written", grace + 1)
+        except RaySnapshotError as error:
+            print(f"system {self.name}: {first_line(error)}", file=sys.stderr)
+
     def _ship_trace(self) -> RaySnapshotError | None:
         """What of the trace no report has taken; a host that is gone takes its own with it, and is the trouble told of."""
         if self._trace is None:
@@ -325,6 +343,7 @@ class System(Awaiting):
         if self in _OPEN:
             _OPEN.remove(self)
         if not _OPEN:
+            _LEAVING.uninstall()
             waits.uninstall()
             atexit.unregister(_close_forgotten)
         self._leave_ray()
@@ -403,6 +422,14 @@ def current_system() -> System:
     if not _OPEN:
         raise SystemNotRunningError("no system is open in this process: use `with rs.System(...)` first")
     return _OPEN[-1]
+
+
+def _take_last_of_all() -> None:
+    for system in reversed(_OPEN.copy()):
+        system._take_last()
+
+
+_LEAVING = Leaving(_take_last_of_all)
 
 
 def _close_forgotten() -> None:

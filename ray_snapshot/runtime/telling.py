@@ -1,7 +1,7 @@
 """The service's part in telling machines that a snapshot of theirs is kept; runs on its event loop.
 
-They are told of what the system will never go back behind by itself. With `recover` that is what the driver has made sure of
-(`memory`), or something older: only that survives whoever dies. Without, it is what the analyst has kept.
+They are told of what the system will never go back behind by itself (`Recovery.note`). What comes of it is known for a while to
+whoever waits for it, in this life of the service.
 """
 
 from __future__ import annotations
@@ -26,30 +26,17 @@ class Telling:
         self.service = service
         self.outcomes: dict[str, asyncio.Future[bool]] = {}
         """By snapshot, the latest last: whether it is kept and all who want to know it have been told, once that is known."""
-        self.unsecured: list[SnapshotHeader] = []
-        """Kept by the analyst, and not yet known to the driver."""
 
     def noted(self, header: SnapshotHeader, is_kept: bool) -> None:
-        """The analyst has seen to a snapshot; `is_kept`: it may be gone back to."""
+        """The analyst has seen to a snapshot; `is_kept`: and nobody goes back behind it."""
         self.outcomes[header.snapshot_id] = asyncio.get_running_loop().create_future()
         while len(self.outcomes) > MOST_KNOWN:
             self._settle(next(iter(self.outcomes)), False)
             self.outcomes.pop(next(iter(self.outcomes)))
-        if is_kept and self.service.config.recover and header.number > self.service.recovery.base_number:
-            self.unsecured.append(header)
-        else:
-            self.service._background(self._tell(header, is_kept))
-
-    def secured(self, number: int) -> None:
-        """The driver has made sure of a snapshot: nobody goes back behind it any more, nor behind earlier ones."""
-        found = [header for header in self.unsecured if header.number <= number]
-        self.unsecured = [header for header in self.unsecured if header.number > number]
-        for header in found:
-            self.service._background(self._tell(header, True))
+        self.service._background(self._tell(header, is_kept))
 
     def give_up(self) -> None:
         """The system goes back: who was not told knows from what is restored."""
-        self.unsecured.clear()
         for snapshot_id in self.outcomes:
             self._settle(snapshot_id, False)
 

@@ -228,7 +228,7 @@ class _Search:
         return found
 
     def after(self, world: World, steps: list[Step]) -> Iterator[World]:
-        """The worlds behind each of these steps, and behind whatever follows without a choice; the last takes `world` itself."""
+        """The worlds behind each of these steps, and behind what follows without a choice; the last takes `world` itself."""
         saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL) if len(steps) > 1 else b""
         for at, step in enumerate(steps, 1):
             before = pickle.loads(saved) if at < len(steps) else world

@@ -136,3 +136,24 @@ def test_small_files_are_merged_on_the_way(tmp_path: Path, monkeypatch: pytest.M
     assert len(history.files("machines")) == 2
     assert [problems for _, problems in history.verify()] == [[]] * 16
     assert list(tmp_path.glob("_writers/*")) == []
+
+
+def test_what_another_writer_had_begun_is_added_again_and_is_there_once(tmp_path: Path) -> None:
+    """The first has committed one snapshot with its verdict and one without; the third it never had."""
+    with HistoryWriter(tmp_path, system="bank") as first:
+        for number in range(2):
+            first.add(snapshot(number))
+        first.add_verdicts([verdict("bank-00000")])
+    writer = BackgroundWriter(HistoryWriter(tmp_path, system="bank"), flush_s=LONG_S)
+    for number in range(3):
+        mark = writer.add_whole(snapshot(number), [verdict(f"bank-{number:05d}")], again=True)
+    assert writer.committed < mark
+    writer.flush()
+    assert writer.committed == mark
+    writer.close()
+    history = History(tmp_path)
+    assert [row["snapshot_id"] for row in history.snapshots()] == [f"bank-{number:05d}" for number in range(3)]
+    assert len(history.verdicts()) == 3
+    shapes = [(row["run_id"], row["class_name"], row["version"]) for row in history.classes()]
+    assert len(shapes) == len(set(shapes)) > 0
+    assert all(len(history.load(row["snapshot_id"]).machines) == 3 for row in history.snapshots())

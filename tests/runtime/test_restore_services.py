@@ -28,6 +28,19 @@ TOTAL = COUNT * TOKENS
 PATIENCE: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 1_000}
 
 
+class Restless(Mortal):
+    """Passes tokens on until it is told to rest."""
+
+    is_resting = False
+
+    def pass_on(self, amount: int, hops: int) -> None:
+        if not self.is_resting:
+            super().pass_on(amount, hops)
+
+    def rest(self) -> None:
+        self.is_resting = True
+
+
 def pid_of(actor: Any) -> int:
     """The process of a service or an analyst, asked again while there is none."""
     deadline = time.monotonic() + BOUND_S
@@ -53,7 +66,7 @@ def patiently_kill(actor: Any) -> None:
 
 def town(system: rs.System, hops: int) -> list[Any]:
     names = tuple(f"v{number}" for number in range(COUNT))
-    many = system.spawn_many(Mortal, args=[(TOKENS, names) for _ in names], names=list(names), per_host=COUNT // 2)
+    many = system.spawn_many(Restless, args=[(TOKENS, names) for _ in names], names=list(names), per_host=COUNT // 2)
     system.start()
     for machine in many:
         for _ in range(5):
@@ -142,18 +155,20 @@ def seeded() -> random.Random:
     return random.Random(seed)
 
 
-CHAOS = [pytest.param(3, 1.0, 3_000, id="a few"), pytest.param(50, 4.0, 150_000, id="fifty", marks=pytest.mark.nightly)]
+CHAOS = [pytest.param(3, 1.0, id="a few"), pytest.param(50, 4.0, id="fifty", marks=pytest.mark.nightly)]
 
 
-@pytest.mark.parametrize(("kills", "pause_s", "hops"), CHAOS)
+@pytest.mark.parametrize(("kills", "pause_s"), CHAOS)
 def test_whoever_is_killed_nothing_is_lost_and_nothing_comes_twice(
-    bank: rs.System, folder: Path, kills: int, pause_s: float, hops: int
+    bank: rs.System, folder: Path, kills: int, pause_s: float
 ) -> None:
     chance, ear = seeded(), Ear(bank)
-    many = town(bank, hops)
+    many = town(bank, 10**9)
     killed = unleash(bank, chance, many, kills, pause_s)
     print(dict(killed))
-    bank.wait_for(detectors.Termination(), timeout=10 * BOUND_S)
+    for machine in many:
+        machine.rest.send()
+    bank.wait_for(detectors.Termination(), timeout=2 * BOUND_S)
     last = patiently(bank.snapshot)
     assert sum(last.machines[f"v{number}"].state["tokens"] for number in range(COUNT)) == TOTAL
     bank.close()

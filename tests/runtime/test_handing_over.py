@@ -1,0 +1,90 @@
+"""Handing snapshots over to an analyst that dies, and numbers that the driver lets a service give out; without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from ray.exceptions import ActorUnavailableError
+
+from ray_snapshot.runtime.handing_over import HandOver
+from ray_snapshot.runtime.memory import BLOCK, Allowance, Base, Memory
+
+
+class Analyst:
+    """Takes snapshots in sessions, and dies when it is told to, before it takes one."""
+
+    def __init__(self) -> None:
+        self.lives: list[list[tuple[int, str, bool]]] = []
+        self.dies_at: set[str] = set()
+        self.finished = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=getattr(self, f"_{name}"))
+
+    async def _begin_session(self) -> str:
+        self.lives.append([])
+        return f"session {len(self.lives)}"
+
+    async def _add(self, found: str, place: int, session: str, *, again: bool) -> int | None:
+        await asyncio.sleep(0)
+        if found in self.dies_at:
+            self.dies_at.discard(found)
+            raise ActorUnavailableError("it has died", None)
+        if session != f"session {len(self.lives)}":
+            return None
+        self.lives[-1].append((place, found, again))
+        return self.finished
+
+
+async def _handed(dies_at: set[str], names: list[str], finished: int = 0) -> Analyst:
+    analyst = Analyst()
+    analyst.dies_at, analyst.finished = dies_at, finished
+    handing = HandOver(analyst, is_again=True)
+    await handing.begin()
+    await asyncio.wait_for(asyncio.gather(*(handing.give(name) for name in names)), 10)  # type: ignore[arg-type]
+    return analyst
+
+
+def test_another_analyst_gets_all_that_was_not_finished_once_and_in_its_order() -> None:
+    names = [f"s{number}" for number in range(6)]
+    for dies_at in ({"s0"}, {"s3"}, {"s5"}, {"s1", "s4"}):
+        last = asyncio.run(_handed(set(dies_at), names)).lives[-1]
+        assert sorted(last) == [(place, name, True) for place, name in enumerate(names, 1)]
+
+
+def test_what_is_finished_is_not_handed_over_again() -> None:
+    async def play() -> list[Any]:
+        analyst = Analyst()
+        handing = HandOver(analyst, is_again=True)
+        await handing.begin()
+        await handing.give("s0")  # type: ignore[arg-type]
+        analyst.finished = 2
+        await handing.give("s1")  # type: ignore[arg-type]
+        analyst.finished = 0
+        analyst.dies_at = {"s2"}
+        await asyncio.wait_for(handing.give("s2"), 10)  # type: ignore[arg-type]
+        return analyst.lives[-1]
+
+    assert asyncio.run(play()) == [(1, "s2", True)]
+
+
+def test_a_service_gives_out_no_number_that_the_driver_does_not_know_of() -> None:
+    memory, allowance, given, log = Memory(), Allowance(is_bounded=True), 0, 0
+    for _ in range(3 * BLOCK):
+        if given < allowance.most:
+            given += 1
+        more = allowance.wanted(given)
+        if more is not None:
+            log += 1
+            allowance.asked(more, log)
+            assert given <= memory.numbers
+            memory.numbers = more  # the driver obeys, and says so later
+            assert allowance.most < more
+            allowance.obeyed(log)
+    assert given == 3 * BLOCK
+    found = memory.recollection(Base("s", 1), None)
+    assert found.numbers >= given
+    assert memory.numbers == found.numbers + BLOCK
+    assert memory.recollection(Base("s", 1), None).numbers > found.numbers

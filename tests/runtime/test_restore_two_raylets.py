@@ -1,0 +1,34 @@
+"""A node is gone while hosts on it work: the system goes on, on the one that comes in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.ray
+@pytest.mark.nightly
+def test_a_node_that_goes_takes_nothing_with_it() -> None:
+    """In a process and a cluster of its own."""
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+    try:
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("two_raylets.py"))],
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+            env={**os.environ, "RAY_TMPDIR": folder},
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["nodes"], found["moved"], found["tokens"], found["alarms"]) == (2, True, 800, [])
