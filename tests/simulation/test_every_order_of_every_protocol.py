@@ -173,7 +173,11 @@ CRASHED = {
     ("chain", ALIGNED): (2030, 6, 13, 6),
     ("chain", UNALIGNED): (2826, 27, 50, 14),
     ("chain", AT_LEAST_ONCE): (2016, 6, 13, 6),
-    # COMPLETE
+    ("complete", CHANDY_LAMPORT): (28270, 76, 104, 28),
+    ("complete", OBSERVER): (17544, 76, 104, 28),
+    ("complete", ALIGNED): (5760, 15, 26, 12),
+    ("complete", UNALIGNED): (13027, 76, 104, 28),
+    ("complete", AT_LEAST_ONCE): (7417, 30, 48, 18),
 }
 """States, outcomes without a crash and with one, distinct snapshots."""
 
