@@ -154,6 +154,6 @@ def test_what_another_writer_had_begun_is_added_again_and_is_there_once(tmp_path
     history = History(tmp_path)
     assert [row["snapshot_id"] for row in history.snapshots()] == [f"bank-{number:05d}" for number in range(3)]
     assert len(history.verdicts()) == 3
-    shapes = [(row["run_id"], row["class_name"], row["version"]) for row in history.classes()]
+    shapes = [(row["run_id"], row["class_name"], row["version"]) for row in history.table("classes").to_pylist()]
     assert len(shapes) == len(set(shapes)) > 0
     assert all(len(history.load(row["snapshot_id"]).machines) == 3 for row in history.snapshots())
