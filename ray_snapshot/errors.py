@@ -106,6 +106,14 @@ class CheckpointError(RaySnapshotError, ValueError):
     """A checkpoint is damaged or forged, or its key cannot be used; `.path`."""
 
 
+class SourceChangedError(RaySnapshotError, ValueError):
+    """What a source reads is not what it was when the source recorded its position; `.path`."""
+
+
+class OutputChangedError(RaySnapshotError, ValueError):
+    """What a sink has written is not there any more, or is somebody else's; `.path`."""
+
+
 class UnreachableMachineError(RaySnapshotError, ValueError):
     """Markers of the named initiators cannot reach every machine; `.machines`."""
 

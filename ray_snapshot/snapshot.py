@@ -155,6 +155,7 @@ class Snapshot:
     system: str
     run_id: str
     sequence: int
+    restored_from: str | None
     protocol: str
     status: str
     abort_reason: str | None

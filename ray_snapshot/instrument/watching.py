@@ -24,10 +24,10 @@ from ray_snapshot.instrument import attaching, delivery, shape
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
-from ray_snapshot.runtime import system as systems
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
+from ray_snapshot.runtime.settings import detectors_of, settings_of
 from ray_snapshot.runtime.system import System
 
 MOST_NAMESAKES = 100
@@ -40,14 +40,14 @@ class Watch(System):
         self, name: str, *, history: Any = None, detectors: Iterable[Any] | None = None, **settings: Any
     ) -> None:
         self.name = check_system_name(name)
-        self.settings = systems._settings(settings)
+        self.settings = settings_of(settings)
         for setting in ("trace", "protocol", "alignment_timeout"):
             if setting in settings:
                 raise SettingError(
                     f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
                 )
         self._trace = None
-        self.detectors = systems._detectors(detectors)
+        self.detectors = detectors_of(detectors)
         self.history = None if history is None else str(Path(history).absolute())
         self.run_id = uuid.uuid4().hex[:16]
         self.restored = False

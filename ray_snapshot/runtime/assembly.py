@@ -44,6 +44,8 @@ class SnapshotHeader:
     """Whether what a restore needs is kept with it."""
     restored_from: str | None = None
     generation: int = 0
+    listeners: list[str] = field(default_factory=list)
+    """Hosts that want to hear that it is kept."""
 
     @property
     def snapshot_id(self) -> str:

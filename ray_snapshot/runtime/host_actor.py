@@ -199,6 +199,12 @@ class Host:
             post.flush()
             post.floor.wake()
 
+    async def kept(self, number: int, snapshot_id: str | None, generation: int) -> None:
+        """A snapshot can be restored (None: it never will be); answers when machines that want to know it have been told."""
+        post = await self._admitted(generation)
+        if post is not None:
+            await post.told(number, snapshot_id)
+
     async def channels(self) -> list[tuple[str, str]]:
         """Every channel that leaves a machine of this host: (source, target)."""
         with self.post.lock:
@@ -249,6 +255,7 @@ def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
             post.core.close(number)
             post.forget(number)
         case ("abort", number):
+            post.notices.forget(number)
             post.core.abort(number)
             post.forget(number)
         case ("stopped", names, colour):

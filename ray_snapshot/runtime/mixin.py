@@ -32,7 +32,7 @@ class SnapshotMixin:
 
     Hooks, all optional: `snapshot_state()` and `restore_state(state)` (default: `__dict__`); `waiting_for()` returns
     `rs.all_of(...)`, `rs.any_of(...)`, `rs.at_least(k, ...)` or None; `is_active()` says whether the machine may act
-    unasked. Hooks look; they must not send.
+    unasked; `snapshot_kept(snapshot_id, state)` hears that a snapshot can be restored. Hooks must not send.
     """
 
     def snapshot_state(self) -> Any:
@@ -43,6 +43,13 @@ class SnapshotMixin:
         """Take a recorded state back."""
         self.__dict__.clear()
         self.__dict__.update(state)
+
+    def snapshot_kept(self, snapshot_id: str, state: Any) -> None:
+        """The snapshot that holds `state` of this machine is kept: what happened before it will not be undone.
+
+        Called between two actions, in no action: it may not send. Not called where the system is rolled back before: then
+        `restore_state` is, with the same state. By itself the system never goes back behind it; `system.restore` may.
+        """
 
     def waiting_for(self) -> Wait | None:
         """The machines whose message this one needs before it can go on; None if any message will do."""

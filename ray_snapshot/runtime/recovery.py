@@ -49,6 +49,8 @@ class Target:
     snapshot_id: str
     claimed: dict[str, str] = field(default_factory=dict)
     classes: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    number: int = 0
+    """Of a snapshot of this run; 0 if it was asked for."""
 
 
 class Recovery:
@@ -120,12 +122,18 @@ class Recovery:
         self._carry_out(effects)
         return True
 
-    async def note(self, header: SnapshotHeader, is_kept: bool) -> None:
-        """A snapshot has been completed; if it can be restored, it is what to go back to."""
-        if is_kept and header.generation == self.generation and not self.is_rolling:
-            self.base = Target(header.snapshot_id)
+    async def note(self, header: SnapshotHeader, is_kept: bool) -> bool:
+        """A snapshot has been completed; if it can be restored, it is what to go back to. Returns whether that is so.
+
+        One that is overtaken by the next counts as kept, too: nobody goes back behind it.
+        """
+        if not is_kept or header.generation != self.generation or self.is_rolling:
+            return False
+        if self.base is None or self.base.number < header.number:
+            self.base = Target(header.snapshot_id, number=header.number)
             self.service._tell(DRIVER, ("kept", header.number))
             await self.service._notify()
+        return True
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system can go back to this snapshot."""

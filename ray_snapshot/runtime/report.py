@@ -106,6 +106,8 @@ class HostPayload:
     """Rows of `actions` that have not been shipped yet, of no snapshot in particular."""
     checkpoint: bytes | None = None
     """What a restore needs of this report (`checkpointing.Section`), if that is kept."""
+    listens: bool = False
+    """Whether a machine of this host wants to hear that the snapshot is kept."""
 
 
 @cache

@@ -19,7 +19,9 @@ from ray.exceptions import RayActorError, RayError
 from ray_snapshot.errors import (
     DuplicateMachineError,
     HostDiedError,
+    NotRestorableError,
     RaySnapshotError,
+    RolledBackError,
     SnapshotAbortedError,
     SystemNotRunningError,
     UnknownMachineError,
@@ -39,6 +41,9 @@ POLL_S = 10.0
 
 MOST_UNJUDGED = 100
 """Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
+
+MOST_TOLD = 100
+"""Snapshots of which it is known whether all have been told that they are kept."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -115,6 +120,8 @@ class Service:
         """Complete snapshots, by number, that wait for those with lower numbers that may still be completed."""
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
+        self.telling: dict[str, asyncio.Task[bool]] = {}
+        """Snapshots that machines are told of, or have been, the latest last."""
         self.places_given = 0
         """How many snapshots have been handed to the analyst."""
         self.is_closing = False
@@ -377,6 +384,8 @@ class Service:
         if collection is None or answer is not Answer.SUCCESS:
             return
         collection.payloads.append(payload)
+        if payload.listens:
+            collection.header.listeners.append(payload.counts.host)
         collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
         if self.coordinator.completed(number) is None:
             await self._ask_the_rest(number, collection)
@@ -424,11 +433,42 @@ class Service:
         self.places_given += 1
         try:
             await self.analyst.add.remote(replace(found, traces=self._take_traces()), self.places_given)
-            if self.config.recover and found.checkpoints:
-                await self.recovery.note(found.header, await self.analyst.is_kept.remote(found.header.snapshot_id))
+            if found.checkpoints and (self.config.recover or found.header.listeners):
+                await self._note(found.header)
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
         await self._notify()
+
+    async def _note(self, header: SnapshotHeader) -> None:
+        """If a snapshot that the analyst has can be restored, it is what to go back to; who wants to know it is told."""
+        is_base = await self.recovery.note(header, await self.analyst.is_kept.remote(header.snapshot_id))
+        if header.listeners:
+            self.telling[header.snapshot_id] = self._background(self._tell_kept(header, is_base))
+            while len(self.telling) > MOST_TOLD:
+                self.telling.pop(next(iter(self.telling)))
+
+    async def _tell_kept(self, header: SnapshotHeader, is_kept: bool) -> bool:
+        """Tell hosts that a snapshot is kept, or never will be; whether it is, and all machines there have been told."""
+        snapshot_id = header.snapshot_id if is_kept else None
+        calls = [
+            self.actors[host].kept.remote(header.number, snapshot_id, header.generation) for host in header.listeners
+        ]
+        try:
+            for call in calls:
+                await call
+        except RayError:  # a host is gone, and others see to that: its machines come back with what the snapshot holds
+            return False
+        return is_kept and header.generation == self.recovery.generation
+
+    async def committed(self, snapshot_id: str) -> None:
+        """Answers when a snapshot can be restored, and who wants to know it has been told; raises if that will not be."""
+        await self.handed_over(snapshot_id)
+        if not await self.analyst.is_kept.remote(snapshot_id):
+            raise NotRestorableError(f"snapshot {snapshot_id} was not kept", obstacles=[])
+        telling = self.telling.get(snapshot_id)
+        if telling is not None and not await telling:
+            self._check()
+            raise RolledBackError(f"the system was rolled back behind snapshot {snapshot_id}", snapshot_id=snapshot_id)
 
     def _take_traces(self) -> tuple[bytes, ...]:
         traces, self.traces = self.traces, []
@@ -642,10 +682,11 @@ class Service:
         for host in (DRIVER, *self.actors):
             self._tell(host, *commands)
 
-    def _background(self, work: Any) -> None:
+    def _background(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)

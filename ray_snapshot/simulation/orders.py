@@ -228,10 +228,11 @@ class _Search:
         return found
 
     def after(self, world: World, steps: list[Step]) -> Iterator[World]:
-        """The worlds behind each of these steps, and behind whatever follows without a choice."""
-        saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
-        for step in steps:
-            for one in self._taken(pickle.loads(saved), step):
+        """The worlds behind each of these steps, and behind what follows without a choice; the last takes `world` itself."""
+        saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL) if len(steps) > 1 else b""
+        for at, step in enumerate(steps, 1):
+            before = pickle.loads(saved) if at < len(steps) else world
+            for one in self._taken(before, step):
                 yield from self._run_on(one) if self.is_reduced else (one,)
 
     def beginnings(self, world: World) -> Iterator[World]:

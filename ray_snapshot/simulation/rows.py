@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.protocol.joins import Inputs, waiting_of
+from ray_snapshot.protocol.joins import Inputs, half_begun, waiting_of
 from ray_snapshot.simulation.machines import Behaviour
 from ray_snapshot.simulation.oracle import Message, Recorded
 from ray_snapshot.waits import Wait
@@ -22,8 +22,8 @@ Row = dict[str, Any]
 Channels = Mapping[tuple[str, str, str], list[Message]]
 
 
-def rows_of(world: World, recorded: Recorded) -> dict[str, list[Row]]:
-    """Rows of `machines`, `waits`, `channels` and `messages`.
+def rows_of(world: World, recorded: Recorded) -> dict[str, Any]:
+    """Rows of `machines`, `waits`, `channels` and `messages`; and `coverage`, if a join has begun and nobody said who sends.
 
     A behaviour may have, beside what `Behaviour` asks for: `is_active(state)`, `wait_of(state)` (a `Wait` or None) and
     `call_of(state)` (the machine whose reply is waited for, or None).
@@ -35,12 +35,22 @@ def rows_of(world: World, recorded: Recorded) -> dict[str, list[Row]]:
         status, rows = _waiting(name, state, behaviours, world.sources.get(name), recorded)
         machines.append({"machine": name, "status": status, "state": state})
         waits += rows
+    undeclared = dict(_undeclared(world, behaviours, recorded))
     return {
         "machines": machines,
         "waits": waits,
         "channels": list(_channels(recorded)),
         "messages": list(_messages(recorded)),
+        **({"coverage": {"uncovered": [], "undeclared": undeclared}} if undeclared else {}),
     }
+
+
+def _undeclared(world: World, behaviours: Mapping[str, Behaviour], recorded: Recorded) -> Iterator[tuple[str, str]]:
+    """Machines that have begun a join whose sources were not declared, each with what it lacks."""
+    for name in sorted(set(recorded.states) - set(world.sources)):
+        lacking = half_begun(Inputs(behaviours[name].joins, {}), _arriving(name, recorded))
+        if lacking:
+            yield name, " or ".join(f"{'+'.join(ports)} (lacks {', '.join(missing)})" for ports, missing in lacking)
 
 
 def _behaviours(world: World) -> dict[str, Behaviour]:

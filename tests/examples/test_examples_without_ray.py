@@ -14,7 +14,15 @@ import networkx
 import pytest
 
 import ray_snapshot as rs
-from ray_snapshot.examples import bank, dining_philosophers, example_run, shortest_paths, token_ring, work_pool
+from ray_snapshot.examples import (
+    bank,
+    dining_philosophers,
+    exactly_once_wordcount,
+    example_run,
+    shortest_paths,
+    token_ring,
+    work_pool,
+)
 from ray_snapshot.names import check_machine_name
 
 INDEX = """\
@@ -182,7 +190,19 @@ def test_the_cut_of_the_example_run_is_recognised_and_its_channels_are_named_as_
     assert example_run.up_to_the_cut.evaluate(too_early).holds is False
 
 
-@pytest.mark.parametrize("example", [bank, example_run, shortest_paths, token_ring, work_pool, dining_philosophers])
+def test_the_text_that_is_counted_is_that_of_the_library_and_the_same_each_time(tmp_path: Path) -> None:
+    parts = exactly_once_wordcount.make_text(tmp_path / "a")
+    again = exactly_once_wordcount.make_text(tmp_path / "b")
+    assert [part.read_bytes() for part in parts] == [part.read_bytes() for part in again]
+    assert sum(part.stat().st_size for part in parts) > 5_000_000
+    counts = exactly_once_wordcount.counted_at_once(parts)
+    assert counts["self"] > counts["snapshot"] > 0
+
+
+@pytest.mark.parametrize(
+    "example",
+    [bank, example_run, exactly_once_wordcount, shortest_paths, token_ring, work_pool, dining_philosophers],
+)
 def test_a_history_that_cannot_be_kept_is_told_before_ray_starts(
     example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,12 +39,12 @@ NO_CIRCLE: tuple[Dealt, ...] = ((("p2", "left"),), (("p0", "right"),), (("p0", "
 """One has both forks, the next one, the last none."""
 
 
-def table(dealt: tuple[Dealt, ...]) -> World:
+def table(dealt: tuple[Dealt, ...], is_declared: bool = True) -> World:
     sides = {"p0": ("p2", "p1"), "p1": ("p0", "p2"), "p2": ("p1", "p0")}
     world = World(
         {name: (f"h{name}", Philosopher(*sides[name], dealt[at]), -1) for at, name in enumerate(sides)}, is_atomic=True
     )
-    for name, (left, right) in sides.items():
+    for name, (left, right) in sides.items() if is_declared else ():
         world.declare(left, name, "left")
         world.declare(right, name, "right")
     return world
@@ -126,6 +126,22 @@ def half_fed(*sent: tuple[str, str]) -> Verdict:
 def calm_but_for_actions(world: World) -> None:
     while steps := [step for step in world.enabled() if step[0] != "accept"]:
         world.perform(steps[0])
+
+
+def test_forks_in_a_circle_of_which_nobody_said_who_sends_them_are_unknown_and_the_remedy_is_told() -> None:
+    world, chance = table(CIRCLE, is_declared=False), random.Random(1)
+    for name in ("p0", "p1", "p2"):
+        world.perform(("act", name), 1)
+    world.perform(("snapshot",))
+    while enabled := world.enabled():
+        world.perform(chance.choice(enabled))
+
+    verdict = judged(world, world.completed[0])
+
+    assert verdict.holds is None
+    assert sorted(verdict.evidence["depends_on"]) == [
+        f"who sends to {name}, which has begun left+right (lacks right)" for name in ("p0", "p1", "p2")
+    ]
 
 
 def test_a_message_in_flight_to_the_missing_port_is_as_good_as_there() -> None:

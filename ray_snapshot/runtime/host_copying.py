@@ -1,0 +1,217 @@
+"""What a snapshot holds of each machine of a host, and what its declared inputs say that it waits for."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from typing import Any
+
+from ray_snapshot import redaction
+from ray_snapshot.encoding import Encoded, to_json
+from ray_snapshot.errors import (
+    MachineFailedError,
+    UnknownMethodError,
+)
+from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.host import Machine
+from ray_snapshot.protocol.joins import Inputs
+from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.checkpointing import pickled_state
+from ray_snapshot.runtime.classes import ClassStore
+from ray_snapshot.runtime.faults import text_of
+from ray_snapshot.runtime.here import HERE, call_site_of
+from ray_snapshot.runtime.host_state import HostState, Performance
+from ray_snapshot.runtime.mixin import SnapshotMixin
+from ray_snapshot.runtime.report import BodyCopy
+from ray_snapshot.shapes import shape_of
+from ray_snapshot.waits import Wait
+
+
+class Copying(HostState):
+    """See the module."""
+
+    def copy_body(self, machine: Machine) -> BodyCopy:
+        """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""
+        acting, HERE.machine = HERE.machine, None  # hooks look; they must not send
+        try:
+            return self._copied(machine)
+        finally:
+            HERE.machine = acting
+
+    def _copied(self, machine: Machine) -> BodyCopy:
+        class_name = type(machine.body).__name__
+        action = self.performing
+        if machine is self.forced and action is not None:
+            site = call_site_of(self._action_thread())
+            calls = self._call_rows(action, site)
+            obstacle = f"inside {action.method} at {site}"
+            return BodyCopy(class_name, "active", None, calls=calls, obstacle=obstacle, recorded_at=self._instant())
+        performance = self.suspended.get(machine.name)
+        found = BodyCopy(class_name, "passive", None, recorded_at=self._instant())
+        if performance is not None and performance.wait is not None:
+            self._describe_wait(found, performance, performance.wait)
+            if self.config.checkpoint:
+                found.obstacle = f"inside {performance.method} at {performance.wait.call_site}, where it waits"
+        elif machine.is_stopped:
+            found.status = "stopped"
+        elif machine.is_held:
+            self._describe_held(found, machine)
+        wrong = _ask_hooks(found, machine.body, self.classes if self.config.checkpoint else None)
+        if wrong is not None:
+            self._wrong_hook(machine, wrong)
+        if found.status == "passive":
+            found.inputs = self._inputs(machine)
+        return found
+
+    def _instant(self) -> float | None:
+        """When this machine turns red, if it does so by itself: now."""
+        return time.time() if isinstance(self.core, BarrierCore) else None
+
+    def _wrong_hook(self, machine: Machine, text: str) -> None:
+        """A hook answered with what it may not: a mistake in the program, which would otherwise look like activity."""
+        self.fail(
+            MachineFailedError(
+                f"{machine.name} ({type(machine.body).__name__}): {text}",
+                machine=machine.name,
+                method="waiting_for",
+                message=None,
+                source=None,
+                traceback="",
+            )
+        )
+
+    def _describe_held(self, found: BodyCopy, machine: Machine) -> None:
+        since = int(self.held_since.get(machine.name, time.time()) * 1e6)
+        targets = tuple(dict.fromkeys(channel.target for channel in machine.over))
+        found.status = "blocked"
+        found.short_wait = ("all", len(targets), targets)
+        common = {"alternative": 0, "k": len(targets), "bound": self.core.bound, "waiting_since": since}
+        found.waits = [{"on_machine": name, **common} for name in targets]
+        found.calls = [{"method": "(held at a full mailbox)", "holds_slot": True, "started_at": since}]
+
+    def _describe_wait(self, found: BodyCopy, performance: Performance, wait: waits.TrackedWait) -> None:
+        found.calls = self._call_rows(performance, wait.call_site)
+        if wait.may_act:
+            found.status = "active"
+            return
+        found.status = "blocked"
+        found.short_wait = wait.short_form
+        found.waits = wait.rows()
+
+    def _call_rows(self, performance: Performance, site: str | None) -> list[dict[str, Any]]:
+        """The action that a machine is in: one row, or one for each call that it answers."""
+        common = {
+            "caller": performance.source,
+            "method": performance.method,
+            "holds_slot": True,
+            "call_site": site,
+            "started_at": int(performance.began * 1e6),
+        }
+        return [{"call_id": call_id, **common} for call_id in self.answering.get(performance.machine.name) or (None,)]
+
+    # ---- declared inputs ------------------------------------------------------------------------------------------
+
+    def declare(self, target: str, port: str, source: str, site: str | None = None) -> None:
+        """`source` sends to that port of a machine of this host. Under the lock."""
+        ports = self.sources.setdefault(target, {})
+        self.declared_at.setdefault((target, port), site)
+        ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), source)))
+        machine = self.core.machines.get(target)
+        if machine is not None and machine.body is not None and not machine.is_suspended:
+            self._check_ports(machine)
+
+    def _check_ports(self, machine: Machine) -> None:
+        joined = {port for ports in self.classes.joins[type(machine.body)] for port in ports}
+        for port in self.sources.get(machine.name, ()):
+            if port not in joined and not callable(getattr(machine.body, port, None)):
+                self.fail(
+                    UnknownMethodError(
+                        f"connect(..., {machine.name!r}, port={port!r}): {type(machine.body).__name__} has no port and no"
+                        f" method {port!r} (declared at {self.declared_at[machine.name, port] or 'an unknown place'})",
+                        machine=machine.name,
+                        method=port,
+                    )
+                )
+
+    def _inputs(self, machine: Machine) -> Inputs | None:
+        """By what its declared inputs say what the machine waits for; None if it says so itself, or cannot hold half a join."""
+        sources = self.sources.get(machine.name)
+        joins = self.classes.joins[type(machine.body)]
+        says_so = getattr(machine.body.waiting_for, "__func__", None) is not SnapshotMixin.waiting_for
+        if says_so or (sources is None and not joins):
+            return None
+        if sources is None:
+            return _undeclared(type(machine.body).__qualname__, tuple(joins.items()))
+        return Inputs(tuple(joins), dict(sources), tuple(joins.values()))
+
+
+def _keep(found: BodyCopy, body: Any, state: Any, classes: ClassStore) -> None:
+    """Pickle the state for a restore, or say why there will be none."""
+    blob, obstacle = pickled_state(state)
+    if blob is not None:
+        found.kept = classes.keys[type(body)], blob
+    found.obstacle = found.obstacle or obstacle
+
+
+def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | None:
+    """What the machine says of itself; returns what is wrong with an answer, if it is no answer at all.
+
+    A hook that raises stops nothing: it is an obstacle, and the machine may act.
+    """
+    try:
+        state = body.snapshot_state()
+        found.state = to_json(state)
+        found.shape = shape_of(type(body), state)
+        if classes is not None:
+            _keep(found, body, state, classes)
+    except Exception as error:
+        found.obstacle = f"snapshot_state raised {type(error).__name__}: {told(error, body)}"
+        text = to_json({"$error": found.obstacle}).text
+        found.state = Encoded(text, True, len(text))
+    if found.status != "passive":
+        return None
+    try:
+        wait = body.waiting_for()
+        if isinstance(wait, Wait):
+            _describe(found, wait)
+        elif wait is not None:
+            found.obstacle = f"waiting_for() returned {_shown(wait)}, which is no wait"
+            found.status = "active"
+            return f"{found.obstacle}: return rs.all_of(...), rs.any_of(...), rs.at_least(k, ...) or None"
+        elif body.is_active():
+            found.status = "active"
+    except Exception as error:
+        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {told(error, body)}"
+        found.status = "active"
+    return None
+
+
+def _shown(value: Any) -> str:
+    """What a hook returned, for an error."""
+    try:
+        return redaction.scrubbed(repr(value)[:200])
+    except Exception:  # the user's __repr__
+        return f"an object of {type(value).__name__}"
+
+
+def told(error: BaseException, body: Any) -> str:
+    """An error's text as it may be recorded: without what the machine keeps secret."""
+    if redaction.is_active:
+        to_json(getattr(body, "__dict__", None))  # so that its secrets are known, whatever raised
+    return redaction.scrubbed(text_of(error))
+
+
+def _describe(found: BodyCopy, wait: Wait) -> None:
+    found.status = "blocked"
+    found.short_wait = wait.short_form
+    found.waits = [
+        {"alternative": position, "k": alternative.k, "on_machine": name}
+        for position, alternative in enumerate(wait.alternatives)
+        for name in alternative.on
+    ]
+
+
+@lru_cache(256)
+def _undeclared(_: str, joins: tuple[tuple[tuple[str, ...], str], ...]) -> Inputs:
+    """The joins of a class, one object for all its machines, so that it is pickled once."""
+    return Inputs(tuple(ports for ports, _ in joins), {}, tuple(method for _, method in joins))

@@ -1,0 +1,106 @@
+"""Words are counted while processes are killed: the result is the undisturbed one, and where it is not, that was foretold."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+import ray_snapshot as rs
+from ray_snapshot.examples import exactly_once_wordcount as wordcount
+from ray_snapshot.history import checkpoints
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+SCRIPT = str(Path(wordcount.__file__))
+COMMAND = "import sys; from ray_snapshot.cli import main; sys.exit(main())"
+BOUND_S = 120.0
+SMALL = 1_500_000
+AT_LEAST_ONCE = "at-least-once-barrier"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "the key of these tests")
+
+
+def test_a_killed_host_changes_no_count(tmp_path: Path) -> None:
+    facts = wordcount.play(tmp_path, kills=1, seed=3, every=0.2, most_bytes=SMALL, slowness_s=0.15)
+    assert facts["kills"] == 1
+    assert facts["restored"], "nothing was gone back to"
+    assert facts["words"] > 100_000
+    assert facts["equal"], (facts["counted"], facts["words"])
+    assert facts["messages_twice"] == facts["foretold"] == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("protocol", wordcount.PROTOCOLS)
+def test_several_hosts_are_killed_under_each_protocol(tmp_path: Path, protocol: str) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    facts = wordcount.play(tmp_path, protocol=protocol, kills=4, seed=seed, slowness_s=0.06, say=print)
+    print(facts)
+    assert facts["bytes"] >= 5_000_000
+    assert facts["kills"] == 4
+    assert facts["restored"]
+    assert facts["messages_twice"] == facts["foretold"]
+    if protocol != AT_LEAST_ONCE:
+        assert facts["equal"]
+        assert facts["foretold"] == 0
+    else:
+        assert (facts["counted"] > facts["words"]) == (facts["foretold"] > 0) == (not facts["equal"])
+
+
+@pytest.mark.nightly
+def test_a_program_that_is_killed_and_started_again_from_its_last_snapshot_counts_the_same(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = [SCRIPT, "--out", str(out), "--kills", "0", "--every", "0.2", "--json"]
+    environment = {**os.environ, "RAY_ADDRESS": str(ray.get_runtime_context().gcs_address)}
+    program = subprocess.Popen([sys.executable, *arguments], env=environment)
+    try:
+        await_some_output(out)
+    finally:
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    shown = wordcount.counted_in(out / "counts")
+    expected = wordcount.counted_at_once(wordcount.make_text(out / "text"))
+    assert 0 < shown.total() < expected.total()
+    assert all(count <= expected[word] for word, count in shown.items()), "something shows twice"
+    facts = restored(out, arguments, environment)
+    assert facts["equal"]
+    assert facts["restored"]
+
+
+def await_some_output(out: Path) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while len(list((out / "counts").glob("*.parquet"))) < 4 or not last_restorable(out):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def last_restorable(out: Path) -> str | None:
+    try:
+        rows = rs.History(out / "history").snapshots()
+    except rs.HistoryNotFoundError:
+        return None
+    return max((row.snapshot_id for row in rows if row.restorable), default=None)
+
+
+def restored(out: Path, arguments: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """What the program says when it has gone on; its system's name is free as soon as Ray has noticed the kill."""
+    deadline = time.monotonic() + BOUND_S
+    command = [sys.executable, "-c", COMMAND, "restore", str(out / "history"), str(last_restorable(out)), *arguments]
+    while True:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+        if "is already running" not in done.stderr or time.monotonic() > deadline:
+            assert done.returncode == 0, done.stderr
+            return dict(json.loads(done.stdout.splitlines()[-1]))
