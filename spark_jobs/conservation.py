@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, StructField, StructType
 
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.detectors.json_path import compile_path
@@ -278,14 +278,16 @@ def read_specs(specs: DataFrame) -> DataFrame:
 
 
 def looked_up(settings: DataFrame) -> tuple[DataFrame, list[str]]:
-    """The same settings, looked up once and not by every query that needs them; and those paths into states that lead over
-    names alone, which are quick (`_whole_number`). Where there are very many ledgers, they stay a query."""
+    """The same settings, looked up once and not by every query that needs them; and the paths in them, which are quick
+    (`_whole_number`). Where there are very many ledgers, they stay a query."""
     rows = settings.limit(MOST_LEDGERS + 1).toArrow()
     if rows.num_rows > MOST_LEDGERS:
         return settings, []
-    paths = [compile_path(text) for text in rows["state_path"].drop_null().unique().to_pylist()]
-    quick = [path.text for path in paths if path.steps and all(isinstance(step, str) for step in path.steps)]
-    return settings.sparkSession.createDataFrame(rows.to_pylist(maps_as_pydicts="strict"), settings.schema), quick
+    listed = rows.to_pylist(maps_as_pydicts="strict")
+    by_key = (row[name] or {} for row in listed for name in ("state_paths", "message_paths"))
+    paths = [row["state_path"] for row in listed] + [path for found in by_key for path in found.values()]
+    quick = [path for path in dict.fromkeys(paths) if path is not None and path != "$"]
+    return settings.sparkSession.createDataFrame(listed, settings.schema), quick[:MOST_QUICK]
 
 
 def ledger(
@@ -319,7 +321,7 @@ def counts(
 ) -> DataFrame:
     """One row a snapshot and ledger: what was found in all, and whether the cut can be judged."""
     settings = F.broadcast(settings)
-    amounts = in_machines(machines, settings, quick=quick).unionByName(in_messages(messages, settings))
+    amounts = in_machines(machines, settings, quick=quick).unionByName(in_messages(messages, settings, quick=quick))
     counted = snapshots.join(settings, "run_id", "inner").join(sums(amounts), ["snapshot_id", "detector"], "left_outer")
     return totals(counted)
 
@@ -332,11 +334,11 @@ def in_machines(machines: DataFrame, settings: DataFrame, *kept: str, quick: Seq
     return _amounts(frame.where(F.col("path").isNotNull()), "state", *kept, missing_is_zero=True, quick=quick)
 
 
-def in_messages(messages: DataFrame, settings: DataFrame, *kept: str) -> DataFrame:
+def in_messages(messages: DataFrame, settings: DataFrame, *kept: str, quick: Sequence[str] = ()) -> DataFrame:
     """The amount in each message in flight of a method that a ledger counts."""
     path = F.try_element_at("message_paths", F.col("method"))
     frame = messages.join(settings, "run_id", "inner").withColumn("path", path)
-    return _amounts(frame.where(F.col("path").isNotNull()), "args", *kept, missing_is_zero=False)
+    return _amounts(frame.where(F.col("path").isNotNull()), "args", *kept, missing_is_zero=False, quick=quick)
 
 
 def _recorded(column: str) -> Column:
@@ -346,19 +348,24 @@ def _recorded(column: str) -> Column:
 
 
 def _whole_number(text: Column, quick: Sequence[str]) -> Column:
-    """The number at the column `path` of an object, where that is one of the paths `quick` and there is a JSON integer of at
-    most 64 bits, which is by far the most frequent; else null."""
+    """The number at the column `path`, where that is one of the paths `quick` and there is a JSON integer of at most 64 bits,
+    which is by far the most frequent; else null."""
     found = F.lit(None).cast("bigint")
-    for path in quick[:MOST_QUICK]:
-        kind: DataType = LongType()
-        steps = compile_path(path).steps
-        for step in reversed(steps):
-            kind = StructType([StructField(str(step), kind)])
-        value = F.from_json(text, kind)
-        for step in steps:
-            value = value[step]
-        found = F.when(F.col("path") == path, value).otherwise(found)
+    for path in quick:
+        found = F.when(F.col("path") == path, _long_at(text, compile_path(path).steps)).otherwise(found)
     return found
+
+
+def _long_at(text: Column, steps: Sequence[str | int]) -> Column:
+    """Spark reads an integer alone as a bigint: no text, no truth value, no number with a point."""
+    kind: DataType = LongType()
+    for step in reversed(steps):
+        kind = StructType([StructField(step, kind)]) if isinstance(step, str) else ArrayType(kind)
+    # An object would be read as a list of that one object.
+    value = F.from_json(F.when(text.startswith("{" if isinstance(steps[0], str) else "["), text), kind)
+    for step in steps:
+        value = value[step] if isinstance(step, str) else F.get(value, step)
+    return value
 
 
 def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool, quick: Sequence[str] = ()) -> DataFrame:
@@ -404,11 +411,12 @@ def sums(amounts: DataFrame) -> DataFrame:
     """Per snapshot and ledger: the sums by place and kind of number, and how many amounts could not be read or added."""
     machine, exact, whole = F.col("in_machine"), F.col("exact"), F.col("whole")
     has_amount = F.bool_or(whole.isNotNull() | exact.isNotNull() | F.col("rounded").isNotNull())
-    overflow = F.bool_or(exact.isNotNull()) & F.try_sum(exact).isNull()
+    in_all = _added(F.try_sum(exact), _sum_of_whole(whole))
+    overflow = F.bool_or(whole.isNotNull() | exact.isNotNull()) & in_all.isNull()
     return amounts.groupBy("snapshot_id", "detector").agg(
         _added(F.try_sum(F.when(machine, exact)), _sum_of_whole(F.when(machine, whole))).alias("machine_exact"),
         F.sum(F.when(machine, F.col("rounded"))).alias("machine_rounded"),
-        F.try_sum(F.when(~machine, exact)).alias("message_exact"),
+        _added(F.try_sum(F.when(~machine, exact)), _sum_of_whole(F.when(~machine, whole))).alias("message_exact"),
         F.sum(F.when(~machine, F.col("rounded"))).alias("message_rounded"),
         (F.count_if("unreadable") + overflow.cast("int")).alias("unreadable"),
         # Nobody holds anything where the paths lead: they are probably wrong.
@@ -423,9 +431,9 @@ def _sum_of_whole(numbers: Column) -> Column:
 
 
 def _added(exact: Column, whole: Column) -> Column:
-    """The sum of what is there of the two; null if nothing is."""
-    both = F.try_add(exact, whole.try_cast(EXACT)).try_cast(EXACT)
-    return F.when(exact.isNull(), whole.try_cast(EXACT)).when(whole.isNull(), exact).otherwise(both)
+    """The sum of what is there of the two; null if nothing is, or if it is too large."""
+    small = whole.try_cast(EXACT)
+    return F.when(whole.isNull(), exact).when(exact.isNull(), small).otherwise(F.try_add(exact, small).try_cast(EXACT))
 
 
 def totals(counted: DataFrame) -> DataFrame:

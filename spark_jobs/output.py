@@ -7,6 +7,7 @@ Imports no other part of `spark_jobs`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.views.tables import Column, print_json, print_table
 
 _JSON_BATCH_ROWS = 10_000
+
+MOST_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,9 @@ class View:
 
 def results(frames: Mapping[str, DataFrame], out: str | None) -> dict[str, DataFrame]:
     """The frames, each computed once: read back from Parquet files under `out`, or kept by Spark if there is no `out`."""
-    return {name: _kept(name, frame, out) for name, frame in frames.items()}
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:  # small results are mostly planning: two at a time keep Spark busy
+        found = {name: pool.submit(_kept, name, frame, out) for name, frame in frames.items()}
+        return {name: one.result() for name, one in found.items()}
 
 
 def _kept(name: str, frame: DataFrame, out: str | None) -> DataFrame:

@@ -150,10 +150,11 @@ class Process:
 
     def end_creation(self, target: str | None, args: Any, is_retried: bool) -> None:
         """It has been made (None: that raised); from now on its constructor is in the ledger."""
+        about = tuple(redaction.arguments("__init__", args or ()))
         with self.lock:
             self.creating -= 1
             if target is not None:
-                self.ledger.create(target, "__init__", tuple(args or ()), time.time(), is_retried=is_retried)
+                self.ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
         if self.ledger.must_record:
             self.record_soon()
 

@@ -80,7 +80,7 @@ class Awaiting(Spawning):
                 found = self.snapshot(timeout=left)
                 if not found.restorable:
                     raise not_restorable(found.snapshot_id, found.obstacles)
-                self._ask(self._service.committed.remote(found.snapshot_id), "the sinks to publish", left)
+                self._again(partial(self._service.committed.remote, found.snapshot_id), "the sinks to publish", left)
                 return found
             except (RolledBackError, SnapshotAbortedError):
                 if time.monotonic() >= deadline:

@@ -20,7 +20,6 @@ from ray.exceptions import RayActorError, RayError
 from ray_snapshot.errors import (
     DuplicateMachineError,
     HostDiedError,
-    NotRestorableError,
     RaySnapshotError,
     RolledBackError,
     SnapshotAbortedError,
@@ -38,6 +37,7 @@ from ray_snapshot.runtime.handing_over import HandOver
 from ray_snapshot.runtime.memory import BLOCK, Allowance, Recollection
 from ray_snapshot.runtime.recovery import Recovery
 from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.runtime.telling import Telling
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
@@ -47,8 +47,6 @@ MOST_UNJUDGED = 100
 
 LAST_S = 0.1
 """How soon a last snapshot is taken once more if it cannot be restored."""
-MOST_TOLD = 100
-"""Snapshots of which it is known whether all have been told that they are kept."""
 
 LAZY_S = 1.0
 """How long a host may go without hearing that a snapshot is complete, which only frees memory."""
@@ -125,13 +123,12 @@ class Service:
         """Complete snapshots, by number, that wait for those with lower numbers that may still be completed."""
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
+        self.telling = Telling(self)
         self.handing = HandOver(analyst, is_again=config.recover)
         self.life = 0
         self.opened = asyncio.Event()
         """Not before the driver has said which life of the service this is, where it may have several."""
         self.allowance = Allowance(is_bounded=config.recover)
-        self.telling: dict[str, asyncio.Task[bool]] = {}
-        """Snapshots that machines are told of, or have been, the latest last."""
         self.is_closing = False
         self.declared: list[tuple[str, str, str | None]] = []
         """(source, target, port) of every channel declared, in order."""
@@ -522,40 +519,20 @@ class Service:
         try:
             await self.handing.give(replace(found, traces=self._take_traces()))
             if found.checkpoints and (self.config.recover or found.header.listeners):
-                await self._note(found.header)
+                is_kept = await self.handing.is_kept(found.header.snapshot_id)
+                self.telling.noted(found.header, await self.recovery.note(found.header, is_kept))
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
         await self._notify()
-
-    async def _note(self, header: SnapshotHeader) -> None:
-        """If a snapshot that the analyst has can be restored, it is what to go back to; who wants to know it is told."""
-        is_base = await self.recovery.note(header, await self.handing.is_kept(header.snapshot_id))
-        if header.listeners:
-            self.telling[header.snapshot_id] = self._background(self._tell_kept(header, is_base))
-            while len(self.telling) > MOST_TOLD:
-                self.telling.pop(next(iter(self.telling)))
-
-    async def _tell_kept(self, header: SnapshotHeader, is_kept: bool) -> bool:
-        """Tell hosts that a snapshot is kept, or never will be; whether it is, and all machines there have been told."""
-        snapshot_id = header.snapshot_id if is_kept else None
-        calls = [
-            self.actors[host].kept.remote(header.number, snapshot_id, header.generation) for host in header.listeners
-        ]
-        try:
-            for call in calls:
-                await call
-        except RayError:  # a host is gone, and others see to that: its machines come back with what the snapshot holds
-            return False
-        return is_kept and header.generation == self.recovery.generation
 
     async def committed(self, snapshot_id: str) -> None:
         """Answers when a snapshot can be restored, and who wants to know it has been told; raises if that will not be."""
         await self.opened.wait()
         await self.handed_over(snapshot_id)
-        if not await self.handing.is_kept(snapshot_id):
-            raise NotRestorableError(f"snapshot {snapshot_id} was not kept", obstacles=[])
-        telling = self.telling.get(snapshot_id)
-        if telling is not None and not await telling:
+        is_told = await self.telling.outcome(snapshot_id)
+        if is_told is None and not self.config.recover:  # nobody wants to know it
+            is_told = await self.handing.is_kept(snapshot_id)
+        if not is_told:
             self._check()
             raise RolledBackError(f"the system was rolled back behind snapshot {snapshot_id}", snapshot_id=snapshot_id)
 
@@ -700,6 +677,7 @@ class Service:
     def give_up_all(self, reason: str) -> None:
         """The system is rolled back: snapshots that are pending never will be completed."""
         self.lazily.clear()
+        self.telling.give_up()
         for number in list(self.coordinator.pending):
             self._hand_over(self._abort(replace(self.coordinator.abort(number, reason), awaited=())))
 
@@ -783,11 +761,10 @@ class Service:
         for host in (DRIVER, *self.actors):
             self._tell(host, *commands)
 
-    def _background(self, work: Any) -> asyncio.Task[Any]:
+    def _background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._ended)
-        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)

@@ -16,6 +16,7 @@ import pytest
 import ray
 
 import ray_snapshot as rs
+from ray_snapshot import detectors
 from ray_snapshot.examples import exactly_once_wordcount as wordcount
 from ray_snapshot.history import checkpoints
 
@@ -104,3 +105,22 @@ def restored(out: Path, arguments: list[str], environment: dict[str, str]) -> di
         if "is already running" not in done.stderr or time.monotonic() > deadline:
             assert done.returncode == 0, done.stderr
             return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.nightly
+def test_as_many_messages_come_twice_as_the_snapshot_gone_back_to_foretells(tmp_path: Path) -> None:
+    """Where alignment is skipped; here nothing is left to chance, as it is where hosts are killed."""
+    parts, out = wordcount.make_text(tmp_path / "text", SMALL), tmp_path / "counts"
+    settings: dict[str, Any] = {"protocol": AT_LEAST_ONCE, "checkpoint": True, "mailbox_bound": 4, "detectors": []}
+    with rs.System("doubling", **settings) as system:
+        sources = wordcount.build(system, parts, out, 0.15)
+        system.start()
+        for source in sources:
+            source.begin.send()
+        taken = next(found for found in iter(system.snapshot, None) if wordcount.foretold(found) and found.restorable)
+        system.restore(taken)
+        system.wait_for(detectors.Termination(), timeout=BOUND_S)
+        last = system.commit()
+    twice = wordcount.messages(last, "accepted") - wordcount.messages(last, "sent")
+    assert twice == wordcount.foretold(taken) > 0
+    assert wordcount.counted_in(out).total() > wordcount.counted_at_once(parts).total()

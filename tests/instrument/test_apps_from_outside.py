@@ -13,6 +13,7 @@ import pytest
 from app_runner import APPS, Runner
 
 import ray_snapshot as rs
+from ray_snapshot.schema import TABLES
 
 pytestmark = pytest.mark.ray
 
@@ -129,6 +130,21 @@ def test_a_program_can_watch_itself(runner: Runner, tmp_path: Path) -> None:
     kept = rs.History(history)
     assert {row["detector"] for row in kept.verdicts()} == {"termination", "deadlock", "unwatched"}
     assert len(kept.snapshots()) >= 2
+
+
+def test_no_secret_of_a_watched_program_reaches_its_history(runner: Runner, tmp_path: Path) -> None:
+    history, secrets = tmp_path / "history", ("hunter2-first", "hunter2-second", "hunter2-third")
+    done = runner.plain(str(Path(__file__).parent / "redacting_driver.py"), str(history), *secrets)
+    assert done.exit_code == 0, done.errors
+    kept = rs.History(history)
+    files = [file.read_bytes() for file in history.rglob("*") if file.is_file() and file.suffix != ".parquet"]
+    rows = [json.dumps(kept.table(name).to_pylist(), default=str).encode() for name in TABLES]
+    assert [secret for secret in secrets for content in (*files, *rows) if secret.encode() in content] == []
+    states = [row.state for row in kept.machines(kept.resolve("latest")) if row.machine != "driver"]
+    assert [state["password"] for state in states] == [{"$redacted": "password"}] * 2
+    assert [state["vault"]["key"] for state in states] == [{"$redacted": "SecretStr"}] * 2
+    (seen,) = [one for state in states for one in state["seen"]]
+    assert (seen["user"], seen["note"]) == ("bob", "bob gave [redacted]")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class Program:
 
     def finish(self) -> None:
         while self.position < ROWS:
-            self.work(5)
+            self.work(10)
             self.snapshot()
         self.snapshot()
 

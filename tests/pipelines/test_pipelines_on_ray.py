@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import sqlite3
 import time
 from contextlib import closing
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ray
+from ray.exceptions import RayActorError
 
 import ray_snapshot as rs
 from ray_snapshot import detectors, pipelines
@@ -150,3 +153,43 @@ def test_sinks_that_die_at_the_worst_moments_show_everything_once(
     assert in_folder(tmp_path / "other") == whole
     assert (in_delta if kind is DoomedDeltaSink else in_folder)(tmp_path / "doomed") == whole
     assert set((tmp_path / "doomed.deaths").read_text().splitlines()) == set(Doomed.MOMENTS)
+
+
+@pytest.mark.nightly
+def test_the_service_the_analyst_and_sinks_are_killed_at_random_and_everything_shows_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service may die between a snapshot's being kept and the sinks' hearing of it: the next one knows no less."""
+    monkeypatch.setenv(checkpoints.KEY_VARIABLE, "the key of these tests")
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    settings: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "detectors": []}
+    with rs.System("bereft", history=tmp_path / "history", **settings) as system:
+        folder = system.spawn(pipelines.ParquetSink, tmp_path / "folder", SCHEMA, name="folder", role="sink")
+        delta = system.spawn(pipelines.DeltaSink, tmp_path / "delta", SCHEMA, name="delta", role="sink")
+        reader = pipelines.Generated(range, (400,))
+        source = system.spawn(Everywhere, reader, [folder, delta], batch=5, pause_s=0.05, name="source", role="source")
+        system.start()
+        source.begin.send()
+        for _ in range(8):
+            time.sleep(chance.uniform(0.2, 1.5))
+            victim = chance.choice([system._service, system._service, system._analyst, system._hosts["host-0"]])
+            kill(victim)
+        system.wait_for(detectors.Termination(), timeout=2 * BOUND_S)
+        system.commit(timeout=2 * BOUND_S)
+    whole = sorted(map(str, range(400)))
+    assert in_folder(tmp_path / "folder") == whole
+    assert in_delta(tmp_path / "delta") == whole
+
+
+def kill(actor: Any) -> None:
+    """Kill -9, as soon as there is a process to kill."""
+    deadline = time.monotonic() + BOUND_S
+    while True:
+        try:
+            os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S), signal.SIGKILL)
+            return
+        except (RayActorError, ProcessLookupError):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

@@ -77,12 +77,13 @@ def test_a_machine_hears_of_each_snapshot_with_what_that_holds_of_it(system: rs.
     assert heard(listener) == [(first.snapshot_id, [1]), (second.snapshot_id, [1, 2])]
 
 
-def test_of_a_snapshot_that_cannot_be_restored_nobody_hears(system: rs.System) -> None:
-    listener = system.spawn(Listener, name="holder")
-    ray.get(listener.hold.remote([ray.put(1)]))
+def test_of_a_snapshot_that_cannot_be_restored_nobody_hears_whoever_is_the_obstacle(system: rs.System) -> None:
+    listener, holder = system.spawn(Listener, name="bystander"), system.spawn(Listener, name="holder")
+    assert heard(listener) == []
+    ray.get(holder.hold.remote([ray.put(1)]))
     with pytest.raises(rs.NotRestorableError, match="an ObjectRef in its state at 'foreign'"):
         system.commit()
-    ray.get(listener.hold.remote(None))
+    ray.get(holder.hold.remote(None))
     kept = system.commit()
     assert [snapshot_id for snapshot_id, _ in heard(listener)] == [kept.snapshot_id]
 

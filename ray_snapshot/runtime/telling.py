@@ -1,0 +1,61 @@
+"""The service's part in telling machines that a snapshot of theirs is kept; runs on its event loop.
+
+They are told of what the system will never go back behind by itself (`Recovery.note`). What comes of it is known for a while to
+whoever waits for it, in this life of the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ray.exceptions import RayError
+
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.assembly import SnapshotHeader
+    from ray_snapshot.runtime.service import Service
+
+MOST_KNOWN = 100
+"""Snapshots of which it is known whether all have been told."""
+
+
+class Telling:
+    """See the module."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.outcomes: dict[str, asyncio.Future[bool]] = {}
+        """By snapshot, the latest last: whether it is kept and all who want to know it have been told, once that is known."""
+
+    def noted(self, header: SnapshotHeader, is_kept: bool) -> None:
+        """The analyst has seen to a snapshot; `is_kept`: and nobody goes back behind it."""
+        self.outcomes[header.snapshot_id] = asyncio.get_running_loop().create_future()
+        while len(self.outcomes) > MOST_KNOWN:
+            self._settle(next(iter(self.outcomes)), False)
+            self.outcomes.pop(next(iter(self.outcomes)))
+        self.service._background(self._tell(header, is_kept))
+
+    def give_up(self) -> None:
+        """The system goes back: who was not told knows from what is restored."""
+        for snapshot_id in self.outcomes:
+            self._settle(snapshot_id, False)
+
+    async def outcome(self, snapshot_id: str) -> bool | None:
+        """Whether it is kept and all have been told; None if the snapshot has not come by, or long ago."""
+        found = self.outcomes.get(snapshot_id)
+        return None if found is None else await asyncio.shield(found)
+
+    async def _tell(self, header: SnapshotHeader, is_kept: bool) -> None:
+        snapshot_id, actors = header.snapshot_id if is_kept else None, self.service.actors
+        calls = [actors[host].kept.remote(header.number, snapshot_id, header.generation) for host in header.listeners]
+        try:
+            for call in calls:
+                await call
+        except RayError:  # a host is gone, or failed, and others see to that
+            is_kept = False
+        self._settle(header.snapshot_id, is_kept and header.generation == self.service.recovery.generation)
+
+    def _settle(self, snapshot_id: str, outcome: bool) -> None:
+        found = self.outcomes.get(snapshot_id)
+        if found is not None and not found.done():
+            found.set_result(outcome)
