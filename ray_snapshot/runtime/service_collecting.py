@@ -1,0 +1,329 @@
+"""Snapshots: asking hosts to record, gathering what they report, and handing on what is complete, or given up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ray.exceptions import RayActorError, RayError
+
+from ray_snapshot.errors import (
+    RaySnapshotError,
+    SnapshotAbortedError,
+    UnknownMachineError,
+    UnreachableMachineError,
+)
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
+from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
+from ray_snapshot.protocol.coordinator import reachable
+from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
+from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.runtime.service_places import Places
+from ray_snapshot.runtime.service_state import Collection, listed
+
+MOST_UNJUDGED = 100
+"""Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
+
+LAST_S = 0.1
+"""How soon a last snapshot is taken once more if it cannot be restored."""
+
+
+class Collecting(Places):
+    """See the module."""
+
+    async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:
+        """Take a snapshot; returns it (None if not waited for). Raises what the docstring of `System.snapshot` says."""
+        await self.opened.wait()
+        self._check()
+        timeout = self.config.snapshot_timeout if timeout is None else timeout
+        first = await self._hosts_of(initiators) if initiators else list(self.coordinator.hosts)
+        self._check()
+        number = await self._slot(timeout) if wait else self._start(timeout)
+        if number is None:
+            return None
+        if self.config.protocol in BARRIERS and DRIVER not in first:
+            first = [*first, DRIVER]  # it is a source: nothing is sent to it
+        collection = self._begin(number, initiators, timeout, DRIVER in first)
+        if self.config.protocol == OBSERVER:
+            collection.unasked = [host for host in self.coordinator.hosts if host not in first]
+            collection.is_driver_asked = True
+        await self._request(number, first)
+        if not wait:
+            collection.done.add_done_callback(lambda done: done.exception())
+            return number
+        return await collection.done
+
+    async def last_snapshot(self, seconds: float) -> None:
+        """A process is about to leave: answers when a snapshot has been taken that can be restored, or after so long."""
+        with suppress(TimeoutError, RaySnapshotError):
+            await asyncio.wait_for(self._take_last(seconds), seconds)
+
+    async def _take_last(self, seconds: float) -> None:
+        while True:
+            header = (await self.snapshot([], seconds)).header
+            await self.handed_over(header.snapshot_id)
+            if not self.config.checkpoint:
+                return
+            if await self.handing.is_kept(header.snapshot_id):
+                while self.config.recover and self.recovery.base_number < header.number:
+                    await self._change(1.0)
+                return
+            await asyncio.sleep(LAST_S)  # somebody waits inside an action, most likely
+
+    async def begin_snapshot(self) -> int | None:
+        """Start a snapshot without waiting for it; its number, or None if there can be none now."""
+        try:
+            number: int | None = await self.snapshot([], None, wait=False)
+        except RaySnapshotError:  # the system has failed or was closed, and says so elsewhere
+            return None
+        return number
+
+    # ---- numbers, and who records first ------------------------------------------------------------------------------
+
+    async def _slot(self, timeout: float) -> int:
+        """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while (number := self._start(timeout, MOST_UNJUDGED)) is None:
+            if not await self._change(deadline - time.monotonic()):
+                raise SnapshotAbortedError(
+                    f"{len(self.coordinator.pending)} snapshots of {self.config.system} were pending for {timeout:g} s, the"
+                    " most there may be; raise most_open, or take them less often",
+                    snapshot_id=None,
+                    reason="too many snapshots are open",
+                    machine=None,
+                    call_site=None,
+                )
+            self._check()
+        return number
+
+    def _start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
+        """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time).
+
+        `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
+        """
+        most = self.config.most_open if most_unjudged is None else most_unjudged
+        has_number = self.coordinator.last < self.allowance.most
+        if (more := self.allowance.wanted(self.coordinator.last)) is not None:
+            self._tell(DRIVER, ("numbers", more))
+            self.allowance.asked(more, self.driver_obeyed + len(self.driver_log))
+        if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling or not has_number:
+            return None
+        return self.coordinator.start(time.time(), timeout)
+
+    async def _request(self, number: int, hosts: list[str]) -> None:
+        for host in hosts:
+            self._tell(host, ("request", number))
+        self.collections[number].header.control_messages += len(hosts)
+        await self._notify()
+
+    def _begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
+        config = self.config
+        header = SnapshotHeader(number, config.system, config.run_id, config.protocol, list(initiators), time.time())
+        header.is_kept, header.restored_from = config.checkpoint, self.recovery.restored_from
+        header.generation = self.recovery.generation
+        done = asyncio.get_running_loop().create_future()
+        self.collections[number] = found = Collection(header, timeout, done, is_driver_asked)
+        return found
+
+    async def _hosts_of(self, initiators: list[str]) -> list[str]:
+        """The hosts that record first; raises if markers from them would not reach every host.
+
+        The driver is no target of any channel. If it is no initiator it is asked when all others have reported.
+        """
+        for name in initiators:
+            if name not in self.places:
+                raise UnknownMachineError(f"initiator {name!r} is no machine of {self.config.system}", machine=name)
+        first = list(dict.fromkeys(self.places[name] for name in initiators))
+        if DRIVER in first or self.config.protocol == OBSERVER:  # it has a link to every host; observers ask all
+            return first
+        edges = [
+            edge
+            for found in await asyncio.gather(*(a.channels.remote() for a in self.actors.values()))
+            for edge in found
+        ]
+        hosts = {(self.places.get(source, source), self.places.get(target, target)) for source, target in edges}
+        missed = set(self.actors) - reachable(hosts, first)
+        if missed:
+            machines = sorted(name for name, host in self.places.items() if host in missed)
+            raise UnreachableMachineError(
+                f"markers from {', '.join(initiators)} find no channel to {listed(machines)}: name more initiators, declare"
+                " the channel with system.connect(...), or leave initiators out",
+                machines=machines,
+            )
+        return first
+
+    # ---- reports -----------------------------------------------------------------------------------------------------
+
+    async def report(self, payload: HostPayload) -> None:
+        """A host's part, or white messages that arrived after it."""
+        number = payload.number
+        if payload.trace is not None:  # whatever becomes of the snapshot
+            self.traces.append(payload.trace)
+        answer = self.coordinator.report(number, payload.counts)
+        collection = self.collections.get(number)
+        if collection is None or answer is not Answer.SUCCESS:
+            return
+        collection.payloads.append(payload)
+        if payload.listens:
+            collection.header.listeners.append(payload.counts.host)
+        collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
+        if self.coordinator.completed(number) is None:
+            await self._ask_the_rest(number, collection)
+            return
+        del self.collections[number]
+        self.completed.append(number)
+        self._tell_lazily(("close", number))
+        collection.header.control_messages += len(self.coordinator.hosts)
+        collection.header.completed_at = time.time()
+        reported = {found.counts.host for found in collection.payloads}
+        collection.header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
+        found = Collected(collection.header, [payload.part for payload in collection.payloads])
+        if not collection.done.done():
+            collection.done.set_result(found)
+        sections = tuple(payload.checkpoint for payload in collection.payloads if payload.checkpoint is not None)
+        self.in_line[number] = replace(found, checkpoints=sections)
+        self._advance()
+        await self._notify()
+
+    async def _ask_the_rest(self, number: int, collection: Collection) -> None:
+        """Whom a report that completes nothing is the sign to ask; nothing may follow this: others report meanwhile."""
+        if collection.unasked:
+            unasked, collection.unasked = collection.unasked, []
+            await self._request(number, unasked)
+        elif self.coordinator.pending[number].awaited == {DRIVER} and not collection.is_driver_asked:
+            collection.is_driver_asked = True
+            await self._request(number, [DRIVER])
+
+    def _advance(self, *, is_last_call: bool = False) -> None:
+        """Hand over what is complete in the order of numbers: verdicts are heard in that order.
+
+        Whoever records a snapshot has recorded all earlier ones, so these will be complete in a moment, or be given up.
+        """
+        lowest = min(self.coordinator.pending, default=None)
+        for number in sorted(self.in_line):
+            if lowest is None or number < lowest or is_last_call:
+                self._hand_over(self._tell_analyst(self.in_line.pop(number)))
+
+    async def _tell_analyst(self, found: Collected) -> None:
+        try:
+            await self.handing.give(replace(found, traces=self._take_traces()))
+            if found.checkpoints and (self.config.recover or found.header.listeners):
+                is_kept = await self.handing.is_kept(found.header.snapshot_id)
+                self.telling.noted(found.header, await self.recovery.note(found.header, is_kept))
+        except RayActorError as error:
+            await self.lost("analyst", first_line(error))
+        await self._notify()
+
+    async def handed_over(self, snapshot_id: str) -> None:
+        """Answers when the analyst has this snapshot, if it is on its way there."""
+        if any(found.header.snapshot_id == snapshot_id for found in self.in_line.values()):
+            self._advance(is_last_call=True)
+        while self.handing_over:
+            await asyncio.wait(self.handing_over)
+
+    def _take_traces(self) -> tuple[bytes, ...]:
+        traces, self.traces = self.traces, []
+        return tuple(traces)
+
+    async def trace(self, shipped: bytes) -> None:
+        """Rows of the trace that came with no report; answers when the analyst has them."""
+        await self.analyst.add_trace.remote([shipped])
+
+    async def rest_of_trace(self) -> tuple[bytes, ...]:
+        """What came with reports and was not handed on."""
+        return self._take_traces()
+
+    # ---- what is given up --------------------------------------------------------------------------------------------
+
+    async def _reap(self) -> None:
+        """Hurry what is past half of its time, and give up what is past its deadline."""
+        while True:
+            await asyncio.sleep(0.05)
+            now = time.time()
+            if self.lazily and now > self.lazy_until:
+                self._broadcast()
+                await self._notify()
+            for given_up in self.coordinator.expire(now):
+                self._hand_over(self._abort(given_up))
+            late = [
+                number
+                for number, found in self.collections.items()
+                if number in self.coordinator.pending and not found.is_hurried and now > found.half_time
+            ]
+            for number in late:
+                self.collections[number].is_hurried = True
+                for host in self.coordinator.pending[number].awaited:
+                    self._tell(host, ("overdue", number))
+            if late:
+                await self._notify()
+
+    async def _abort(self, given_up: AbortedSnapshot) -> None:
+        collection = self.collections.pop(given_up.number)
+        self._advance()
+        self._broadcast(("abort", given_up.number))
+        await self._notify()
+        header = collection.header
+        header.completed_at = time.time()
+        header.abort_reason = given_up.reason
+        for host in given_up.awaited[:3]:
+            if header.abort_machine is None:
+                await self._blame(header, host)
+        error = SnapshotAbortedError(
+            f"snapshot {header.snapshot_id} was given up: {header.abort_reason}",
+            snapshot_id=header.snapshot_id,
+            reason=header.abort_reason,
+            machine=header.abort_machine,
+            call_site=header.abort_call_site,
+        )
+        _give_up(collection, error)
+        await self._tell_analyst(Collected(header, []))
+
+    async def _blame(self, header: SnapshotHeader, host: str) -> None:
+        """Ask a host that did not report what it is doing, for a second."""
+        if host not in self.actors or self.failure is not None:
+            return
+        try:
+            doing = await asyncio.wait_for(_wrapped(self.actors[host].doing.remote()), timeout=1.0)
+        except (TimeoutError, RayError):
+            header.abort_reason = (
+                f"{header.abort_reason}: {host} with {listed(self._machines_on(host))} does not answer"
+            )
+            return
+        if doing is not None:
+            machine, method, site, seconds = doing
+            header.abort_machine, header.abort_call_site = machine, site
+            header.abort_reason = f"{header.abort_reason}: {machine} has been in {method} at {site} for {seconds:.1f} s"
+
+    def give_up_all(self, reason: str) -> None:
+        """The system is rolled back: snapshots that are pending never will be completed."""
+        self.lazily.clear()
+        self.telling.give_up()
+        for number in list(self.coordinator.pending):
+            self._hand_over(self._abort(replace(self.coordinator.abort(number, reason), awaited=())))
+
+    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
+        """Something stops the system, unless that is of a generation (of whoever says so) that has been left behind."""
+        if generation is not None:
+            await self.opened.wait()
+        if self.failure is None and generation in (None, self.recovery.generation):
+            self.failure = error
+            self._broadcast(("failed", error))
+            self.recovery.failed(error)
+            for number in list(self.coordinator.pending):
+                self._hand_over(self._abort(self.coordinator.abort(number, f"the system failed: {error}")))
+            await self._notify()
+
+
+def _give_up(collection: Collection, error: RaySnapshotError) -> None:
+    if not collection.done.done():
+        collection.done.set_exception(error)
+        collection.done.exception()  # somebody has looked at it, even if nobody waits
+
+
+async def _wrapped(ref: Any) -> Any:
+    return await ref
