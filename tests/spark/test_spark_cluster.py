@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
@@ -12,8 +13,9 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import pyarrow.parquet as pq
 import pytest
@@ -62,7 +64,7 @@ def daemon(home: Path, name: str, *arguments: str, ready: str) -> Iterator[None]
     with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=lambda: [lines.put(line) for line in process.stderr or ()], daemon=True).start()
+        threading.Thread(target=_passed_on, args=(process.stderr, lines), daemon=True).start()
         try:
             said = [lines.get(timeout=60)]
             while not re.search(ready, said[-1]):
@@ -72,6 +74,12 @@ def daemon(home: Path, name: str, *arguments: str, ready: str) -> Iterator[None]
             pytest.fail(f"{name} did not say {ready!r} within 60 s: {said[-5:]}")
         finally:
             process.terminate()
+
+
+def _passed_on(pipe: IO[str], lines: queue.Queue[str]) -> None:
+    with suppress(ValueError):  # the daemon has ended, and its pipe was closed
+        for line in pipe:
+            lines.put(line)
 
 
 def free_port() -> int:
@@ -108,17 +116,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
         yield home, address
 
 
-@pytest.mark.parametrize(("job", "table", "rows"), [("conservation", "ledger", 6), ("detections", "verdicts", 18)])
-def test_a_job_runs_on_a_cluster_whose_python_has_only_what_the_archive_brings(
-    cluster: tuple[Path, str], archive: Path, tmp_path: Path, job: str, table: str, rows: int
-) -> None:
+def submitted(
+    cluster: tuple[Path, str], archive: Path, folder: Path, *program: str, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """`spark-submit` as docs/spark.md says under "On a cluster"."""
     home, address = cluster
-    machines = [{"machine": name, "state": {"balance": 150}} for name in "ab"]
-    taken = [snapshot("bank-1", sequence, machines=machines) for sequence in range(6)]
-    history = write(tmp_path / "history", taken, live(taken, BANK))
-    missing = subprocess.run([base_python(), "-c", "import pyarrow"], env=ENVIRONMENT, capture_output=True, check=False)
-    assert missing.returncode != 0, "this Python has pyarrow, so nothing here would show where it comes from"
-
     settings = {
         "spark.archives": f"{archive}#environment",
         "spark.executorEnv.PYTHONPATH": "environment",
@@ -130,25 +132,58 @@ def test_a_job_runs_on_a_cluster_whose_python_has_only_what_the_archive_brings(
         "spark.cores.max": "2",
     }
     given = [option for name, value in settings.items() for option in ("--conf", f"{name}={value}")]
-    program = str(ROOT / "spark_jobs" / f"{job}.py")
-    done = subprocess.run(
-        [
-            str(home / "bin" / "spark-submit"),
-            "--master",
-            address,
-            *given,
-            program,
-            str(history.path),
-            "--out",
-            str(tmp_path / "out"),
-        ],
-        env=ENVIRONMENT,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=BOUND_S,
-        check=False,
+    command = [str(home / "bin" / "spark-submit"), "--master", address, *given, *program]
+    return subprocess.run(
+        command, env=ENVIRONMENT | more, cwd=folder, capture_output=True, text=True, timeout=BOUND_S, check=False
     )
+
+
+READER = """
+import json
+import sys
+
+from ray_snapshot.spark_jobs.session import spark_session
+
+spark = spark_session()
+source = spark.read.format("ray_snapshot")
+machines = source.option("table", "machines").option("columns", "snapshot_id,machine,state").load(sys.argv[1])
+rows = machines.repartition(2).groupBy("machine").count().collect()
+print(json.dumps({row["machine"]: row["count"] for row in rows}))
+"""
+
+
+def test_executors_read_a_history_as_a_data_source_with_what_the_archive_brings(
+    cluster: tuple[Path, str], archive: Path, tmp_path: Path
+) -> None:
+    machines = [{"machine": name, "state": {"balance": 150}} for name in "ab"]
+    history = write(tmp_path / "history", [snapshot("bank-1", sequence, machines=machines) for sequence in range(6)])
+    (tmp_path / "reader.py").write_text(READER)
+
+    done = submitted(
+        cluster,
+        archive,
+        tmp_path,
+        str(tmp_path / "reader.py"),
+        str(history.path),
+        PYTHONPATH=str(archive.parent / "packages"),  # the driver plans a read in the executors' Python
+    )
+
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {"a": 6, "b": 6}
+
+
+@pytest.mark.parametrize(("job", "table", "rows"), [("conservation", "ledger", 6), ("detections", "verdicts", 18)])
+def test_a_job_runs_on_a_cluster_whose_python_has_only_what_the_archive_brings(
+    cluster: tuple[Path, str], archive: Path, tmp_path: Path, job: str, table: str, rows: int
+) -> None:
+    machines = [{"machine": name, "state": {"balance": 150}} for name in "ab"]
+    taken = [snapshot("bank-1", sequence, machines=machines) for sequence in range(6)]
+    history = write(tmp_path / "history", taken, live(taken, BANK))
+    missing = subprocess.run([base_python(), "-c", "import pyarrow"], env=ENVIRONMENT, capture_output=True, check=False)
+    assert missing.returncode != 0, "this Python has pyarrow, so nothing here would show where it comes from"
+
+    program = str(ROOT / "spark_jobs" / f"{job}.py")
+    done = submitted(cluster, archive, tmp_path, program, str(history.path), "--out", str(tmp_path / "out"))
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert pq.read_table(tmp_path / "out" / table).num_rows == rows
