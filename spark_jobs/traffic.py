@@ -298,10 +298,13 @@ def growing(traffic: DataFrame) -> DataFrame:
 
 
 def ages(snapshots: DataFrame, messages: DataFrame) -> DataFrame:
-    """One row a snapshot with anything in flight but timers: how long ago it was sent, and where the oldest is."""
+    """One row a snapshot with anything in flight but timers: how long ago it was sent, and where the oldest is.
+
+    At the start of the snapshot; what was sent between that and the cut is of age 0.
+    """
     known = snapshots.select("snapshot_id", "system", "run_id", "sequence", "started_at")
     sent = messages.where((F.col("kind") != "timer") & F.col("sent_at").isNotNull()).drop("run_id")
-    age = seconds_between(F.col("sent_at"), F.col("started_at"))
+    age = F.greatest(F.lit(0.0), seconds_between(F.col("sent_at"), F.col("started_at")))
     oldest = F.max_by(F.struct(*CHANNEL, "method"), "age")
     return (
         sent.join(F.broadcast(known), "snapshot_id", "inner")
