@@ -103,6 +103,7 @@ class Killed(BaseException):
 
 
 STEPS = ("_write", "_opened", "write_deltalake", "unlink")
+BY_DAY = (("_write", False), ("write_deltalake", False), ("write_deltalake", True))
 
 
 def kill(patch: pytest.MonkeyPatch, step: str, *, is_done: bool) -> None:
@@ -122,8 +123,14 @@ def kill(patch: pytest.MonkeyPatch, step: str, *, is_done: bool) -> None:
     patch.setattr(owner, step, killed)
 
 
-@pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "is_done"),
+    [
+        pytest.param(step, is_done, marks=() if (step, is_done) in BY_DAY else pytest.mark.nightly)
+        for step in STEPS
+        for is_done in (False, True)
+    ],
+)
 def test_whoever_is_killed_anywhere_goes_on_with_nothing_lost_and_nothing_twice(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
 ) -> None:
