@@ -11,10 +11,10 @@ from app_runner import Runner
 
 pytestmark = pytest.mark.ray
 
-APPS = ("kinds", "handles", "methods", "references", "failures", "lifetimes", "waiting")
+APPS = ("kinds", "handles", "methods", "references", "failures", "waiting")
 
 
-@pytest.mark.parametrize("app", APPS)
+@pytest.mark.parametrize("app", [*APPS, pytest.param("lifetimes", marks=pytest.mark.nightly)])
 def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str) -> None:
     plain, watched = runner.both(app, f"{app}.py")
     assert plain.exit_code == 0, plain.errors
