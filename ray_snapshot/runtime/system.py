@@ -48,6 +48,7 @@ from ray_snapshot.runtime.leaving import Leaving
 from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
+from ray_snapshot.runtime.service_state import listed
 from ray_snapshot.runtime.settings import Settings, check_writable, detectors_of, settings_of
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.runtime.tracing import main_module
@@ -257,6 +258,7 @@ class System(Awaiting):
         """Where a program starts its system anew: what was recorded takes the place of what it has set up."""
         self._restore(found.snapshot_id, self._claimed, self._claimed_classes)
         found.is_done = True
+        self._say_who_is_new(found)
         dropped, self._post.is_dropping = self._post.dropped, False
         for create in self._born_later:
             create()
@@ -266,6 +268,15 @@ class System(Awaiting):
                 f"ray-snapshot: {self.name} goes on from {found.snapshot_id}; {dropped} messages that the program sent before"
                 " start() were dropped",
                 file=sys.stderr,
+            )
+
+    def _say_who_is_new(self, found: Wanted) -> None:
+        """A name that the snapshot has not is a new machine, or a name that has changed: only the program's author can tell."""
+        new = sorted(set(self._claimed) - set(self._claimed_classes))
+        if new:
+            left = f"; in it, and not spawned by the program: {listed(sorted(found.names))}" if found.names else ""
+            print(
+                f"ray-snapshot: not in snapshot {found.snapshot_id}, so made anew: {listed(new)}{left}", file=sys.stderr
             )
 
     def close(self) -> None:
