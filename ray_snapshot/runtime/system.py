@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import sys
 import threading
 import time
@@ -320,10 +321,15 @@ class System(Awaiting):
         if not grace or self._is_closed:
             return
         try:
-            ask(self._service.last_snapshot.remote(grace), "the last snapshot", grace + 1)
+            saved = ask(self._service.last_snapshot.remote(grace), "the last snapshot", grace + 1)
             ask(self._analyst.drain.remote(grace), "the history to be written", grace + 1)
         except RaySnapshotError as error:
             print(f"system {self.name}: {first_line(error)}", file=sys.stderr)
+            return
+        if self._is_checkpointing and self.history is not None:
+            found = f"saved in snapshot {saved}" if saved else f"not restorable within {grace:g} s"
+            how = f"go on with `ray-snapshot restore {shlex.quote(self.history)} latest SCRIPT`"
+            print(f"ray-snapshot: SIGTERM: {self.name} is {found}; {how}", file=sys.stderr, flush=True)
 
     def _ship_trace(self) -> RaySnapshotError | None:
         """What of the trace no report has taken; a host that is gone takes its own with it, and is the trouble told of."""
