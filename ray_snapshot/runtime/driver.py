@@ -303,19 +303,28 @@ class DriverPost(Post):
                 self._roll(Asked(Step(step), generation), share)
 
     async def _secure(self) -> None:
-        """See to it that the last snapshot that is kept can be gone back to, whoever dies; then forget what is in it."""
+        """See to it that the last snapshot that is kept can be gone back to, whoever dies; then forget what is in it.
+
+        They do not come in the order of their numbers: what is gone back to only moves forward.
+        """
         assert self.attendant is not None
         memory = self.attendant.memory
         while self.kept:
-            (number, snapshot_id, generation), self.kept = self.kept[-1], []
-            copy = await self.attendant.checkpoint(snapshot_id) if memory.keeps_copy else None
-            with self.lock:
-                is_late = generation != self.generation or self.is_rolling
-                is_safe = not is_late and (copy is not None or not memory.keeps_copy)
-                if is_safe:
-                    memory.base = Base(snapshot_id, number, copy)
-                    self._forget_before(number)
-                self.service.secured.remote(snapshot_id, number, generation, is_safe=is_safe)
+            found, self.kept = self.kept, []
+            number, snapshot_id, generation = max(found, key=lambda item: (item[2], item[0]))
+            is_safe = True
+            if memory.wants(number):
+                copy = await self.attendant.checkpoint(snapshot_id) if memory.keeps_copy else None
+                with self.lock:
+                    is_late = generation != self.generation or self.is_rolling
+                    is_safe = not is_late and (copy is not None or not memory.keeps_copy)
+                    if is_safe:
+                        memory.base = Base(snapshot_id, number, copy)
+                        self._forget_before(number)
+            if is_safe:  # for all that are older, too
+                self.service.secured.remote(snapshot_id, number, generation, is_safe=True)
+            for number, snapshot_id, generation in () if is_safe else found:
+                self.service.secured.remote(snapshot_id, number, generation, is_safe=False)
         self.is_securing = False
 
     def _replace(self, memory: Memory, host: str, incarnation: int) -> None:

@@ -84,6 +84,13 @@ class Memory:
     deaths: deque[float] = field(default_factory=deque)
     """When a service or an analyst has died."""
 
+    def wants(self, number: int) -> bool:
+        """Whether a snapshot of this number is further than what is gone back to, or the copy of that is missing."""
+        base = self.base
+        if base is None or number > base.number:
+            return True
+        return number == base.number and self.keeps_copy and base.checkpoint is None
+
     def recollection(self, base: Base, analyst: Any) -> Recollection:
         """For the next life of the service, which may give out a block of numbers behind all that were given out so far."""
         self.life += 1

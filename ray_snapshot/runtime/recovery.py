@@ -149,6 +149,8 @@ class Recovery:
             return False
         if not self.service.config.recover:
             return True
+        if self.base_number >= header.number:  # it was overtaken before it got here
+            return True
         self.service._tell(DRIVER, ("kept", header.number, header.snapshot_id))
         await self.service._notify()
         while header.generation == self.generation and not self.is_rolling and self.service.failure is None:
