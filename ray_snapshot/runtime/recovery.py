@@ -161,12 +161,18 @@ class Recovery:
             await self.service._change(LOOK_S)
         return False
 
-    def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> None:
-        """The driver knows of a snapshot that is kept, and that it need not send again what is in it; or that it is lost."""
+    def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> bool:
+        """The driver knows of a snapshot that is kept, or that it is lost; whether nobody goes back behind it from now on.
+
+        Not if a rollback has begun: then the driver must not forget what it has sent before the snapshot.
+        """
         if not is_safe:
             self.refused.append(number)
-        elif generation == self.generation and not self.is_rolling and number > self.base_number:
+        if not is_safe or generation != self.generation or self.is_rolling:
+            return False
+        if number > self.base_number:
             self.base, self.base_number = Target(snapshot_id), number
+        return True
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system can go back to this snapshot."""

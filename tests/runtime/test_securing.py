@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorUnavailableError
 
 from ray_snapshot.protocol.rollback import Acknowledged, HostFailed, HostJoined, Step
 from ray_snapshot.runtime.attending import Attendant, Patience
@@ -29,13 +30,16 @@ class Line:
         self.heard: list[tuple[int, bool]] = []
         """(number, whether it was safe) of what the driver has secured."""
         self.copies = 0
+        self.is_dying = False
 
     def __getattr__(self, name: str) -> Any:
         return SimpleNamespace(remote=lambda *args, **named: self._answer(name, *args, **named))
 
     def _answer(self, name: str, *args: Any, **named: Any) -> asyncio.Future[Any]:
         answer = asyncio.get_running_loop().create_future()
-        if name == "secured":
+        if name == "secured" and self.is_dying:
+            answer.set_exception(ActorUnavailableError("it has died", None))
+        elif name == "secured":
             self.heard.append((args[1], named["is_safe"]))
             answer.set_result(self.recovery.secured(*args, **named))
         elif name == "checkpoint":
@@ -129,3 +133,33 @@ def test_a_copy_that_is_missing_is_fetched_once(pair: Pair) -> None:
 def test_a_snapshot_that_was_overtaken_is_kept_and_nobody_is_asked(pair: Pair) -> None:
     header: Any = SimpleNamespace(number=1, snapshot_id="s1", generation=0)
     assert asyncio.run(pair.recovery.note(header, True))
+
+
+def test_a_snapshot_that_comes_too_late_for_a_rollback_makes_the_driver_forget_nothing(pair: Pair) -> None:
+    pair.sends(1, 2)
+    pair.host_fails()
+    pair.kept(2)
+    assert (pair.recovery.base_number, pair.journal) == (1, [1, 2])
+    pair.load(Share(last=2, snapshot_id="s1", number=1, again_from=1))
+    assert pair.memory.base == Base("s1", 1)
+    assert [sent.payload for _, sent in pair.post.journal or []] == [1, 2]
+
+
+def test_the_copy_of_what_is_gone_back_to_is_kept_until_the_service_agrees_to_another(pair: Pair) -> None:
+    pair.memory.keeps_copy = True
+    pair.kept(1)
+    pair.kept(2)
+    assert pair.memory.copies() == ["copy 2 of s2"]
+    pair.host_fails()
+    pair.kept(3)
+    assert pair.memory.copies() == ["copy 2 of s2", "copy 3 of s3"]
+    pair.load(Share(last=3, snapshot_id="s2", number=2, again_from=2))
+    assert pair.memory.copies() == ["copy 2 of s2"]
+
+
+def test_a_service_that_dies_before_it_answers_makes_the_driver_forget_nothing(pair: Pair) -> None:
+    """It may have told sinks that this snapshot is kept: so the next one goes back to it."""
+    pair.sends(1, 2)
+    pair.line.is_dying = True
+    pair.kept(2)
+    assert (pair.memory.base, pair.journal) == (Base("s2", 2), [1, 2])
