@@ -172,7 +172,12 @@ class Recovery:
             return False
         if number > self.base_number:
             self.base, self.base_number = Target(snapshot_id), number
+            self._pin(snapshot_id)
         return True
+
+    def _pin(self, snapshot_id: str) -> None:
+        """The analyst must not let go of what is gone back to, however much comes after it."""
+        self.service.analyst.pin.remote(snapshot_id)
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system can go back to this snapshot."""
@@ -308,6 +313,7 @@ class Recovery:
             self.base_number = self.target_number
         self.base, self.target = target, None
         self.restored_from = target.snapshot_id
+        self._pin(target.snapshot_id)
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
         self.service._background(self.service._notify())

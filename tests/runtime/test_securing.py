@@ -52,7 +52,8 @@ class Pair:
     """A driver, and what the service knows of recoveries; both go back to snapshot 1."""
 
     def __init__(self) -> None:
-        self.recovery = Recovery(SimpleNamespace(config=CONFIG))  # type: ignore[arg-type]
+        self.pinned: list[str] = []
+        self.recovery = Recovery(SimpleNamespace(config=CONFIG, analyst=SimpleNamespace(pin=self)))  # type: ignore[arg-type]
         self.recovery.base, self.recovery.base_number = Target("s1"), 1
         self.line = Line(self.recovery)
         attendant = Attendant("alone", self.line, self.line, lambda _: None, Patience(5, 60.0, 60.0))
@@ -62,6 +63,10 @@ class Pair:
             "securing", self.line, protocol="observer", mailbox_bound=10, send_timeout=5.0, spawn_timeout=5.0,
             attendant=attendant,
         )  # fmt: skip
+
+    def remote(self, snapshot_id: str) -> None:
+        """The analyst is to pin this."""
+        self.pinned.append(snapshot_id)
 
     def sends(self, *colours: int) -> None:
         """The driver has sent a message while it was of each colour."""
@@ -120,6 +125,7 @@ def test_of_snapshots_that_come_at_once_the_newest_counts(pair: Pair) -> None:
     pair.kept(6, 5)
     assert (pair.memory.base, pair.recovery.base_number) == (Base("s6", 6), 6)
     assert pair.journal == [6]
+    assert pair.pinned == ["s6"]
 
 
 def test_a_copy_that_is_missing_is_fetched_once(pair: Pair) -> None:
