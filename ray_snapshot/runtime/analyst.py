@@ -209,7 +209,13 @@ class Analyst:
 
     async def checkpoint(self, snapshot_id: str) -> Checkpoint | None:
         """What is kept in memory of a snapshot; None if it is not there any more."""
-        return None if self.keeper is None else self.keeper.kept.get(snapshot_id)
+        return None if self.keeper is None else self.keeper.lend(snapshot_id)
+
+    async def pin(self, snapshot_id: str) -> None:
+        """The system goes back to this snapshot from now on: its checkpoint is kept until there is another."""
+        await self.opened.wait()
+        if self.keeper is not None:
+            self.keeper.pin(snapshot_id)
 
     async def plan(self, snapshot_id: str, ground: Ground) -> Plan:
         """The checkpoint of a snapshot, dealt out; raises `NotRestorableError`, `CheckpointError`."""

@@ -303,20 +303,46 @@ class DriverPost(Post):
                 self._roll(Asked(Step(step), generation), share)
 
     async def _secure(self) -> None:
-        """See to it that the last snapshot that is kept can be gone back to, whoever dies; then forget what is in it."""
+        """See to it that the last snapshot that is kept can be gone back to, whoever dies; then forget what is in it.
+
+        They do not come in the order of their numbers: what is gone back to only moves forward.
+        """
         assert self.attendant is not None
-        memory = self.attendant.memory
-        while self.kept:
-            (number, snapshot_id, generation), self.kept = self.kept[-1], []
-            copy = await self.attendant.checkpoint(snapshot_id) if memory.keeps_copy else None
+        try:
+            while self.kept:
+                found, self.kept = self.kept, []
+                await self._secure_newest(self.attendant, found)
+        finally:
+            self.is_securing = False
+
+    async def _secure_newest(self, attendant: Attendant, found: list[tuple[int, str, int]]) -> None:
+        memory = attendant.memory
+        newest = number, snapshot_id, generation = max(found, key=lambda item: (item[2], item[0]))
+        is_wanted = memory.wants(number)
+        copy = await attendant.checkpoint(snapshot_id) if is_wanted and memory.keeps_copy else None
+        with self.lock:
+            is_late = generation != self.generation or self.is_rolling
+            is_safe = not is_late and (copy is not None or not (is_wanted and memory.keeps_copy))
+            if is_safe and is_wanted:
+                memory.move_to(Base(snapshot_id, number, copy))
+        if not is_safe:
+            for number, snapshot_id, generation in found:
+                self.service.secured.remote(snapshot_id, number, generation, is_safe=False)
+        elif await self._is_accepted(*newest):
             with self.lock:
-                is_late = generation != self.generation or self.is_rolling
-                is_safe = not is_late and (copy is not None or not memory.keeps_copy)
-                if is_safe:
-                    memory.base = Base(snapshot_id, number, copy)
-                    self._forget_before(number)
-                self.service.secured.remote(snapshot_id, number, generation, is_safe=is_safe)
-        self.is_securing = False
+                memory.former = None
+                self._forget_before(number)
+
+    async def _is_accepted(self, number: int, snapshot_id: str, generation: int) -> bool:
+        """Whether the service goes back to this snapshot from now on, and not, just now, behind it.
+
+        If it dies instead of answering it may have told so to others: then nothing is forgotten, and the next one is told to.
+        """
+        try:
+            found: bool = await self.service.secured.remote(snapshot_id, number, generation, is_safe=True)
+            return found
+        except RayActorError:
+            return False
 
     def _replace(self, memory: Memory, host: str, incarnation: int) -> None:
         """Start another process in the place of one that is gone; under the lock."""
@@ -360,8 +386,8 @@ class DriverPost(Post):
         refill(self.core, share)
         self.core.learn_stopped(share.stopped)
         self.timers = set_timers(self.core, share)
-        if self.attendant is not None and share.again_from is None:  # what was restored is what there is now
-            self.attendant.memory.base = Base(share.snapshot_id, share.number)
+        if self.attendant is not None:
+            self.attendant.memory.went_back(share.snapshot_id, share.number)
         self._send_again(share)
         self.me.over.clear()  # nobody is inside a send
         self.on_rollback(share)

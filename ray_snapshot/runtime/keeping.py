@@ -40,6 +40,10 @@ class Keeper:
         self.kept: OrderedDict[str, Checkpoint] = OrderedDict()
         self.seen: OrderedDict[str, list[str] | None] = OrderedDict()
         """By snapshot: why it cannot be restored; None if it can."""
+        self.pinned: set[str] = set()
+        """What the system goes back to, as far as this process knows: it stays in memory, however much comes after it."""
+        self.lent = ""
+        """What the driver has a copy of, and the system may go back to soon."""
         self.lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -72,16 +76,35 @@ class Keeper:
             return _not_restorable(snapshot, str(error))
         with self.lock:
             self.kept[snapshot.snapshot_id] = checkpoint
-            most = IN_MEMORY if self.history is None else BESIDE_HISTORY
-            while len(self.kept) > most or (len(self.kept) > BESIDE_HISTORY and self._size() > MOST_BYTES):
-                self.kept.popitem(last=False)
+            self._evict()
         return snapshot
+
+    def _evict(self) -> None:
+        """Let go of the oldest, but for what is pinned and the last two; under the lock."""
+        most = IN_MEMORY if self.history is None else BESIDE_HISTORY
+        loose = [snapshot_id for snapshot_id in self.kept if snapshot_id not in (*self.pinned, self.lent)]
+        for snapshot_id in loose[:-BESIDE_HISTORY]:
+            if len(self.kept) <= most and self._size() <= MOST_BYTES:
+                return
+            del self.kept[snapshot_id]
+
+    def lend(self, snapshot_id: str) -> Checkpoint | None:
+        """The copy for the driver; None if it is not there any more."""
+        with self.lock:
+            self.lent = snapshot_id
+            return self.kept.get(snapshot_id)
+
+    def pin(self, snapshot_id: str) -> None:
+        """From now on the system goes back to this snapshot, and not behind it."""
+        with self.lock:
+            self.pinned = {snapshot_id}
 
     def _size(self) -> int:
         return sum(len(section) for checkpoint in self.kept.values() for section in checkpoint.sections)
 
     def recall(self, checkpoint: Checkpoint) -> None:
-        """What an analyst that has died had kept."""
+        """What an analyst that has died had kept, and the system may go back to."""
+        self.pinned.add(checkpoint.snapshot_id)
         self.kept[checkpoint.snapshot_id] = checkpoint
         self.seen[checkpoint.snapshot_id] = None
 
@@ -111,8 +134,9 @@ class Keeper:
         places = [place for place in (self.source, self.history) if place is not None]
         if not places or self.key is None:
             raise NotRestorableError(
-                f"snapshot {snapshot_id} is not among the last {IN_MEMORY} that could be restored, and there is no history"
-                " that keeps others: System(history=..., checkpoint=True)",
+                f"the checkpoint of snapshot {snapshot_id} is not kept any more: in memory there are the last {IN_MEMORY}, or"
+                f" fewer if they are larger than {MOST_BYTES // 1_000_000} MB together; there is no history that keeps others:"
+                " System(history=..., checkpoint=True)",
                 obstacles=["its checkpoint is not kept any more"],
             )
         there = next((place for place in places if checkpoints.path_of(place, snapshot_id).exists()), places[-1])

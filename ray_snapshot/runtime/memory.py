@@ -77,12 +77,36 @@ class Memory:
     numbers: int = BLOCK
     every: float | None = None
     base: Base | None = None
+    former: Base | None = None
+    """The one before, as long as the service has not said that it does not go back to that any more."""
     wanted: str | None = None
     """The snapshot that the program was started to go on from, and where the program wants its machines."""
     claimed: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
     deaths: deque[float] = field(default_factory=deque)
     """When a service or an analyst has died."""
+
+    def wants(self, number: int) -> bool:
+        """Whether a snapshot of this number is further than what is gone back to, or the copy of that is missing."""
+        base = self.base
+        if base is None or number > base.number:
+            return True
+        return number == base.number and self.keeps_copy and base.checkpoint is None
+
+    def move_to(self, base: Base) -> None:
+        """A later snapshot is what to go back to, if the service agrees; until it does, the former is needed, too."""
+        self.former, self.base = self.former or self.base, base
+
+    def went_back(self, snapshot_id: str, number: int) -> None:
+        """Everybody goes on from this snapshot: whoever dies now, it is what to go back to."""
+        known = (base for base in (self.base, self.former) if base is not None and base.snapshot_id == snapshot_id)
+        self.base, self.former = next(known, Base(snapshot_id, number)), None
+
+    def copies(self) -> list[Checkpoint]:
+        """The checkpoints that are kept here, the newest last."""
+        return [
+            base.checkpoint for base in (self.former, self.base) if base is not None and base.checkpoint is not None
+        ]
 
     def recollection(self, base: Base, analyst: Any) -> Recollection:
         """For the next life of the service, which may give out a block of numbers behind all that were given out so far."""

@@ -149,6 +149,8 @@ class Recovery:
             return False
         if not self.service.config.recover:
             return True
+        if self.base_number >= header.number:  # it was overtaken before it got here
+            return True
         self.service._tell(DRIVER, ("kept", header.number, header.snapshot_id))
         await self.service._notify()
         while header.generation == self.generation and not self.is_rolling and self.service.failure is None:
@@ -159,12 +161,23 @@ class Recovery:
             await self.service._change(LOOK_S)
         return False
 
-    def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> None:
-        """The driver knows of a snapshot that is kept, and that it need not send again what is in it; or that it is lost."""
+    def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> bool:
+        """The driver knows of a snapshot that is kept, or that it is lost; whether nobody goes back behind it from now on.
+
+        Not if a rollback has begun: then the driver must not forget what it has sent before the snapshot.
+        """
         if not is_safe:
             self.refused.append(number)
-        elif generation == self.generation and not self.is_rolling and number > self.base_number:
+        if not is_safe or generation != self.generation or self.is_rolling:
+            return False
+        if number > self.base_number:
             self.base, self.base_number = Target(snapshot_id), number
+            self._pin(snapshot_id)
+        return True
+
+    def _pin(self, snapshot_id: str) -> None:
+        """The analyst must not let go of what is gone back to, however much comes after it."""
+        self.service.analyst.pin.remote(snapshot_id)
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system can go back to this snapshot."""
@@ -300,6 +313,7 @@ class Recovery:
             self.base_number = self.target_number
         self.base, self.target = target, None
         self.restored_from = target.snapshot_id
+        self._pin(target.snapshot_id)
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
         self.service._background(self.service._notify())

@@ -114,11 +114,12 @@ class Service(Collecting):
         await self.opened.wait()
         self.recovery.acknowledged(host, step, generation)
 
-    async def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> None:
-        """The driver has made sure that the system can go back to this snapshot, whoever dies; or could not."""
+    async def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> bool:
+        """The driver has made sure that the system can go back to this snapshot, whoever dies, or could not; if it will."""
         await self.opened.wait()
-        self.recovery.secured(snapshot_id, number, generation, is_safe=is_safe)
+        is_accepted = self.recovery.secured(snapshot_id, number, generation, is_safe=is_safe)
         await self._notify()
+        return is_accepted
 
     async def committed(self, snapshot_id: str) -> None:
         """Answers when a snapshot can be restored, and who wants to know it has been told; raises if that will not be."""

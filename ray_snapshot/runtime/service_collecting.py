@@ -221,10 +221,10 @@ class Collecting(Places):
         await self._notify()
 
     async def handed_over(self, snapshot_id: str) -> None:
-        """Answers when the analyst has this snapshot, if it is on its way there."""
+        """Answers when the analyst has this snapshot, if it is on its way there; what comes later is not waited for."""
         if any(found.header.snapshot_id == snapshot_id for found in self.in_line.values()):
             self._advance(is_last_call=True)
-        while self.handing_over:
+        if self.handing_over:
             await asyncio.wait(self.handing_over)
 
     def _take_traces(self) -> tuple[bytes, ...]:

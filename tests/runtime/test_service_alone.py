@@ -45,3 +45,25 @@ async def _asks_while_others_complete_it() -> bool:
 def test_reports_that_complete_a_snapshot_while_the_rest_are_being_asked_do_no_harm() -> None:
     """The others had recorded before they were asked: red messages reach them first."""
     assert asyncio.run(asyncio.wait_for(_asks_while_others_complete_it(), 10))
+
+
+async def _waits_for_one_while_others_come() -> int:
+    service, count = Service(ServiceConfig("alone", "run", "observer", 8, 30.0), Silent()), 0
+
+    async def another() -> None:
+        nonlocal count
+        count += 1
+        await asyncio.sleep(0)
+        if count < 1_000:
+            service._hand_over(another())  # there is always one on its way
+
+    service._hand_over(another())
+    await service.handed_over("run-000001")
+    told_at = count
+    for task in [*service.tasks, *service.handing_over]:
+        task.cancel()
+    return told_at
+
+
+def test_who_waits_for_a_snapshot_does_not_wait_for_those_that_come_after_it() -> None:
+    assert asyncio.run(asyncio.wait_for(_waits_for_one_while_others_come(), 10)) < 10

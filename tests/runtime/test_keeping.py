@@ -1,0 +1,80 @@
+"""Which checkpoints stay in memory; the real keeper, without Ray."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ray_snapshot.errors import NotRestorableError
+from ray_snapshot.history.checkpoints import Checkpoint
+from ray_snapshot.runtime import keeping
+from ray_snapshot.runtime.keeping import IN_MEMORY, Keeper
+from ray_snapshot.runtime.restoring import Ground
+
+GROUND = Ground("run", ["host-0"])
+
+
+def checkpoint(number: int, size: int = 0) -> Checkpoint:
+    about = {"snapshot_id": f"s{number}", "aliases": [], "run_id": "run", "number": number}
+    machines = [("a", "kind", bytes(size), False)]
+    return Checkpoint(about, (pickle.dumps(("host-0", machines, [], [], {})),))
+
+
+def keep(keeper: Keeper, numbers: Iterable[int], size: int = 0) -> None:
+    for number in numbers:
+        snapshot: Any = SimpleNamespace(snapshot_id=f"s{number}")
+        keeper._stored(snapshot, checkpoint(number, size))
+
+
+def kept(keeper: Keeper) -> list[int]:
+    return [int(snapshot_id[1:]) for snapshot_id in keeper.kept]
+
+
+def test_what_is_gone_back_to_stays_however_many_come_after_it() -> None:
+    keeper = Keeper("run", None, None)
+    keep(keeper, range(1, 4))
+    keeper.pin("s2")
+    keep(keeper, range(4, 2 * IN_MEMORY))
+    assert keeper.plan("s2", GROUND).number == 2
+    assert kept(keeper) == [2, *range(IN_MEMORY + 1, 2 * IN_MEMORY)]
+
+
+def test_what_is_gone_back_to_stays_however_large_those_are_that_come_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeping, "MOST_BYTES", 4_000)
+    keeper = Keeper("run", None, None)
+    keep(keeper, [1], size=1_000)
+    keeper.pin("s1")
+    keep(keeper, range(2, 9), size=1_000)
+    assert kept(keeper) == [1, 7, 8]
+    keeper.pin("s8")
+    keep(keeper, [9], size=1_000)
+    assert kept(keeper) == [7, 8, 9]
+
+
+def test_what_the_driver_has_a_copy_of_stays_until_it_has_one_of_another() -> None:
+    keeper = Keeper("run", None, None)
+    keep(keeper, [1, 2])
+    keeper.pin("s1")
+    assert keeper.lend("s2") is not None
+    keep(keeper, range(3, IN_MEMORY + 3))
+    assert kept(keeper)[:2] == [1, 2]
+
+
+def test_an_analyst_that_is_started_anew_lets_go_of_nothing_that_may_be_gone_back_to() -> None:
+    keeper = Keeper("run", None, None)
+    for number in (1, 2):
+        keeper.recall(checkpoint(number))
+    again = pickle.loads(pickle.dumps(keeper))
+    keep(again, range(3, IN_MEMORY + 3))
+    assert kept(again)[:2] == [1, 2]
+
+
+def test_the_error_says_how_many_are_kept_and_how_large_they_may_be() -> None:
+    with pytest.raises(NotRestorableError, match=f"the last {IN_MEMORY}, or fewer if they are larger than 256 MB"):
+        Keeper("run", None, None).plan("s1", GROUND)

@@ -1,0 +1,171 @@
+"""The driver and the service agree on what the system goes back to; the real ones, without Ray and without hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorUnavailableError
+
+from ray_snapshot.protocol.rollback import Acknowledged, HostFailed, HostJoined, Step
+from ray_snapshot.runtime.attending import Attendant, Patience
+from ray_snapshot.runtime.driver import DriverPost
+from ray_snapshot.runtime.memory import Base
+from ray_snapshot.runtime.post import Sent
+from ray_snapshot.runtime.recovery import Recovery, Target
+from ray_snapshot.runtime.restoring import Share
+
+BOUND_S = 10.0
+CONFIG = SimpleNamespace(most_failures=5, failures_within=60.0, system="alone", recover=True)
+
+
+class Line:
+    """The service, or the analyst, as the driver calls it; what it has no method for is never answered."""
+
+    def __init__(self, recovery: Recovery) -> None:
+        self.recovery = recovery
+        self.heard: list[tuple[int, bool]] = []
+        """(number, whether it was safe) of what the driver has secured."""
+        self.copies = 0
+        self.is_dying = False
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=lambda *args, **named: self._answer(name, *args, **named))
+
+    def _answer(self, name: str, *args: Any, **named: Any) -> asyncio.Future[Any]:
+        answer = asyncio.get_running_loop().create_future()
+        if name == "secured" and self.is_dying:
+            answer.set_exception(ActorUnavailableError("it has died", None))
+        elif name == "secured":
+            self.heard.append((args[1], named["is_safe"]))
+            answer.set_result(self.recovery.secured(*args, **named))
+        elif name == "checkpoint":
+            self.copies += 1
+            answer.set_result(f"copy {self.copies} of {args[0]}")
+        return answer
+
+
+class Pair:
+    """A driver, and what the service knows of recoveries; both go back to snapshot 1."""
+
+    def __init__(self) -> None:
+        self.pinned: list[str] = []
+        self.recovery = Recovery(SimpleNamespace(config=CONFIG, analyst=SimpleNamespace(pin=self)))  # type: ignore[arg-type]
+        self.recovery.base, self.recovery.base_number = Target("s1"), 1
+        self.line = Line(self.recovery)
+        attendant = Attendant("alone", self.line, self.line, lambda _: None, Patience(5, 60.0, 60.0))
+        attendant.memory.base = Base("s1", 1)
+        self.memory = attendant.memory
+        self.post = DriverPost(
+            "securing", self.line, protocol="observer", mailbox_bound=10, send_timeout=5.0, spawn_timeout=5.0,
+            attendant=attendant,
+        )  # fmt: skip
+
+    def remote(self, snapshot_id: str) -> None:
+        """The analyst is to pin this."""
+        self.pinned.append(snapshot_id)
+
+    def sends(self, *colours: int) -> None:
+        """The driver has sent a message while it was of each colour."""
+        self.post.journal = [(colour, Sent("a", "mail", "take", colour, None)) for colour in colours]
+
+    @property
+    def journal(self) -> list[int]:
+        return [colour for colour, _ in self.post.journal or []]
+
+    def kept(self, *numbers: int) -> None:
+        """These snapshots are kept; answers when the driver has seen to it."""
+        self.post.run(self._hear([("kept", number, f"s{number}") for number in numbers])).result(BOUND_S)
+
+    async def _hear(self, commands: list[tuple[Any, ...]]) -> None:
+        with self.post.lock:
+            for command in commands:
+                self.post._obey(command)
+        while self.post.is_securing:
+            await asyncio.sleep(0)
+
+    def load(self, share: Share) -> None:
+        """The system goes back: the driver loads its share, in the thread in which it does so."""
+
+        async def loaded() -> None:
+            with self.post.lock:
+                self.post._leave_generation(self.post.generation + 1)
+                self.post._load(share)
+
+        self.post.run(loaded()).result(BOUND_S)
+
+    def host_fails(self) -> None:
+        """The service hears that a host is gone; nobody else has heard of it."""
+        coordinator = self.recovery.coordinator
+        for event in (HostJoined("host-0", 0, 0), Acknowledged("host-0", Step.START, 0), HostFailed("host-0", 0, 0.0)):
+            coordinator.step(event)
+        assert self.recovery.is_rolling
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    found = Pair()
+    yield found
+    found.post.close()
+
+
+def test_a_snapshot_that_is_late_takes_nobody_back(pair: Pair) -> None:
+    pair.sends(4, 5, 6)
+    pair.kept(6)
+    pair.kept(5)
+    assert (pair.memory.base, pair.recovery.base_number) == (Base("s6", 6), 6)
+    assert pair.journal == [6]
+
+
+def test_of_snapshots_that_come_at_once_the_newest_counts(pair: Pair) -> None:
+    pair.sends(4, 5, 6)
+    pair.kept(6, 5)
+    assert (pair.memory.base, pair.recovery.base_number) == (Base("s6", 6), 6)
+    assert pair.journal == [6]
+    assert pair.pinned == ["s6"]
+
+
+def test_a_copy_that_is_missing_is_fetched_once(pair: Pair) -> None:
+    pair.memory.keeps_copy = True
+    pair.kept(1)
+    assert pair.memory.base == Base("s1", 1, "copy 1 of s1")  # type: ignore[arg-type]
+    pair.kept(1)
+    assert pair.line.copies == 1
+
+
+def test_a_snapshot_that_was_overtaken_is_kept_and_nobody_is_asked(pair: Pair) -> None:
+    header: Any = SimpleNamespace(number=1, snapshot_id="s1", generation=0)
+    assert asyncio.run(pair.recovery.note(header, True))
+
+
+def test_a_snapshot_that_comes_too_late_for_a_rollback_makes_the_driver_forget_nothing(pair: Pair) -> None:
+    pair.sends(1, 2)
+    pair.host_fails()
+    pair.kept(2)
+    assert (pair.recovery.base_number, pair.journal) == (1, [1, 2])
+    pair.load(Share(last=2, snapshot_id="s1", number=1, again_from=1))
+    assert pair.memory.base == Base("s1", 1)
+    assert [sent.payload for _, sent in pair.post.journal or []] == [1, 2]
+
+
+def test_the_copy_of_what_is_gone_back_to_is_kept_until_the_service_agrees_to_another(pair: Pair) -> None:
+    pair.memory.keeps_copy = True
+    pair.kept(1)
+    pair.kept(2)
+    assert pair.memory.copies() == ["copy 2 of s2"]
+    pair.host_fails()
+    pair.kept(3)
+    assert pair.memory.copies() == ["copy 2 of s2", "copy 3 of s3"]
+    pair.load(Share(last=3, snapshot_id="s2", number=2, again_from=2))
+    assert pair.memory.copies() == ["copy 2 of s2"]
+
+
+def test_a_service_that_dies_before_it_answers_makes_the_driver_forget_nothing(pair: Pair) -> None:
+    """It may have told sinks that this snapshot is kept: so the next one goes back to it."""
+    pair.sends(1, 2)
+    pair.line.is_dying = True
+    pair.kept(2)
+    assert (pair.memory.base, pair.journal) == (Base("s2", 2), [1, 2])
