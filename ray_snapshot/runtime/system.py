@@ -168,6 +168,8 @@ class System(Awaiting):
                 self.run_id, self.history, self._key, None if self._wanted is None else self._wanted.history
             )
             memory = None if life == 0 else self._memory
+            if memory is not None:
+                keeper.aliases += memory.aliases
             if memory is not None and memory.base is not None and memory.base.checkpoint is not None:
                 keeper.recall(memory.base.checkpoint)
         detectors, has_subscribers = cloudpickle.dumps(self.detectors), self._subscribers is not None
