@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -119,6 +120,14 @@ class Service(Collecting):
         await self.opened.wait()
         self.recovery.secured(snapshot_id, number, generation, is_safe=is_safe)
         await self._notify()
+
+    async def is_certain(self, snapshot_id: str, seconds: float) -> bool:
+        """Whether nobody goes back behind this snapshot; waits up to `seconds` until that is known."""
+        await self.opened.wait()
+        with suppress(TimeoutError):  # who hands it over must not be cancelled
+            await asyncio.wait_for(asyncio.shield(self.handed_over(snapshot_id)), seconds)
+        base = self.recovery.base
+        return snapshot_id in self.telling.certain or (base is not None and base.snapshot_id == snapshot_id)
 
     async def committed(self, snapshot_id: str) -> None:
         """Answers when a snapshot can be restored, and who wants to know it has been told; raises if that will not be."""
