@@ -130,13 +130,16 @@ class Service(Collecting):
         return snapshot_id in self.telling.certain or (base is not None and base.snapshot_id == snapshot_id)
 
     async def committed(self, snapshot_id: str) -> None:
-        """Answers when a snapshot can be restored, and who wants to know it has been told; raises if that will not be."""
+        """Answers when a snapshot can be restored, also by another program, and who wants to know it has been told.
+
+        Raises if that will not be.
+        """
         await self.opened.wait()
         await self.handed_over(snapshot_id)
         is_told = await self.telling.outcome(snapshot_id)
-        if is_told is None and not self.config.recover:  # nobody wants to know it
-            is_told = await self.handing.is_kept(snapshot_id)
-        if not is_told:
+        if is_told is None:
+            is_told = not self.config.recover  # nobody wants to know it
+        if not is_told or not await self.handing.is_kept(snapshot_id, is_listed=True):
             self._check()
             raise RolledBackError(f"the system was rolled back behind snapshot {snapshot_id}", snapshot_id=snapshot_id)
 
