@@ -214,7 +214,8 @@ class Collecting(Places):
         try:
             await self.handing.give(replace(found, traces=self._take_traces()))
             if found.checkpoints and (self.config.recover or found.header.listeners):
-                is_kept = await self.handing.is_kept(found.header.snapshot_id)
+                is_shown = bool(found.header.listeners)  # sinks publish it
+                is_kept = await self.handing.is_kept(found.header.snapshot_id, is_listed=is_shown)
                 self.telling.noted(found.header, await self.recovery.note(found.header, is_kept))
         except RayActorError as error:
             await self.lost("analyst", first_line(error))

@@ -170,8 +170,10 @@ class System(Awaiting):
                 self.run_id, self.history, self._key, None if self._wanted is None else self._wanted.history
             )
             memory = None if life == 0 else self._memory
-            for checkpoint in () if memory is None else memory.copies():
-                keeper.recall(checkpoint)
+            if memory is not None:
+                keeper.aliases += memory.aliases
+                for checkpoint in memory.copies():
+                    keeper.recall(checkpoint)
         detectors, has_subscribers = cloudpickle.dumps(self.detectors), self._subscribers is not None
         return self._analyst.open.remote(detectors, redaction.names(), keeper, life, has_subscribers=has_subscribers)
 
