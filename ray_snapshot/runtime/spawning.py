@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -250,6 +251,12 @@ class Spawning(ABC):
         self._machine_counts.clear()
         self._shipped.clear()
         self.restored = True
+        if share.again_from is not None:  # nobody has asked for it
+            print(
+                f"ray-snapshot: {self.name} has lost a process: it goes back to snapshot {share.snapshot_id}, and on",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _new_host(self, host: str, options: dict[str, Any]) -> None:
         settings, post = self.settings, self._post

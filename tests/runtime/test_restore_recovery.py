@@ -106,7 +106,9 @@ def bank(ray_cluster: None) -> Iterator[rs.System]:
         yield system
 
 
-def test_a_killed_host_costs_nothing_but_time(bank: rs.System) -> None:
+def test_a_killed_host_costs_nothing_but_time_and_a_line_says_so(
+    bank: rs.System, capsys: pytest.CaptureFixture[str]
+) -> None:
     alarms: list[rs.Verdict] = []
     bank.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None)
     many = town(bank)
@@ -121,6 +123,9 @@ def test_a_killed_host_costs_nothing_but_time(bank: rs.System) -> None:
     bank.wait_for(detectors.Termination(), timeout=BOUND_S)
     last = bank.snapshot()
     assert total_of(last) == TOTAL
+    assert (
+        capsys.readouterr().err.count(f"ray-snapshot: {bank.name} has lost a process: it goes back to snapshot ") == 2
+    )
     assert last.restored_from is not None
     assert alarms == []
 
