@@ -1,19 +1,21 @@
 """`ray-snapshot restore HISTORY SNAPSHOT SCRIPT [ARGS]`: run a program whose system goes on from a snapshot.
 
-Exit codes: the program's own, or 2 for an error.
+Exit codes: the program's own, or 2 for an error, up to the moment in which the system goes on.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ray_snapshot.errors import NotRestorableError, SettingError
+from ray_snapshot.errors import NotRestorableError, RaySnapshotError, SettingError
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
     from ray_snapshot.runtime.restoring import Wanted
+    from ray_snapshot.snapshot import Snapshot
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +28,9 @@ def register(app: typer.Typer) -> None:
 
 def restore(
     history: Annotated[str, typer.Argument(metavar="HISTORY", help="The folder of the history.")],
-    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="An id, its beginning, latest, or -1, -2, ...")],
+    snapshot: Annotated[
+        str, typer.Argument(metavar="SNAPSHOT", help="An id, its beginning, latest (that can be), -1, ...")
+    ],
     program: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The program and its arguments.")],
     hosts: Annotated[
         int | None, typer.Option(min=1, help="On so many hosts (default: as the program spawns).", show_default=False)
@@ -39,7 +43,7 @@ def restore(
 
     found = _wanted(History(history), snapshot, hosts)
     want(found)
-    code = run_script(program[0], program[1:])
+    code = run_script(program[0], program[1:], lambda error: isinstance(error, RaySnapshotError) and not found.is_done)
     if not found.is_done and not code:
         what = "never called start() on it" if found.is_taken else "never opened it"
         raise SettingError(
@@ -49,16 +53,40 @@ def restore(
 
 
 def _wanted(history: History, snapshot: str, hosts: int | None) -> Wanted:
-    """What the program is to go on from; raises `NotRestorableError` with the obstacles."""
-    from ray_snapshot.runtime.keeping import not_restorable
+    """What the program is to go on from; raises `NotRestorableError` with the obstacles, `CheckpointError`."""
+    from ray_snapshot.history import checkpoints
     from ray_snapshot.runtime.restoring import Wanted
 
-    snapshot_id = history.resolve(snapshot)
+    snapshot_id = _chosen(history, snapshot)
     found = history.load(snapshot_id)
-    if found.status != "complete":
-        raise NotRestorableError(f"snapshot {snapshot_id} was given up: {found.abort_reason}", obstacles=[])
-    if not found.restorable:
-        raise not_restorable(snapshot_id, found.obstacles)
+    _check(history, found)
+    checkpoints.read(history.path, snapshot_id, checkpoints.checkpoint_key(is_made=False))
     born = [message.target for message in found.messages if message.method == "__init__" and message.number == 0]
     names = {*(name for name, machine in found.machines.items() if machine.host != "driver"), *born}
     return Wanted(found.system, snapshot_id, str(history.path), names, hosts)
+
+
+def _chosen(history: History, text: str) -> str:
+    """The id that is meant; `latest` is the latest that can be restored, and says so if others came behind it."""
+    if text != "latest" or not (restorable := history.restorable()):
+        return history.resolve(text)
+    if (latest := history.resolve(text)) != restorable[-1]:
+        print(
+            f"ray-snapshot: going on from {restorable[-1]}, the latest that can be restored; {latest} came later, and cannot:"
+            " see `ray-snapshot show`",
+            file=sys.stderr,
+        )
+    return restorable[-1]
+
+
+def _check(history: History, found: Snapshot) -> None:
+    from ray_snapshot.runtime.keeping import not_restorable
+
+    if found.status == "complete" and found.restorable:
+        return
+    reason = f"snapshot {found.snapshot_id} was given up: {found.abort_reason}"
+    if found.status == "complete":
+        reason = str(not_restorable(found.snapshot_id, found.obstacles))
+    others = history.restorable()
+    remedy = f"the latest that can be restored is {others[-1]}" if others else "none of this history can be restored"
+    raise NotRestorableError(f"{reason}; {remedy}", obstacles=found.obstacles)

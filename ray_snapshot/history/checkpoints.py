@@ -59,10 +59,10 @@ def key_file() -> Path:
     return Path(base) / "ray-snapshot" / "key"
 
 
-def checkpoint_key() -> bytes:
-    """The key: from `RAY_SNAPSHOT_KEY`, or from a file that only its owner may read, made if there is none.
+def checkpoint_key(*, is_made: bool = True) -> bytes:
+    """The key: from `RAY_SNAPSHOT_KEY`, or from a file that only its owner may read, made (or not) if there is none.
 
-    Raises `CheckpointError` for a key that is too short, or a file that others may read or write.
+    Raises `CheckpointError` for a key that is too short, a file that others may read or write, or that is not there.
     """
     given = os.environ.get(KEY_VARIABLE)
     if given is not None:
@@ -70,12 +70,22 @@ def checkpoint_key() -> bytes:
     path = key_file()
     try:
         if not path.exists():
+            if not is_made:
+                raise _no_key(path)
             _make_key(path)
         return _long_enough(_read_private(path).strip(), str(path))
     except OSError as fault:
         raise CheckpointError(
             f"the key of checkpoints cannot be read from {path} ({fault.strerror}): set {KEY_VARIABLE}", path=str(path)
         ) from fault
+
+
+def _no_key(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"there is no key of checkpoints here ({KEY_VARIABLE} is not set, and {path} is not there): bring it from where the"
+        " snapshot was taken",
+        path=str(path),
+    )
 
 
 def _long_enough(key: bytes, where: str) -> bytes:

@@ -158,6 +158,13 @@ class History:
             )
         raise self._unknown(text, system)
 
+    def restorable(self, *, system: str | None = None) -> list[str]:
+        """The ids of the snapshots that were recorded as restorable, earliest first."""
+        found = self._read("snapshots", system=system, columns=["snapshot_id", "started_at", "status", "restorable"])
+        found = found.filter(pc.and_(pc.equal(found["status"], "complete"), pc.fill_null(found["restorable"], False)))
+        ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()
+        return ids
+
     # Files and versions, for Spark and others
 
     def files(self, table: str) -> list[str]:

@@ -11,7 +11,7 @@ import runpy
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,8 +84,11 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     return 0
 
 
-def run_script(script: str, arguments: list[str]) -> int:
-    """Run a script as `python SCRIPT` would, unwatched; returns its exit code. Raises `SettingError` if there is none."""
+def run_script(script: str, arguments: list[str], is_ours: Callable[[BaseException], bool]) -> int:
+    """Run a script as `python SCRIPT` would, unwatched; returns its exit code.
+
+    Raises `SettingError` if there is none, and what the script raises that is ours to report.
+    """
     code = _compiled(script)
     try:
         _run_script(script, code, arguments)
@@ -94,6 +97,8 @@ def run_script(script: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        if is_ours(error):
+            raise
         _show(error)
         return 1
     return 0

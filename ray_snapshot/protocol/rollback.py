@@ -281,6 +281,10 @@ CoordinatorEvent = HostExpected | HostJoined | HostFailed | RollbackAsked | Ackn
 CoordinatorEffect = BeginGeneration | Ask | RollbackComplete | GiveUp
 
 
+MOST_IN_VAIN = 10
+"""Times `most_failures`: so many failures are borne without a snapshot being kept meanwhile."""
+
+
 class RollbackCoordinator:
     """The generations of one system. After a restart, begin with `last`, the highest generation that was ever begun."""
 
@@ -294,6 +298,8 @@ class RollbackCoordinator:
         self.down: set[str] = set()
         """Hosts that are waited for, and not there."""
         self.failures: deque[float] = deque()
+        self.in_vain = 0
+        """Failures since a snapshot was kept."""
         self.is_running = True
         """Whether no rollback is under way: then snapshots may be started."""
         self.has_given_up = False
@@ -380,14 +386,27 @@ class RollbackCoordinator:
             del self.done[host]
         return self._give_up(now) or self._begin(f"host {host} is gone")
 
+    def kept(self) -> None:
+        """There is something later to go back to."""
+        self.in_vain = 0
+
     def _give_up(self, now: float) -> tuple[CoordinatorEffect, ...]:
+        """Too many failures at once; or, however slowly they come, so many that what kills is what is done again each time."""
+        if self.most_failures is None:
+            return ()
+        self.in_vain += 1
         self.failures.append(now)
         while self.failures[0] < now - self.within_s:
             self.failures.popleft()
-        if self.most_failures is None or len(self.failures) <= self.most_failures:
+        most_in_vain = MOST_IN_VAIN * self.most_failures
+        if len(self.failures) > self.most_failures:
+            reason = f"{len(self.failures)} failures within {self.within_s:g} s; {self.most_failures} are borne"
+        elif self.in_vain > most_in_vain:
+            reason = f"{self.in_vain} failures since a snapshot was kept; {most_in_vain} are borne"
+        else:
             return ()
         self.has_given_up, self.is_running = True, False
-        return (GiveUp(f"{len(self.failures)} failures within {self.within_s:g} s; {self.most_failures} are borne"),)
+        return (GiveUp(reason),)
 
     def copy(self) -> RollbackCoordinator:
         """An independent copy, for a world that tries every order."""
@@ -396,4 +415,4 @@ class RollbackCoordinator:
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
         hosts = tuple(sorted(self.done.items())), tuple(sorted(self.incarnations.items())), tuple(sorted(self.down))
-        return self.generation, hosts, tuple(self.failures), self.is_running, self.has_given_up
+        return self.generation, hosts, tuple(self.failures), self.in_vain, self.is_running, self.has_given_up

@@ -40,6 +40,9 @@ MOST_WAITING = 4
 
 LOOK_S = 0.02
 
+AGAIN_S = 0.5
+"""How soon a commit that has failed is tried again where somebody waits for it."""
+
 WARM_S = 30.0
 """How long an analyst waits for what detectors load beforehand."""
 
@@ -103,6 +106,8 @@ class Analyst:
         """Of whoever hands snapshots over now: the service, in this life of both."""
         self.in_work: deque[tuple[int, int, int]] = deque()
         """(place, what the writer must have committed, verdicts that must have been handed out) of what is evaluated."""
+        self.marks: dict[str, int] = {}
+        """By snapshot, the latest last: what the writer will have committed when the history lists it."""
         self.finished = 0
         """The highest place of this session up to which nothing would be lost if this process died."""
 
@@ -150,6 +155,9 @@ class Analyst:
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         with self.lock:
+            self.marks[snapshot.snapshot_id] = mark[-1]
+            if len(self.marks) > MOST_KEPT:
+                del self.marks[next(iter(self.marks))]
             self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
             self._forget()
             if handed.place is not None and handed.session == self.session:
@@ -229,12 +237,29 @@ class Analyst:
         found: Plan = await self.loop.run_in_executor(None, self.keeper.plan, snapshot_id, ground)
         return found
 
-    async def is_kept(self, snapshot_id: str) -> bool:
-        """Whether a snapshot that was given to `add` can be restored; answers when it has been seen to."""
+    async def is_kept(self, snapshot_id: str, *, is_listed: bool = False) -> bool:
+        """Whether a snapshot that was given to `add` can be restored; answers when it has been seen to.
+
+        `is_listed`: also by another program, which finds what the history lists; this costs a commit, if there is a history.
+        """
         await self.opened.wait()
         while self.keeper is not None and not self.keeper.has_seen(snapshot_id) and self.evaluated < self.received:
             await asyncio.sleep(LOOK_S)
-        return self.keeper is not None and self.keeper.is_kept(snapshot_id)
+        if self.keeper is None or not self.keeper.is_kept(snapshot_id):
+            return False
+        return not is_listed or self.writer is None or await self._listed(snapshot_id)
+
+    async def _listed(self, snapshot_id: str) -> bool:
+        """Answers when the history lists a snapshot that was given to `add`; False if it never will."""
+        while snapshot_id not in self.marks and self.evaluated < self.received:
+            await asyncio.sleep(LOOK_S)
+        mark = self.marks.get(snapshot_id, 0)
+        while mark and self.trouble is None and self.writer.committed < mark:
+            try:
+                await self.loop.run_in_executor(None, self.writer.flush)
+            except RaySnapshotError:  # the writer says so, and tries again
+                await asyncio.sleep(AGAIN_S)
+        return bool(mark) and self.writer.committed >= mark
 
     async def open(
         self,

@@ -92,6 +92,9 @@ class Awaiting(Spawning):
     def wait_for(self, detector: Any, *, timeout: float = 60.0) -> Verdict:
         """Block until `detector` (a name or a detector) holds on a snapshot begun from now on; returns that verdict.
 
+        With `recover` also until the system does not go back behind that snapshot by itself, unless the verdict is an alarm:
+        what that says has been seen. A snapshot that cannot be restored does not count: a later one must.
+
         While it waits the driver is passive. Without a clock snapshots are taken as often as they complete, at most every
         50 ms at first and every second later. Raises `SnapshotTimeoutError` (with the last verdicts), and whatever stops
         the system.
@@ -103,6 +106,7 @@ class Awaiting(Spawning):
         begun = self._again(self._service.last_number.remote, "the service")
         seen = self._again(self._analyst.count.remote, "the analyst")
         last: dict[str, Verdict] = {}
+        uncertain = ""
         pause, due = 0.05, 0.0
         with self._post.rest():
             while (now := time.monotonic()) < deadline:
@@ -117,15 +121,27 @@ class Awaiting(Spawning):
                 for number, verdict in fresh:
                     last[verdict.detector] = verdict
                     if number > begun and verdict.detector == item.name and verdict.holds:
-                        return verdict
+                        if self._is_certain(verdict, deadline):
+                            return verdict
+                        uncertain = verdict.snapshot_id
         completed = self._again(partial(self._service.completed_after.remote, begun), "the service")
         unjudged = self._again(self._analyst.unjudged.remote, "the analyst")
         said = _last_verdicts(last, completed, unjudged)
+        if uncertain:
+            said += f"; on {uncertain} it held, but the system may go back behind that (is it restorable?)"
         raise SnapshotTimeoutError(
             f"{item.name} did not hold within {timeout:g} s; last verdicts: {said}",
             waited_for=item.name,
             seconds=timeout,
         )
+
+    def _is_certain(self, verdict: Verdict, deadline: float) -> bool:
+        """Whether what the verdict says of its snapshot stays true whoever dies."""
+        if self._memory is None or verdict.alarm:
+            return True
+        left = max(0.1, deadline - time.monotonic())
+        ask = partial(self._service.is_certain.remote, verdict.snapshot_id, left)
+        return bool(self._again(ask, f"whether {verdict.snapshot_id} is kept", left + 10))
 
     def _known(self, detector: Any) -> Detector:
         """The detector of this name that is evaluated, or this one, from now on."""

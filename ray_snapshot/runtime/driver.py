@@ -383,6 +383,9 @@ class DriverPost(Post):
 
     def _load(self, share: Share) -> None:
         forget_places(self.run_id, share.aliases)
+        if self.attendant is not None:
+            known = self.attendant.memory.aliases
+            known += [run for run in share.aliases if run not in known]
         self._begin(born=share.last)
         self.handles.update((host, wrapped[0]) for host, wrapped in share.actors.items())
         refill(self.core, share)

@@ -46,12 +46,12 @@ class HandOver:
         if not await self._added(session, self.given, found, again=False):
             await self.another(session)
 
-    async def is_kept(self, snapshot_id: str) -> bool:
-        """Whether this snapshot, which has been handed over, can be restored."""
+    async def is_kept(self, snapshot_id: str, *, is_listed: bool = False) -> bool:
+        """Whether this snapshot, which has been handed over, can be restored; `is_listed`: by another program, too."""
         while True:
             session = self.session
             try:
-                found: bool = await self.analyst.is_kept.remote(snapshot_id)
+                found: bool = await self.analyst.is_kept.remote(snapshot_id, is_listed=is_listed)
                 return found
             except RayActorError:
                 if not self.is_again:

@@ -48,7 +48,8 @@ class Keeper:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Made in the driver, for an analyst: with what it is to know from the beginning."""
-        return _keeper, (self.run_id, self.history, self.key, self.source, list(self.kept.values()))
+        known = list(self.kept.values())
+        return _keeper, (self.run_id, self.history, self.key, self.source, known, self.aliases)
 
     def keep(self, snapshot: Snapshot, collected: Collected) -> Snapshot:
         """Keep what a restore of this snapshot needs, if there is one; the snapshot, as it is to be listed."""
@@ -161,8 +162,16 @@ def _not_restorable(snapshot: Snapshot, obstacle: str) -> Snapshot:
     return Snapshot({**snapshot.tables, "snapshots": table})
 
 
-def _keeper(run_id: str, history: str | None, key: bytes | None, source: str | None, known: list[Checkpoint]) -> Keeper:
+def _keeper(
+    run_id: str,
+    history: str | None,
+    key: bytes | None,
+    source: str | None,
+    known: list[Checkpoint],
+    aliases: list[str],
+) -> Keeper:
     found = Keeper(run_id, history, key, source)
+    found.aliases += aliases
     for checkpoint in known:
         found.recall(checkpoint)
     return found

@@ -83,6 +83,8 @@ class Memory:
     """The snapshot that the program was started to go on from, and where the program wants its machines."""
     claimed: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    aliases: list[str] = field(default_factory=list)
+    """Runs whose machines are now this run's: for an analyst that is started anew."""
     deaths: deque[float] = field(default_factory=deque)
     """When a service or an analyst has died."""
 

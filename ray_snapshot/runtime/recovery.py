@@ -172,6 +172,7 @@ class Recovery:
             return False
         if number > self.base_number:
             self.base, self.base_number = Target(snapshot_id), number
+            self.coordinator.kept()
             self._pin(snapshot_id)
         return True
 

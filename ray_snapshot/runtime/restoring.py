@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.errors import MachineFailedError, NotRestorableError
+from ray_snapshot.errors import MachineFailedError, NotRestorableError, SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.mailbox import MAIL, TIMER
@@ -104,10 +104,20 @@ def want(found: Wanted) -> None:
 
 
 def wanted(system: str) -> Wanted | None:
-    """What the system of this name, which is being opened, is to go on from; None if it begins."""
-    found = next((item for item in _WANTED if item.system == system and not item.is_taken), None)
-    if found is not None:
-        found.is_taken = True
+    """What the system of this name, which is being opened, is to go on from; None if it begins.
+
+    Raises `SettingError` if another one is to be restored first: the program would do all its work anew.
+    """
+    found = next((item for item in _WANTED if not item.is_taken), None)
+    if found is None:
+        return None
+    if found.system != system:
+        raise SettingError(
+            f"the program opens system {system!r}, and snapshot {found.snapshot_id} is of system {found.system!r}: nothing was"
+            f" begun. Name a snapshot of {system!r} (`ray-snapshot list HISTORY --system {system}`); a program that opens"
+            f" several systems must open {found.system!r} first"
+        )
+    found.is_taken = True
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -121,14 +122,25 @@ class Service(Collecting):
         await self._notify()
         return is_accepted
 
+    async def is_certain(self, snapshot_id: str, seconds: float) -> bool:
+        """Whether nobody goes back behind this snapshot; waits up to `seconds` until that is known."""
+        await self.opened.wait()
+        with suppress(TimeoutError):  # who hands it over must not be cancelled
+            await asyncio.wait_for(asyncio.shield(self.handed_over(snapshot_id)), seconds)
+        base = self.recovery.base
+        return snapshot_id in self.telling.certain or (base is not None and base.snapshot_id == snapshot_id)
+
     async def committed(self, snapshot_id: str) -> None:
-        """Answers when a snapshot can be restored, and who wants to know it has been told; raises if that will not be."""
+        """Answers when a snapshot can be restored, also by another program, and who wants to know it has been told.
+
+        Raises if that will not be.
+        """
         await self.opened.wait()
         await self.handed_over(snapshot_id)
         is_told = await self.telling.outcome(snapshot_id)
-        if is_told is None and not self.config.recover:  # nobody wants to know it
-            is_told = await self.handing.is_kept(snapshot_id)
-        if not is_told:
+        if is_told is None:
+            is_told = not self.config.recover  # nobody wants to know it
+        if not is_told or not await self.handing.is_kept(snapshot_id, is_listed=True):
             self._check()
             raise RolledBackError(f"the system was rolled back behind snapshot {snapshot_id}", snapshot_id=snapshot_id)
 

@@ -58,21 +58,22 @@ class Collecting(Places):
             return number
         return await collection.done
 
-    async def last_snapshot(self, seconds: float) -> None:
-        """A process is about to leave: answers when a snapshot has been taken that can be restored, or after so long."""
+    async def last_snapshot(self, seconds: float) -> str | None:
+        """A process is about to leave: takes a snapshot that can be restored; its id, None if there was none in time."""
         with suppress(TimeoutError, RaySnapshotError):
-            await asyncio.wait_for(self._take_last(seconds), seconds)
+            return await asyncio.wait_for(self._take_last(seconds), seconds)
+        return None
 
-    async def _take_last(self, seconds: float) -> None:
+    async def _take_last(self, seconds: float) -> str:
         while True:
-            header = (await self.snapshot([], seconds)).header
+            header: SnapshotHeader = (await self.snapshot([], seconds)).header
             await self.handed_over(header.snapshot_id)
             if not self.config.checkpoint:
-                return
+                return header.snapshot_id
             if await self.handing.is_kept(header.snapshot_id):
                 while self.config.recover and self.recovery.base_number < header.number:
                     await self._change(1.0)
-                return
+                return header.snapshot_id
             await asyncio.sleep(LAST_S)  # somebody waits inside an action, most likely
 
     async def begin_snapshot(self) -> int | None:
@@ -213,7 +214,8 @@ class Collecting(Places):
         try:
             await self.handing.give(replace(found, traces=self._take_traces()))
             if found.checkpoints and (self.config.recover or found.header.listeners):
-                is_kept = await self.handing.is_kept(found.header.snapshot_id)
+                is_shown = bool(found.header.listeners)  # sinks publish it
+                is_kept = await self.handing.is_kept(found.header.snapshot_id, is_listed=is_shown)
                 self.telling.noted(found.header, await self.recovery.note(found.header, is_kept))
         except RayActorError as error:
             await self.lost("analyst", first_line(error))

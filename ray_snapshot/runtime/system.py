@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import sys
 import threading
 import time
@@ -48,6 +49,7 @@ from ray_snapshot.runtime.leaving import Leaving
 from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
+from ray_snapshot.runtime.service_state import listed
 from ray_snapshot.runtime.settings import Settings, check_writable, detectors_of, settings_of
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.runtime.tracing import main_module
@@ -168,8 +170,10 @@ class System(Awaiting):
                 self.run_id, self.history, self._key, None if self._wanted is None else self._wanted.history
             )
             memory = None if life == 0 else self._memory
-            for checkpoint in () if memory is None else memory.copies():
-                keeper.recall(checkpoint)
+            if memory is not None:
+                keeper.aliases += memory.aliases
+                for checkpoint in memory.copies():
+                    keeper.recall(checkpoint)
         detectors, has_subscribers = cloudpickle.dumps(self.detectors), self._subscribers is not None
         return self._analyst.open.remote(detectors, redaction.names(), keeper, life, has_subscribers=has_subscribers)
 
@@ -257,6 +261,7 @@ class System(Awaiting):
         """Where a program starts its system anew: what was recorded takes the place of what it has set up."""
         self._restore(found.snapshot_id, self._claimed, self._claimed_classes)
         found.is_done = True
+        self._say_who_is_new(found)
         dropped, self._post.is_dropping = self._post.dropped, False
         for create in self._born_later:
             create()
@@ -266,6 +271,15 @@ class System(Awaiting):
                 f"ray-snapshot: {self.name} goes on from {found.snapshot_id}; {dropped} messages that the program sent before"
                 " start() were dropped",
                 file=sys.stderr,
+            )
+
+    def _say_who_is_new(self, found: Wanted) -> None:
+        """A name that the snapshot has not is a new machine, or a name that has changed: only the program's author can tell."""
+        new = sorted(set(self._claimed) - set(self._claimed_classes))
+        if new:
+            left = f"; in it, and not spawned by the program: {listed(sorted(found.names))}" if found.names else ""
+            print(
+                f"ray-snapshot: not in snapshot {found.snapshot_id}, so made anew: {listed(new)}{left}", file=sys.stderr
             )
 
     def close(self) -> None:
@@ -309,10 +323,15 @@ class System(Awaiting):
         if not grace or self._is_closed:
             return
         try:
-            ask(self._service.last_snapshot.remote(grace), "the last snapshot", grace + 1)
+            saved = ask(self._service.last_snapshot.remote(grace), "the last snapshot", grace + 1)
             ask(self._analyst.drain.remote(grace), "the history to be written", grace + 1)
         except RaySnapshotError as error:
             print(f"system {self.name}: {first_line(error)}", file=sys.stderr)
+            return
+        if self._is_checkpointing and self.history is not None:
+            found = f"saved in snapshot {saved}" if saved else f"not restorable within {grace:g} s"
+            how = f"go on with `ray-snapshot restore {shlex.quote(self.history)} latest SCRIPT`"
+            print(f"ray-snapshot: SIGTERM: {self.name} is {found}; {how}", file=sys.stderr, flush=True)
 
     def _ship_trace(self) -> RaySnapshotError | None:
         """What of the trace no report has taken; a host that is gone takes its own with it, and is the trouble told of."""

@@ -7,6 +7,7 @@ whoever waits for it, in this life of the service.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING
 
 from ray.exceptions import RayError
@@ -26,9 +27,13 @@ class Telling:
         self.service = service
         self.outcomes: dict[str, asyncio.Future[bool]] = {}
         """By snapshot, the latest last: whether it is kept and all who want to know it have been told, once that is known."""
+        self.certain: deque[str] = deque(maxlen=MOST_KNOWN)
+        """Snapshots that nobody goes back behind, unless somebody asks for it."""
 
     def noted(self, header: SnapshotHeader, is_kept: bool) -> None:
         """The analyst has seen to a snapshot; `is_kept`: and nobody goes back behind it."""
+        if is_kept:
+            self.certain.append(header.snapshot_id)
         self.outcomes[header.snapshot_id] = asyncio.get_running_loop().create_future()
         while len(self.outcomes) > MOST_KNOWN:
             self._settle(next(iter(self.outcomes)), False)

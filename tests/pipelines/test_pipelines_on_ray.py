@@ -79,6 +79,23 @@ class DoomedDeltaSink(Doomed, pipelines.DeltaSink):
     """See `Doomed`."""
 
 
+class Auditor(rs.SnapshotMixin):
+    """When it hears of a snapshot, it looks whether another program could go on from it."""
+
+    def __init__(self, history: str) -> None:
+        self.history = history
+        self.found: list[bool] = []
+
+    def snapshot_state(self) -> Any:
+        return self.history
+
+    def snapshot_kept(self, snapshot_id: str, state: Any) -> None:
+        self.found.append(rs.History(self.history).resolve("latest") >= snapshot_id)
+
+    def what_was_found(self) -> list[bool]:
+        return self.found
+
+
 def in_folder(path: Path) -> list[str]:
     return sorted(line for file in path.glob("*.parquet") for line in pq.read_table(file)["line"].to_pylist())
 
@@ -193,3 +210,15 @@ def kill(actor: Any) -> None:
         except (RayActorError, ProcessLookupError):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_what_anybody_hears_of_or_commits_the_history_lists_already(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    with rs.System("listed", history=history, recover="rollback", detectors=[]) as system:
+        auditor = system.spawn(Auditor, str(history), name="auditor")
+        system.start()
+        last = system.commit()
+        assert rs.History(history).resolve("latest") == last.snapshot_id
+        found = ray.get(auditor.what_was_found.remote(), timeout=BOUND_S)
+        assert found
+        assert all(found)

@@ -258,6 +258,20 @@ def test_after_too_many_failures_it_gives_up_with_the_reason() -> None:
     assert not coordinator.is_running
 
 
+def test_after_many_slow_failures_in_vain_it_gives_up_and_a_snapshot_that_is_kept_begins_the_count_anew() -> None:
+    coordinator = system("a", most_failures=2, within_s=10.0)
+
+    def fail(incarnation: int) -> CoordinatorEffect:
+        (told, *_) = coordinator.step(HostFailed("a", incarnation, 100.0 * incarnation))
+        coordinator.step(HostJoined("a", incarnation + 1, NO_GENERATION))
+        return told
+
+    assert all(isinstance(fail(number), BeginGeneration) for number in range(20))
+    coordinator.kept()
+    assert all(isinstance(fail(number), BeginGeneration) for number in range(20, 40))
+    assert fail(40) == GiveUp("21 failures since a snapshot was kept; 20 are borne")
+
+
 def test_the_page_has_the_table_of_the_host() -> None:
     page = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
     table = page.split("## Rollback")[1].split("\n## ")[0]

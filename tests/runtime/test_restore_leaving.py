@@ -26,12 +26,15 @@ def test_a_program_that_is_told_to_end_takes_a_last_snapshot_and_can_be_restored
     history, address = tmp_path / "history", str(ray.get_runtime_context().gcs_address)
     environment = {**os.environ, checkpoints.KEY_VARIABLE: KEY}
     command = [sys.executable, PROGRAM, str(history), address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout is not None
         assert process.stdout.readline() == "working\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=BOUND_S) == 128 + signal.SIGTERM
+        said = process.communicate(timeout=BOUND_S)[1]
+    assert process.returncode == 128 + signal.SIGTERM
     (last,) = rs.History(history).snapshots()
+    assert f"is saved in snapshot {last['snapshot_id']}; go on with `ray-snapshot restore {history} latest" in said
     assert (last["status"], last["restorable"]) == ("complete", True)
     done = run("-c", COMMAND, "restore", history, last["snapshot_id"], PROGRAM, history, address)
     assert (done.returncode, done.stdout) == (0, "400\n"), done.stderr

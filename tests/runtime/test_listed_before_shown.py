@@ -1,0 +1,113 @@
+"""What sinks show, another program can go on from: the history lists a snapshot before anybody hears of it; without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from ray import cloudpickle
+
+from ray_snapshot.columns import inner
+from ray_snapshot.errors import HistoryWriteError
+from ray_snapshot.history import History
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.collector import HostReport
+from ray_snapshot.runtime import analyst as analysts
+from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
+from ray_snapshot.runtime.keeping import Keeper
+from ray_snapshot.runtime.report import ENDS, HostPart, HostPayload
+from ray_snapshot.runtime.service import Service, ServiceConfig
+from ray_snapshot.schema import MACHINES, MESSAGES
+
+
+def collected(number: int) -> Collected:
+    nothing = (pa.RecordBatch.from_pylist([], schema=schema) for schema in (inner(MESSAGES), ENDS, inner(MACHINES)))
+    part = HostPart(*nothing)
+    header = SnapshotHeader(number, "shop", "run", "chandy-lamport", [], 1.0, 2.0, is_kept=True)
+    return Collected(header, [pickle.dumps(part)], checkpoints=(b"x",))
+
+
+async def opened(history: Path) -> analysts.Analyst:
+    analyst = analysts.Analyst("shop", str(history), ())
+    await analyst.open(cloudpickle.dumps([]), (), Keeper("run", str(history), b"k" * 32))
+    return analyst
+
+
+@pytest.fixture(autouse=True)
+def _as_quick_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysts.os, "nice", lambda _: 0)
+
+
+def test_whoever_asks_for_it_is_answered_when_the_history_lists_the_snapshot(tmp_path: Path) -> None:
+    async def play() -> None:
+        analyst = await opened(tmp_path)
+        for number in (1, 2):
+            found = collected(number)
+            await analyst.add(found, number)
+            assert await analyst.is_kept(found.header.snapshot_id, is_listed=True)
+            assert found.header.snapshot_id in [row.snapshot_id for row in History(tmp_path).snapshots()]
+        assert not await analyst.is_kept("another", is_listed=True)
+        analyst.writer.close()
+
+    asyncio.run(asyncio.wait_for(play(), 30))
+
+
+def test_a_commit_that_fails_is_tried_again_before_anybody_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysts, "AGAIN_S", 0.0)
+
+    async def play() -> None:
+        analyst = await opened(tmp_path)
+        write, failures = analyst.writer.writer.flush, [1, 2]
+
+        def flush() -> None:
+            if failures:
+                failures.pop()
+                raise HistoryWriteError("the disk is full", path=str(tmp_path))
+            write()
+
+        analyst.writer.writer.flush = flush
+        found = collected(1)
+        await analyst.add(found, 1)
+        assert await analyst.is_kept(found.header.snapshot_id, is_listed=True)
+        assert not failures
+        assert len(History(tmp_path).snapshots()) == 1
+        analyst.writer.close()
+
+    asyncio.run(asyncio.wait_for(play(), 30))
+
+
+async def _asked(*, listens: bool) -> list[bool]:
+    """What the service asks the analyst: whether the snapshot must be listed; at last for somebody who commits."""
+    asked: list[bool] = []
+
+    async def add(*_: Any) -> None: ...
+
+    async def is_kept(_: str, *, is_listed: bool) -> bool:
+        asked.append(is_listed)
+        return True
+
+    calls = {"add": add, "is_kept": is_kept, "watched": asyncio.Event().wait}
+    analyst = SimpleNamespace(**{name: SimpleNamespace(remote=call) for name, call in calls.items()})
+    service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0, True), analyst)
+    number = service._start(30.0)
+    assert number is not None
+    header = service._begin(number, [], 30.0, is_driver_asked=True).header
+    service.actors[DRIVER] = SimpleNamespace(kept=SimpleNamespace(remote=lambda *_: asyncio.sleep(0)))
+    counts = HostReport(DRIVER, {}, {}, {})
+    await service.report(HostPayload(number, counts, b"", checkpoint=b"x", listens=listens))
+    await service.committed(header.snapshot_id)
+    for task in service.tasks:
+        task.cancel()
+    return asked
+
+
+def test_it_must_be_listed_for_sinks_and_for_who_commits_and_costs_others_nothing() -> None:
+    assert asyncio.run(asyncio.wait_for(_asked(listens=True), 10)) == [True, True]
+    assert asyncio.run(asyncio.wait_for(_asked(listens=False), 10)) == [True]
