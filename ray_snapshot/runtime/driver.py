@@ -445,16 +445,15 @@ class DriverPost(Post):
         self._look_up()
         self.flush()
         for name, count in self.stops:
-            self._start(self._stop_again(name, ("stop", name, self.core.colour, count)))
+            self._start(self._stop_again(name, ("stop", name, self.core.colour, count), self.generation))
         self.stops = []
         self.credit.notify_all()
         memory = None if self.attendant is None else self.attendant.memory
         if memory is not None and memory.keeps_copy and (base := memory.base) is not None and base.checkpoint is None:
             self._obey(("kept", base.number, base.snapshot_id))
 
-    async def _stop_again(self, name: str, command: tuple[Any, ...]) -> None:
+    async def _stop_again(self, name: str, command: tuple[Any, ...], generation: int) -> None:
         """Stop a machine behind what was sent to it; if its host dies meanwhile this is done again."""
-        generation = self.generation
         places = await self.service.locate.remote([name], self.spawn_timeout)
         if name not in places:
             return  # who had spawned it has not done so again
