@@ -54,7 +54,7 @@ from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.memory import Base, Memory
 from ray_snapshot.runtime.mixin import may_have
-from ray_snapshot.runtime.post import Created, Post
+from ray_snapshot.runtime.post import Created, Post, Stopped
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.restoring import Share, opened_share, refill, set_timers
 from ray_snapshot.runtime.tracing import Tracer
@@ -119,6 +119,8 @@ class DriverPost(Post):
         self.on_rollback: Callable[[Share], None] = lambda _: None
         """Told of every share that is loaded: which hosts there are now."""
         self.timers: list[tuple[Any, int, float]] = []
+        self.stops: list[tuple[str, int]] = []
+        """(machine, messages sent to it before that) of what is to be stopped once more when the system goes on."""
         self.attendant = attendant
         """Where the system goes on by itself when something dies."""
         self.recovers = attendant is not None
@@ -387,18 +389,22 @@ class DriverPost(Post):
         self._begin(born=share.last)
         self.handles.update((host, wrapped[0]) for host, wrapped in share.actors.items())
         refill(self.core, share)
-        self.core.learn_stopped(share.stopped)
         self.timers = set_timers(self.core, share)
         if self.attendant is not None:
             self.attendant.memory.went_back(share.snapshot_id, share.number)
+        self.stops = []
         self._send_again(share)
+        self.core.learn_stopped(share.stopped)
         self.me.over.clear()  # nobody is inside a send
         self.on_rollback(share)
 
     def _forget_before(self, number: int) -> None:
-        """What was sent before snapshot `number` is in it, and need not be sent again."""
+        """What was sent before snapshot `number` is in it, and need not be sent again.
+
+        A stop is no message: it may have come to its host behind the snapshot. Whether it is in there the share says.
+        """
         if self.journal is not None:
-            self.journal = [entry for entry in self.journal if entry[0] >= number]
+            self.journal = [entry for entry in self.journal if entry[0] >= number or isinstance(entry[1], Stopped)]
 
     def _send_again(self, share: Share) -> None:
         """After a recovery: the program has gone on, so what it sent outside the cut is sent once more, in its order.
@@ -417,6 +423,11 @@ class DriverPost(Post):
                 self.core.create(DRIVER, item.child, item.host, item.payload, now)
                 claim = (item.class_name, 1, [item.child], [item.host], None, self.generation, True)
                 self.service.claim.remote(*claim)
+            elif isinstance(item, Stopped):
+                if item.machine in share.stopped:
+                    continue
+                mail = self.me.outputs.get((item.machine, MAIL))
+                self.stops.append((item.machine, 0 if mail is None else mail.sent))
             elif item.due is None:
                 self.core.send(self.me, item.target, item.kind, item.method, item.payload, now)
             else:
@@ -424,6 +435,7 @@ class DriverPost(Post):
                 channel = self.core.set_timer(self.me, item.target, item.method, (due, item.payload), now, due)
                 self.timers.append((channel, channel.sent, due - now))
             self.journal.append((self.core.colour_of(self.me), item))
+        self.core.learn_stopped([name for name, _ in self.stops])
 
     def _go_on(self) -> None:
         self.is_rolling = False
@@ -432,10 +444,43 @@ class DriverPost(Post):
         self.timers = []
         self._look_up()
         self.flush()
+        for name, count in self.stops:
+            self._start(self._stop_again(name, ("stop", name, self.core.colour, count), self.generation))
+        self.stops = []
         self.credit.notify_all()
         memory = None if self.attendant is None else self.attendant.memory
         if memory is not None and memory.keeps_copy and (base := memory.base) is not None and base.checkpoint is None:
             self._obey(("kept", base.number, base.snapshot_id))
+
+    async def _stop_again(self, name: str, command: tuple[Any, ...], generation: int) -> None:
+        """Stop a machine behind what was sent to it; if its host dies meanwhile this is done again."""
+        places = await self.service.locate.remote([name], self.spawn_timeout)
+        if name not in places:
+            return  # who had spawned it has not done so again
+        (actor,) = await self.service.actor_of.remote(places[name])
+        await actor.control.remote([command], generation)
+
+    def stopped(self, name: str, generation: int) -> bool:
+        """A machine has been told to stop; False if the system was rolled back meanwhile, so that it must be told again."""
+        with self.lock:
+            if generation != self.generation:
+                return False
+            self.core.learn_stopped([name])
+            if self.journal is not None:
+                self.journal.append((self.core.colour_of(self.me), Stopped(name)))
+            return True
+
+    def await_next(self, generation: int) -> None:
+        """Wait until the system has left this generation; raises `RolledBackError` past `send_timeout`."""
+        deadline = time.monotonic() + self.send_timeout
+        with self.lock:
+            while self.generation == generation and not self.is_closing and self.failure is None:
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise RolledBackError(
+                        f"the system is being rolled back, and was not within {self.send_timeout:g} s", snapshot_id=None
+                    )
+                self.credit.wait(min(CREDIT_S, left))
+        self.check()
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""

@@ -28,9 +28,9 @@ from ray_snapshot.errors import (
     RolledBackError,
     UnknownMethodError,
 )
-from ray_snapshot.names import check_machine_name
+from ray_snapshot.names import DRIVER, check_machine_name
 from ray_snapshot.protocol.host import Creation, Machine
-from ray_snapshot.protocol.mailbox import CALL, MAIL, TIMER, Mailbox, Message
+from ray_snapshot.protocol.mailbox import CALL, MAIL, METHOD, TIMER, Mailbox, Message
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import packed
 from ray_snapshot.runtime.context import Context, attach
@@ -112,8 +112,8 @@ class HostPost(Waiting):
                 self._record()
             if core.uncopied:
                 self._copy_slice()
-            if self.to_stop:
-                self.stop_machine(core.machine(self.to_stop.popleft()))
+            if self.to_stop and (due := self._due_to_stop()) is not None:
+                self.stop_machine(core.machine(due))
                 continue
             if core.must_flush:
                 self.flush()
@@ -340,6 +340,16 @@ class HostPost(Waiting):
                 self.tracer.created(creator.name, child, kind, payload, self.core.colour_of(creator))
         return handle_of(self.run_id, child, self.host)
 
+    def _due_to_stop(self) -> str | None:
+        """A machine that the driver has stopped, and that has accepted what comes before that, or waits for more."""
+        for name, count in self.to_stop:
+            inbox = self.core.machine(name).inbox
+            mail = inbox.mailboxes.get((DRIVER, MAIL))
+            if not count or (mail is not None and (mail.accepted >= count or _waits_for_a_join(mail, count))):
+                self.to_stop.remove((name, count))
+                return name
+        return None
+
     def stop_machine(self, machine: Machine) -> None:
         """The machine stops behind the current action."""
         with self.lock:
@@ -397,6 +407,12 @@ def _unwrapped(kind: str, payload: Any) -> tuple[tuple[str, ...], Any]:
         call_id, payload = payload
         return (call_id,), payload
     return (), payload[1] if kind == TIMER else payload
+
+
+def _waits_for_a_join(mail: Mailbox, count: int) -> bool:
+    """Whether so many messages are there, and the next of them waits for the rest of its join."""
+    inbox = mail.owner
+    return mail.arrived >= count and mail.queue[0][METHOD] in inbox.ports and mail not in inbox.ready
 
 
 def _is_data(body: Any, name: str) -> bool:

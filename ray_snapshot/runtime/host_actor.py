@@ -199,20 +199,21 @@ class Host:
         """Never answers: who waits for it hears at once that this process is gone."""
         await asyncio.get_running_loop().create_future()
 
-    async def control(self, commands: list[tuple[Any, ...]], generation: int) -> None:
-        """What the coordinator says, in order."""
+    async def control(self, commands: list[tuple[Any, ...]], generation: int) -> bool:
+        """What the coordinator says, in order; False if it was of the past, and nothing was done."""
         failures = [command[1] for command in commands if command[0] == "failed"]
         if failures:  # whatever is being rolled back
             self.post.stop_with(failures[0])
-            return
+            return True
         post = await self._admitted(generation)
         if post is None:
-            return
+            return False
         with post.lock:
             for command in commands:
                 _obey(post, command)
             post.flush()
             post.floor.wake()
+        return True
 
     async def kept(self, number: int, snapshot_id: str | None, generation: int) -> None:
         """A snapshot can be restored (None: it never will be); answers when machines that want to know it have been told."""
@@ -280,9 +281,9 @@ def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
         case ("stopped", names, colour):
             post.core.note(colour)
             post.core.learn_stopped(names)
-        case ("stop", name, colour):
+        case ("stop", name, colour, count):
             post.core.note(colour)
-            post.to_stop.append(name)
+            post.to_stop.append((name, count))
         case ("await", target, source):
             cast("BarrierCore", post.core).await_input(target, source)
         case ("connect", source, target):

@@ -122,8 +122,8 @@ class HostState(Post):
         self.held_since: dict[str, float] = {}
         self.is_watching_held = False
         self.forced: Machine | None = None
-        self.to_stop: deque[str] = deque()
-        """Machines that the driver has stopped, to be carried out at the next boundary."""
+        self.to_stop: deque[tuple[str, int]] = deque()
+        """(machine, how many of the driver's messages come before that) of those that the driver has stopped."""
         self.recorded_at: dict[int, float] = {n: time.time() for n in config.open_at_birth}
         self.reported: set[int] = set()
         self.overdue: set[int] = set()

@@ -53,6 +53,12 @@ class Created(NamedTuple):
     class_name: str
 
 
+class Stopped(NamedTuple):
+    """A machine that the driver has stopped, as it is remembered."""
+
+    machine: str
+
+
 WINDOW = 2
 """Batches of one link that may be on their way; the rest gathers meanwhile."""
 

@@ -21,6 +21,7 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.names import DRIVER, check_machine_name, check_target_name
 from ray_snapshot.runtime.classes import import_path, packed
+from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.here import call_site_here
@@ -337,14 +338,28 @@ class Spawning(ABC):
         name = check_target_name(machine_name(machine))
         post = self._post
         post.acting()
-        places = self._again(partial(self._service.locate.remote, [name], 0.0), "the directory")
+        for most_s in (0.0, *[self.settings.spawn_timeout] * _CLAIMS):
+            post.check()
+            generation, colour = post.generation, post.core.colour
+            if self._is_stopping(name, ("stop", name, colour, 0), generation, most_s) and post.stopped(
+                name, generation
+            ):
+                return
+            post.await_next(generation)
+        raise RolledBackError(f"the system was rolled back again and again while {name} was stopped", snapshot_id=None)
+
+    def _is_stopping(self, name: str, command: tuple[Any, ...], generation: int, most_s: float) -> bool:
+        """Tell the host of a machine, which may take `most_s` to be known; whether it was told, and was of this generation."""
+        places = self._again(partial(self._service.locate.remote, [name], most_s), "the directory")
         if name not in places:
             raise UnknownMachineError(
                 f"no machine {name!r} has been spawned in {self.name}, so it cannot be stopped: check the name",
                 machine=name,
             )
-        command = ("stop", name, post.core.colour)
-        generation = post.generation
-        self._ask(self._hosts[places[name]].control.remote([command], generation), f"{name} to stop")
-        with post.lock:
-            post.core.learn_stopped([name])
+        try:
+            return bool(ask(self._hosts[places[name]].control.remote([command], generation), f"{name} to stop", 60.0))
+        except HostDiedError as error:
+            if self._memory is None:
+                self._post.tell(error)
+                raise
+            return False  # it will be stopped where it lives next

@@ -45,6 +45,13 @@ class Relay(rs.SnapshotMixin):
         return os.getpid()
 
 
+class Noting(Relay):
+    """Says what it has seen."""
+
+    def noted(self) -> list[int]:
+        return list(self.seen)
+
+
 class Fragile(rs.SnapshotMixin):
     """Its process dies whenever it is brought back."""
 
@@ -222,3 +229,22 @@ def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: st
         state = system.snapshot().machines
         assert sum(state[f"v{number}"].state["tokens"] for number in range(COUNT)) == TOTAL
         assert alarms == []
+
+
+def test_a_machine_that_the_driver_has_stopped_stays_stopped_behind_what_it_had_done() -> None:
+    with rs.System("stopped-for-good", recover="rollback") as system:
+        noting = system.spawn(Noting, name="noting")
+        system.start()
+        noting.relay.send(1)
+        deadline = time.monotonic() + BOUND_S
+        while ray.get(noting.noted.remote(), timeout=BOUND_S) != [1]:
+            assert time.monotonic() < deadline
+        host = ray.get(noting.pid.remote(), timeout=BOUND_S)
+        system.stop(noting)
+        os.kill(host, signal.SIGKILL)
+        await_generation(system, 1)
+        while (found := patiently(system.snapshot).machines["noting"]).status != "stopped":
+            assert time.monotonic() < deadline + BOUND_S
+        assert found.state["seen"] == [1]
+        with pytest.raises(rs.MachineStoppedError):
+            noting.relay.send(2)

@@ -94,6 +94,7 @@ class Pair:
             with self.post.lock:
                 self.post._leave_generation(self.post.generation + 1)
                 self.post._load(share)
+                self.post.is_rolling = False
 
         self.post.run(loaded()).result(BOUND_S)
 
@@ -126,6 +127,30 @@ def test_of_snapshots_that_come_at_once_the_newest_counts(pair: Pair) -> None:
     assert (pair.memory.base, pair.recovery.base_number) == (Base("s6", 6), 6)
     assert pair.journal == [6]
     assert pair.pinned == ["s6"]
+
+
+def test_a_stop_is_not_undone_by_a_recovery_and_comes_behind_what_was_sent(pair: Pair) -> None:
+    pair.sends(1, 1)
+    assert pair.post.stopped("a", pair.post.generation)
+    pair.load(Share(last=2, snapshot_id="s1", number=1, again_from=1))
+    assert pair.post.stops == [("a", 2)]
+    assert pair.post.core.stopped == {"a"}
+
+
+def test_a_stop_may_be_in_no_snapshot_though_the_driver_had_stopped_the_machine_before(pair: Pair) -> None:
+    """Its host may have recorded before it was told."""
+    assert pair.post.stopped("a", pair.post.generation)
+    pair.kept(2)
+    pair.load(Share(last=2, snapshot_id="s2", number=2, again_from=2))
+    assert pair.post.stops == [("a", 0)]
+    pair.load(Share(last=2, snapshot_id="s2", number=2, again_from=2, stopped=["a"]))
+    assert (pair.post.stops, pair.post.journal) == ([], [])
+
+
+def test_a_machine_that_was_told_to_stop_in_a_generation_that_is_over_is_told_again(pair: Pair) -> None:
+    pair.load(Share(last=1, snapshot_id="s1", number=1, again_from=1))
+    assert not pair.post.stopped("a", pair.post.generation - 1)
+    pair.post.await_next(pair.post.generation - 1)
 
 
 def test_a_copy_that_is_missing_is_fetched_once(pair: Pair) -> None:

@@ -33,6 +33,9 @@ class Analyst:
     async def _is_kept(self, *_: Any, **__: Any) -> bool:
         return True
 
+    def _pin(self, snapshot_id: str) -> None:
+        """There is nothing here to hold on to."""
+
     async def _watched(self) -> None:
         await asyncio.get_running_loop().create_future()
 
