@@ -3,6 +3,7 @@
     OUTPUT/_staged/PART      phase one: whole, on the disk, not to be seen by readers (they skip names with `_` in front)
     OUTPUT/PART              phase two: to be seen (in a Delta table: as soon as its log says so)
     OUTPUT/_rejected/PART    of a past that was given up; until the next commit, for a snapshot of that past may be restored
+    OUTPUT/_published/SINK   up to which part this sink has shown all, and in which lives: a reader may have taken some away
 
 A part's name says whose it is, its number, and in which life of the sink it was written: a sink that is restored begins
 another life, so part 7 of the past that was given up and part 7 of the one that counts are two names. The `Ledger` is in the
@@ -11,6 +12,7 @@ sink's state. From it follows, whatever has happened meanwhile, which parts are 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -23,7 +25,7 @@ import pyarrow as pa
 
 from ray_snapshot.errors import OutputChangedError
 
-STAGED, REJECTED = "_staged", "_rejected"
+STAGED, REJECTED, PUBLISHED = "_staged", "_rejected", "_published"
 
 _NAME = re.compile(r"(?P<sink>.+)-(?P<run>[0-9a-f]{8})-(?P<number>\d{8})-(?P<life>[0-9a-f]{8})\.parquet")
 
@@ -183,6 +185,32 @@ class Place:
         for part in self.parts(ledger, REJECTED):
             if not ledger.holds(part):
                 self.path_of(part, REJECTED).unlink(missing_ok=True)
+
+    def mark(self, ledger: Ledger, numbers: Iterable[int]) -> None:
+        """Note on the disk that these parts, which are all here, are about to be seen, and so all in front of them."""
+        last = max(numbers, default=0)
+        if not last or self.marked(ledger).holds(ledger.part(last)):
+            return
+        path = self._mark_of(ledger)
+        path.parent.mkdir(exist_ok=True)
+        begun = path.with_name(f".{path.name}")
+        with open(begun, "w", encoding="utf-8") as file:
+            json.dump({**ledger.state(), "last": last}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(begun, path)
+        sync_folder(path.parent)
+
+    def marked(self, ledger: Ledger) -> Ledger:
+        """What has been marked of this sink: it holds what a reader may have seen."""
+        try:
+            state = json.loads(self._mark_of(ledger).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return Ledger(ledger.sink, ledger.run, [])
+        return Ledger(ledger.sink, ledger.run, [(first, life) for first, life in state["lives"]], state["last"])
+
+    def _mark_of(self, ledger: Ledger) -> Path:
+        return self.path / PUBLISHED / f"{ledger.sink}-{ledger.run}.json"
 
     def lost(self, part: Part) -> OutputChangedError:
         """The error about a part that is nowhere."""

@@ -104,12 +104,20 @@ class Folder:
         check_unused(self.place, ledger, self.place.path.glob(f"{ledger.sink}-*.parquet"))
 
     def publish(self, ledger: Ledger, numbers: Sequence[int]) -> None:
+        marked, staged = self.place.marked(ledger), []
         for part in map(ledger.part, numbers):
-            if self.place.where(part) != "":
-                self.place.move(part, STAGED, "")
+            where = self.place.where(part)
+            if where == STAGED:
+                staged.append(part)
+            elif where == REJECTED or (where is None and not marked.holds(part)):
+                raise self.place.lost(part)
+        self.place.mark(ledger, numbers)
+        for part in staged:
+            self.place.move(part, STAGED, "")
 
     def go_back(self, ledger: Ledger) -> None:
         missing = self._check(ledger)
+        self.place.mark(ledger, ledger.pending)
         self.place.reject(ledger, STAGED, "")
         for part, where in missing:
             self.place.move(part, where, "")
@@ -118,14 +126,15 @@ class Folder:
         """Which parts are to be shown, and from where; raises if one is lost, before anything is changed.
 
         A part that was published and is nowhere has been taken away by who reads them; but not if another one was
-        published in its place since.
+        published in its place since. It may be pending here, if word of the snapshot in front had not come yet.
         """
+        marked = self.place.marked(ledger)
         replaced = {part.number for part in self.place.parts(ledger, "") if not ledger.holds(part)}
         rejected = {part.number for part in self.place.parts(ledger, REJECTED) if ledger.holds(part)}
         needed = {number for number in (*ledger.pending, *replaced, *rejected) if number <= ledger.last}
         where = {part: self.place.where(part) for part in map(ledger.part, sorted(needed))}
         for part, place in where.items():
-            if place is None:
+            if place is None and not (part.number in ledger.pending and marked.holds(part)):
                 raise self.place.lost(part)
         return [(part, place) for part, place in where.items() if place]
 

@@ -114,9 +114,7 @@ class Analyst:
     # ---- the thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self.warming.join(
-            WARM_S
-        )  # where much waits already, two threads would make a process's first Arrow array at once
+        self.warming.join(WARM_S)  # it loads what the first evaluation needs
         while True:
             self._analyse(self.inbox.get())
 
@@ -310,7 +308,8 @@ class Analyst:
     ) -> int | None:
         """A snapshot has been completed or aborted; answers when few others wait to be evaluated.
 
-        `place`: its place in the line, from 1 on, by which snapshots are evaluated: Ray may swap calls. Returns up to which
+        `place`: its place in the line, from 1 on, by which snapshots are evaluated: Ray may swap calls. What waits behind a gap
+        keeps nobody in front waiting: what fills the gap comes only once that is answered. Returns up to which
         place everything is done with for good; None if it was refused, for it is of another `session`.
         """
         if session not in (None, self.session):
@@ -323,8 +322,10 @@ class Analyst:
         while (found := self.early.pop(self.next_place, None)) is not None:
             self.inbox.put(found)
             self.next_place += 1
-        while self.received - self.evaluated > MOST_WAITING:
-            await asyncio.sleep(LOOK_S)
+        while place in self.early or self.received - len(self.early) - self.evaluated > MOST_WAITING:
+            await asyncio.sleep(
+                LOOK_S
+            )  # those in front of it may come only when this one's predecessors have been answered
         return self._finished()
 
     def _finished(self) -> int:

@@ -232,6 +232,43 @@ def test_what_was_shown_and_taken_away_by_its_reader_does_not_come_back(out: Out
     assert out.rows() == [2]
 
 
+def take(out: Out, number: int) -> None:
+    """A reader takes a part away."""
+    next(path for path in out.path.glob(f"*-{number:08d}-*")).unlink()
+
+
+def test_a_reader_may_take_a_part_that_a_later_snapshot_still_names_as_pending(tmp_path: Path) -> None:
+    """The later one was recorded before word of the one in front came."""
+    out = Out(Folder, tmp_path / "out")
+    sink = out.begun()
+    first, second = recorded(sink, 1), recorded(sink, 2)
+    sink.commit(first)
+    take(out, 1)
+    again = out.restored(second)  # kept, but the sink was not told
+    assert out.rows() == [2]
+    take(out, 2)
+    third = recorded(again, 3)
+    out.restored(second)
+    assert out.rows() == []
+    with pytest.raises(rs.OutputChangedError):
+        again.commit(third)  # it was put aside
+
+
+def test_a_part_that_was_taken_and_whose_past_is_over_is_an_error_as_any_other(tmp_path: Path) -> None:
+    out = Out(Folder, tmp_path / "out")
+    sink = out.begun()
+    sink.commit(first := recorded(sink, 1))
+    second = recorded(sink, 2)
+    sink.commit(second)
+    take(out, 2)
+    out.restored(second)  # it has been seen
+    again = out.restored(first)
+    again.commit(recorded(again, 3))
+    with pytest.raises(rs.OutputChangedError, match="part 2 of sink"):
+        out.restored(second)
+    assert out.rows() == [1, 3]
+
+
 def test_a_delta_table_may_be_compacted_but_then_not_be_taken_back(tmp_path: Path) -> None:
     out = Out(DeltaOutput, tmp_path / "out")
     sink = out.begun()

@@ -9,9 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray import cloudpickle
 
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.analyst import Analyst
+from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 from ray_snapshot.runtime.attending import Attendant, Patience
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.keeping import Keeper
@@ -60,3 +63,31 @@ def test_it_knows_the_runs_that_this_one_goes_on_from(driver: DriverPost) -> Non
         driver._load(opened_share(plan.shares[DRIVER]))
         driver._load(opened_share(plan.shares[DRIVER]))  # as after each recovery
     assert opened_again(driver).aliases == first.aliases == ["first", "earlier"]
+
+
+def given_up(number: int) -> Collected:
+    header = SnapshotHeader(number, "shop", "now", "observer", [], 1_000.0)
+    header.completed_at, header.abort_reason = 1_001.0, "for this test"
+    return Collected(header, [])
+
+
+def test_it_answers_for_what_comes_again_however_much_that_is_new_waits_behind_a_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next of what comes again is sent only once the one before has been answered."""
+    monkeypatch.setattr("os.nice", lambda _: 0)
+
+    async def play() -> int:
+        analyst = Analyst("shop", None, ())
+        await analyst.open(cloudpickle.dumps([]))
+        session = await analyst.begin_session()
+        new = [asyncio.ensure_future(analyst.add(given_up(place), place, session)) for place in range(3, 10)]
+        await asyncio.sleep(0)
+        for place in (1, 2):
+            await asyncio.wait_for(analyst.add(given_up(place), place, session, again=True), 10)
+        await asyncio.wait_for(asyncio.gather(*new), 10)
+        while analyst.evaluated < analyst.received:
+            await asyncio.sleep(0)
+        return analyst.evaluated
+
+    assert asyncio.run(play()) == 9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +20,11 @@ from ray_snapshot.runtime.service import Service, ServiceConfig
 
 
 class Analyst:
-    """Takes every snapshot, and says that it can be restored."""
+    """Takes every snapshot, and says that it can be restored; does not answer anything else."""
 
     def __getattr__(self, name: str) -> Any:
-        return SimpleNamespace(remote=getattr(self, f"_{name}"))
+        answer = type(self).__dict__.get(f"_{name}", Analyst._watched)
+        return SimpleNamespace(remote=partial(answer, self))
 
     async def _begin_session(self) -> str:
         return "session"
