@@ -322,7 +322,7 @@ class Analyst:
         while (found := self.early.pop(self.next_place, None)) is not None:
             self.inbox.put(found)
             self.next_place += 1
-        while place in self.early or self.received - len(self.early) - self.evaluated > MOST_WAITING:
+        while self.received - len(self.early) - self.evaluated > MOST_WAITING:
             await asyncio.sleep(
                 LOOK_S
             )  # those in front of it may come only when this one's predecessors have been answered
