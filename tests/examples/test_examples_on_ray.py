@@ -99,6 +99,7 @@ def test_the_example_run_is_recorded_as_the_text_says() -> None:
     assert not any(facts["channels_at_the_end"].values())
 
 
+@pytest.mark.nightly
 def test_shortest_paths_are_those_of_scipy_once_a_snapshot_has_proven_the_end() -> None:
     heard = Heard()
     facts = shortest_paths.play(on_verdict=heard.append, every=2.0)

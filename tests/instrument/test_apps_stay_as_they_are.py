@@ -11,10 +11,12 @@ from app_runner import Runner
 
 pytestmark = pytest.mark.ray
 
-APPS = ("kinds", "handles", "methods", "references", "failures", "waiting")
+APPS = ("kinds", "methods", "references", "failures", "waiting")
 
 
-@pytest.mark.parametrize("app", [*APPS, pytest.param("lifetimes", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "app", [*APPS, *(pytest.param(app, marks=pytest.mark.nightly) for app in ("handles", "lifetimes"))]
+)
 def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str) -> None:
     plain, watched = runner.both(app, f"{app}.py")
     assert plain.exit_code == 0, plain.errors

@@ -211,6 +211,7 @@ def test_compare_holds_two_runs_side_by_side(run: Any, made: tuple[History, dict
     assert (unlike["aborted"]["one"], unlike["aborted"]["other"], unlike["aborted"]["difference"]) == (0, 2, 2)
 
 
+@pytest.mark.nightly
 def test_the_example_of_an_incident_arrives_at_what_was_planted(spark: Any, tmp_path: Path) -> None:
     from ray_snapshot.examples import incident
 
