@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ray_snapshot import durable
 from ray_snapshot.errors import CheckpointError, HistoryWriteError, NotRestorableError
-from ray_snapshot.history import durable
 
 FOLDER = "checkpoints"
 SUFFIX = ".checkpoint"

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ray_snapshot import durable
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.history import durable, files, tables
+from ray_snapshot.history import files, tables
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.history import durable
+from ray_snapshot import durable
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot import durable
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, RaySnapshotError
-from ray_snapshot.history import durable
 from ray_snapshot.history.files import Partition
 from ray_snapshot.schema import FORMAT_VERSION, SNAPSHOT_TABLES, TABLES
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ray_snapshot import durable
 from ray_snapshot.errors import OutputChangedError
 
 STAGED, REJECTED, PUBLISHED = "_staged", "_rejected", "_published"
@@ -153,10 +154,9 @@ class Place:
         path = self.path_of(part, STAGED)
         begun = path.with_name(f".{path.name}")
         pq.write_table(rows, begun, compression="zstd")
-        with open(begun, "rb") as file:
-            os.fsync(file.fileno())
+        durable.sync(begun)
         os.replace(begun, path)
-        sync_folder(path.parent)
+        durable.sync(path.parent)
 
     def move(self, part: Part, source: str, target: str) -> None:
         """Move a part from one place to another, on the disk; nothing, if somebody else has just done it."""
@@ -165,8 +165,8 @@ class Place:
         except FileNotFoundError:
             if not self.path_of(part, target).exists():
                 raise self.lost(part) from None
-        sync_folder(self.path / source)
-        sync_folder(self.path / target)
+        durable.sync(self.path / source)
+        durable.sync(self.path / target)
 
     def reject(self, ledger: Ledger, *places: str) -> list[Part]:
         """Put aside what this sink has in these places and is not of its past; what was half staged goes."""
@@ -199,7 +199,7 @@ class Place:
             file.flush()
             os.fsync(file.fileno())
         os.replace(begun, path)
-        sync_folder(path.parent)
+        durable.sync(path.parent)
 
     def marked(self, ledger: Ledger) -> Ledger:
         """What has been marked of this sink: it holds what a reader may have seen."""
@@ -219,12 +219,3 @@ class Place:
             " or belongs to a past that was given up and is over; restore a later snapshot",
             path=str(self.path),
         )
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

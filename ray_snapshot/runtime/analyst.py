@@ -133,9 +133,7 @@ class Analyst:
     def _assembled(self, collected: Collected) -> Snapshot:
         try:
             return collected.snapshot()
-        except (
-            Exception
-        ) as error:  # a fault of ours: it is said at the end, and as the reason that there is no such snapshot
+        except Exception as error:  # a fault of ours: said at the end, and as the reason that there is no such snapshot
             reason = f"it could not be put together: {type(error).__name__}: {first_line(error)}"
             self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
             return aborted(replace(collected.header, abort_reason=reason))

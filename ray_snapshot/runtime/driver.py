@@ -52,11 +52,12 @@ from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.here import HERE
-from ray_snapshot.runtime.memory import Base, Memory
+from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.post import Created, Post, Stopped
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.restoring import Share, opened_share, refill, set_timers
+from ray_snapshot.runtime.securing import Securing
 from ray_snapshot.runtime.tracing import Tracer
 
 CREDIT_S = 0.5
@@ -126,11 +127,9 @@ class DriverPost(Post):
         self.recovers = attendant is not None
         if attendant is not None:
             self.journal = []
+            self.securing = Securing(self, attendant)
         self.on_replaced: Callable[[str, Any], None] = lambda *_: None
         """Told of a host that takes the place of another."""
-        self.kept: list[tuple[int, str, int]] = []
-        """(number, id, generation) of snapshots that are kept, and that this process has not seen to yet."""
-        self.is_securing = False
         self.is_dropping = False
         """Whether the system is to be restored when it starts: what is sent before belongs to no past that will be."""
         self.dropped = 0
@@ -292,59 +291,14 @@ class DriverPost(Post):
                 self.credit.notify_all()
             case ("failed", error):
                 self.stop_with(error)
-            case ("kept", number, snapshot_id):
-                self.kept.append((number, snapshot_id, self.generation))
-                if not self.is_securing:
-                    self.is_securing = True
-                    self._start(self._secure())
+            case ("kept", number, snapshot_id) if self.attendant is not None:
+                self.securing.kept(number, snapshot_id)
             case ("numbers", most) if self.attendant is not None:
                 self.attendant.memory.numbers = most
             case ("replace", host, incarnation) if self.attendant is not None:
                 self._replace(self.attendant.memory, host, incarnation)
             case ("roll", step, generation, share):
                 self._roll(Asked(Step(step), generation), share)
-
-    async def _secure(self) -> None:
-        """See to it that the last snapshot that is kept can be gone back to, whoever dies; then forget what is in it.
-
-        They do not come in the order of their numbers: what is gone back to only moves forward.
-        """
-        assert self.attendant is not None
-        try:
-            while self.kept:
-                found, self.kept = self.kept, []
-                await self._secure_newest(self.attendant, found)
-        finally:
-            self.is_securing = False
-
-    async def _secure_newest(self, attendant: Attendant, found: list[tuple[int, str, int]]) -> None:
-        memory = attendant.memory
-        newest = number, snapshot_id, generation = max(found, key=lambda item: (item[2], item[0]))
-        is_wanted = memory.wants(number)
-        copy = await attendant.checkpoint(snapshot_id) if is_wanted and memory.keeps_copy else None
-        with self.lock:
-            is_late = generation != self.generation or self.is_rolling
-            is_safe = not is_late and (copy is not None or not (is_wanted and memory.keeps_copy))
-            if is_safe and is_wanted:
-                memory.move_to(Base(snapshot_id, number, copy))
-        if not is_safe:
-            for number, snapshot_id, generation in found:
-                self.service.secured.remote(snapshot_id, number, generation, is_safe=False)
-        elif await self._is_accepted(*newest):
-            with self.lock:
-                memory.former = None
-                self._forget_before(number)
-
-    async def _is_accepted(self, number: int, snapshot_id: str, generation: int) -> bool:
-        """Whether the service goes back to this snapshot from now on, and not, just now, behind it.
-
-        If it dies instead of answering it may have told so to others: then nothing is forgotten, and the next one is told to.
-        """
-        try:
-            found: bool = await self.service.secured.remote(snapshot_id, number, generation, is_safe=True)
-            return found
-        except RayActorError:
-            return False
 
     def _replace(self, memory: Memory, host: str, incarnation: int) -> None:
         """Start another process in the place of one that is gone; under the lock."""
@@ -398,7 +352,7 @@ class DriverPost(Post):
         self.me.over.clear()  # nobody is inside a send
         self.on_rollback(share)
 
-    def _forget_before(self, number: int) -> None:
+    def forget_before(self, number: int) -> None:
         """What was sent before snapshot `number` is in it, and need not be sent again.
 
         A stop is no message: it may have come to its host behind the snapshot. Whether it is in there the share says.
@@ -416,7 +370,7 @@ class DriverPost(Post):
         if share.again_from is None:
             self.journal.clear()
             return
-        self._forget_before(share.again_from)
+        self.forget_before(share.again_from)
         again, self.journal, now = self.journal, [], time.time()
         for _, item in again:
             if isinstance(item, Created):

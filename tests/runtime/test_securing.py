@@ -84,7 +84,7 @@ class Pair:
         with self.post.lock:
             for command in commands:
                 self.post._obey(command)
-        while self.post.is_securing:
+        while self.post.securing.is_busy:
             await asyncio.sleep(0)
 
     def load(self, share: Share) -> None:
