@@ -86,7 +86,7 @@ class Log:
                 cut.setdefault(machine, self.lengths[machine])
 
 
-@dataclass(slots=True)
+@dataclass
 class Recorded:
     """A completed snapshot, in the oracle's words."""
 

@@ -36,6 +36,7 @@ from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
 from ray_snapshot.simulation.fingerprints import fingerprint
 from ray_snapshot.simulation.machines import Script, Send
 from ray_snapshot.simulation.oracle import OracleError, Recorded
+from ray_snapshot.simulation.reports import Part
 from ray_snapshot.simulation.schedules import check_all, check_quiet
 from ray_snapshot.simulation.world import Carried, Step, World
 
@@ -67,19 +68,17 @@ def every_order(
     Raises `OracleError` on the first order that is wrong, or when there are more than `most` states.
     """
     search = _Search(tuple(acts), crash, is_reduced)
-    found, stack = Orders(), [*search.beginnings(world)]
-    seen = {hash(_mark(one)) for one in stack}
+    found, stack = Orders(), [(one, search.chosen(one)) for one in search.beginnings(world)]
+    seen = {hash(_mark(one)) for one, _ in stack}
     while stack:
-        world = stack.pop()
+        world, steps = stack.pop()
         found.states += 1
         if found.states > most:
             raise OracleError(f"more than {most} states: make the system smaller")
-        steps = search.chosen(world)
-        for after in search.after(world, steps):
-            mark = hash(_mark(after))
+        for mark, after in search.after(world, steps):
             if mark not in seen:
                 seen.add(mark)
-                stack.append(after)
+                stack.append((after, search.chosen(after)))
         if not steps:
             _check_end(world, found)
             check(world)
@@ -122,15 +121,14 @@ def _mark(world: World) -> Hashable:
     were given up.
     """
     parts, completed, hosts, cuts = world.parts, world.completed, world.hosts, world.log.cuts
-    world.parts = {
-        number: sorted(found, key=lambda part: (part.host, part.sequence)) for number, found in parts.items()
-    }
+    found = tuple((number, tuple(sorted([part.text for part in found]))) for number, found in sorted(parts.items()))
+    world.parts = {}
     world.hosts = {name: host for name, host in hosts.items() if not host.is_down}
     given_up = {aborted.number for aborted in world.aborted}
     world.log.cuts = {number: cut for number, cut in cuts.items() if number not in given_up}
-    world.completed, marks = [], tuple(sorted(map(repr, map(canonical, completed))))
+    world.completed, marks = [], tuple(sorted([repr(canonical(recorded)) for recorded in completed]))
     try:
-        return fingerprint(world), marks, tuple(sorted(world.hosts)), tuple(world.coordinator.hosts)
+        return fingerprint(world), found, marks, tuple(sorted(world.hosts)), tuple(world.coordinator.hosts)
     finally:
         world.parts, world.completed, world.hosts, world.log.cuts = parts, completed, hosts, cuts
 
@@ -169,9 +167,24 @@ def _renumber_link(world: World, source: str, target: str, link: OutLink) -> Non
             carried.batch = name, sequence - arrived, declared, segments, acknowledgements
 
 
-def _copied(world: World) -> World:
-    found: World = pickle.loads(pickle.dumps(world, pickle.HIGHEST_PROTOCOL))
-    return found
+class _Saved:
+    """A world to make copies of. What never changes once it is there, the copies share."""
+
+    def __init__(self, world: World) -> None:
+        self.parts, self.completed = world.parts, world.completed
+        world.parts, world.completed = {}, []
+        self.rest = pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
+        world.parts, world.completed = self.parts, self.completed
+        self.parts, self.completed = self._both()
+
+    def copy(self) -> World:
+        """Another world in the same state."""
+        found: World = pickle.loads(self.rest)
+        found.parts, found.completed = self._both()
+        return found
+
+    def _both(self) -> tuple[dict[int, list[Part]], list[Recorded]]:
+        return {number: [*parts] for number, parts in self.parts.items()}, [*self.completed]
 
 
 class _Search:
@@ -227,21 +240,21 @@ class _Search:
             found[self.crash] += [("notice", self.crash)] * self._is_unnoticed(world)
         return found
 
-    def after(self, world: World, steps: list[Step]) -> Iterator[World]:
-        """The worlds behind each of these steps, and behind what follows without a choice; the last takes `world` itself."""
-        saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL) if len(steps) > 1 else b""
+    def after(self, world: World, steps: list[Step]) -> Iterator[tuple[int, World]]:
+        """The worlds behind each of these steps, once they have run on, with their marks; the last is `world` itself."""
+        saved = _Saved(world) if len(steps) > 1 else None
         for at, step in enumerate(steps, 1):
-            before = pickle.loads(saved) if at < len(steps) else world
+            before = saved.copy() if saved is not None and at < len(steps) else world
             for one in self._taken(before, step):
-                yield from self._run_on(one) if self.is_reduced else (one,)
+                yield from self._run_on(one) if self.is_reduced else ((hash(_mark(one)), one),)
 
     def beginnings(self, world: World) -> Iterator[World]:
         """The world once it has settled; and if a host may crash, that too."""
         if self.crash is not None and self.is_reduced:
-            yield from self._halted(_copied(world))
+            yield from self._halted(_Saved(world))
         yield from self._taken(world, None)
 
-    def _run_on(self, world: World) -> Iterator[World]:
+    def _run_on(self, world: World) -> Iterator[tuple[int, World]]:
         """Go on while there is but one step to try."""
         renumber(world)
         mark = hash(_mark(world))
@@ -249,13 +262,14 @@ class _Search:
             return
         self.begun.add(mark)
         steps = self.chosen(world)
+        has_moved = len(steps) == 1
         while len(steps) == 1:
             world, *others = reversed([*self._taken(world, steps[0])])
             for other in others:
                 yield from self._run_on(other)
             renumber(world)
             steps = self.chosen(world)
-        yield world
+        yield hash(_mark(world)) if has_moved else mark, world
 
     def _taken(self, world: World, step: Step | None) -> Iterator[World]:
         """What may come of a step and all that is eager behind it; the world itself last."""
@@ -276,10 +290,10 @@ class _Search:
             if not world.hosts[self._crash].is_down and self._emitted(world) != emitted:
                 emitted = self._emitted(world)
                 if self._is_new_once_halted(world):
-                    yield from self._halted(_copied(world))
+                    yield from self._halted(_Saved(world))
             if self._is_unnoticed(world) and len(world.completed) > completed:
                 completed = len(world.completed)
-                yield self._noticed(_copied(world))
+                yield self._noticed(_Saved(world).copy())
             step = self._eager(world)
         yield world
 
@@ -303,11 +317,13 @@ class _Search:
         self.tried.add(mark)
         return is_new
 
-    def _halted(self, world: World) -> Iterator[World]:
+    def _halted(self, saved: _Saved) -> Iterator[World]:
+        world = saved.copy()
         world.perform(("halt", self._crash))
         on_its_way = any(one[0] == "part" and one[2].host == self._crash for one in world.control)
         if on_its_way or any(self._crash in pending.reported for pending in world.coordinator.pending.values()):
-            later = _copied(world)
+            later = saved.copy()
+            later.perform(("halt", self._crash))
             yield from self._with_crashes(later, None)  # something may be completed before the crash is noticed
         yield self._noticed(world)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ray_snapshot.protocol.collector import HostReport, LateReport
@@ -16,7 +17,7 @@ from ray_snapshot.protocol.mailbox import Message as Carried
 from ray_snapshot.simulation.oracle import ChannelId, Message, Recorded
 
 
-@dataclass(slots=True)
+@dataclass
 class Part:
     """One host's part of one snapshot, or what it sent after it; `sequence` 0 is the first."""
 
@@ -33,6 +34,11 @@ class Part:
     payloads: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
     """What the children of `creations` are made of."""
 
+    @cached_property
+    def text(self) -> str:
+        """All that it says; nothing of it changes any more once it is sent."""
+        return repr(self)
+
 
 def part_of(host: str, recording: Recording) -> Part:
     """The part of a host whose machines have all been copied.
@@ -44,7 +50,7 @@ def part_of(host: str, recording: Recording) -> Part:
     sent: dict[ChannelId, int] = {}
     accepted: dict[ChannelId, int] = {}
     in_flight: dict[ChannelId, int] = {}
-    report = HostReport(host, sent, accepted, in_flight, recording.created, recording.arrived)
+    report = HostReport(host, sent, accepted, in_flight, dict(recording.created), dict(recording.arrived))
     part = Part(host, 0, report)
     for copy in recording.copies:
         if copy.is_born:
