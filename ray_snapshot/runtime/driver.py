@@ -35,6 +35,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.protocol.recovery_line import outside, sent_again
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledge,
@@ -358,7 +359,7 @@ class DriverPost(Post):
         A stop is no message: it may have come to its host behind the snapshot. Whether it is in there the share says.
         """
         if self.journal is not None:
-            self.journal = [entry for entry in self.journal if entry[0] >= number or isinstance(entry[1], Stopped)]
+            self.journal = outside(self.journal, number, _is_stop)
 
     def _send_again(self, share: Share) -> None:
         """After a recovery: the program has gone on, so what it sent outside the cut is sent once more, in its order.
@@ -367,11 +368,7 @@ class DriverPost(Post):
         """
         if self.journal is None:
             return
-        if share.again_from is None:
-            self.journal.clear()
-            return
-        self.forget_before(share.again_from)
-        again, self.journal, now = self.journal, [], time.time()
+        again, self.journal, now = sent_again(self.journal, share.again_from, _is_stop), [], time.time()
         for _, item in again:
             if isinstance(item, Created):
                 self.core.create(DRIVER, item.child, item.host, item.payload, now)
@@ -402,8 +399,7 @@ class DriverPost(Post):
             self._start(self._stop_again(name, ("stop", name, self.core.colour, count), self.generation))
         self.stops = []
         self.credit.notify_all()
-        memory = None if self.attendant is None else self.attendant.memory
-        if memory is not None and memory.keeps_copy and (base := memory.base) is not None and base.checkpoint is None:
+        if self.attendant is not None and (base := self.attendant.memory.uncopied()) is not None:
             self._obey(("kept", base.number, base.snapshot_id))
 
     async def _stop_again(self, name: str, command: tuple[Any, ...], generation: int) -> None:
@@ -601,6 +597,11 @@ class DriverPost(Post):
             task.cancel()
         await asyncio.gather(*awaited, return_exceptions=True)
         self.loop.call_soon(self.loop.stop)
+
+
+def _is_stop(item: Any) -> bool:
+    """A stop is no message: no number says on which side of a snapshot it is."""
+    return isinstance(item, Stopped)
 
 
 def _key(error: RaySnapshotError) -> str:

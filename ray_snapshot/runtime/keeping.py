@@ -11,6 +11,7 @@ import pyarrow as pa
 from ray_snapshot.errors import NotRestorableError, RaySnapshotError
 from ray_snapshot.history import checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
+from ray_snapshot.protocol.recovery_line import Retention
 from ray_snapshot.runtime.assembly import Collected
 from ray_snapshot.runtime.restoring import Ground, Plan, planned
 from ray_snapshot.snapshot import Snapshot
@@ -40,10 +41,8 @@ class Keeper:
         self.kept: OrderedDict[str, Checkpoint] = OrderedDict()
         self.seen: OrderedDict[str, list[str] | None] = OrderedDict()
         """By snapshot: why it cannot be restored; None if it can."""
-        self.pinned: set[str] = set()
-        """What the system goes back to, as far as this process knows: it stays in memory, however much comes after it."""
-        self.lent = ""
-        """What the driver has a copy of, and the system may go back to soon."""
+        self.retention = Retention()
+        """What stays in memory, however much comes after it."""
         self.lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -81,10 +80,9 @@ class Keeper:
         return snapshot
 
     def _evict(self) -> None:
-        """Let go of the oldest, but for what is pinned and the last two; under the lock."""
+        """Let go of the oldest, but for what is held and the last two; under the lock."""
         most = IN_MEMORY if self.history is None else BESIDE_HISTORY
-        loose = [snapshot_id for snapshot_id in self.kept if snapshot_id not in (*self.pinned, self.lent)]
-        for snapshot_id in loose[:-BESIDE_HISTORY]:
+        for snapshot_id in self.retention.loose(self.kept, BESIDE_HISTORY):
             if len(self.kept) <= most and self._size() <= MOST_BYTES:
                 return
             del self.kept[snapshot_id]
@@ -92,20 +90,20 @@ class Keeper:
     def lend(self, snapshot_id: str) -> Checkpoint | None:
         """The copy for the driver; None if it is not there any more."""
         with self.lock:
-            self.lent = snapshot_id
+            self.retention.lend(snapshot_id)
             return self.kept.get(snapshot_id)
 
     def pin(self, snapshot_id: str) -> None:
         """From now on the system goes back to this snapshot, and not behind it."""
         with self.lock:
-            self.pinned = {snapshot_id}
+            self.retention.pin(snapshot_id)
 
     def _size(self) -> int:
         return sum(len(section) for checkpoint in self.kept.values() for section in checkpoint.sections)
 
     def recall(self, checkpoint: Checkpoint) -> None:
         """What an analyst that has died had kept, and the system may go back to."""
-        self.pinned.add(checkpoint.snapshot_id)
+        self.retention.recall(checkpoint.snapshot_id)
         self.kept[checkpoint.snapshot_id] = checkpoint
         self.seen[checkpoint.snapshot_id] = None
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from ray.exceptions import RayActorError, RayError
 
 from ray_snapshot.errors import HostDiedError, NotRestorableError, RaySnapshotError, RolledBackError
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.recovery_line import Agreement, Kept, ServiceLine
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledged,
@@ -69,9 +69,9 @@ class Recovery:
         """What is being restored because somebody asked for it."""
         self.base: Target | None = None
         """What to go back to when a host dies: the driver has made sure that it is kept, whoever dies."""
-        self.base_number = self.target_number = 0
-        self.refused: deque[int] = deque(maxlen=100)
-        """Snapshots that were lost with an analyst before they could be made sure."""
+        self.line = ServiceLine()
+        """Its number, and when it moves."""
+        self.target_number = 0
         self.plan: asyncio.Task[Plan] | None = None
         self.restored_from: str | None = None
         self.done: asyncio.Future[None] | None = None
@@ -108,7 +108,8 @@ class Recovery:
         for host in (DRIVER, *found.actors):  # who joins now is asked for nothing yet: all will be, in a moment
             self.coordinator.step(HostJoined(host, found.incarnations.get(host, 0), self.generation))
         self.births = dict(found.births)
-        self.base, self.base_number = Target(found.base.snapshot_id, found.claimed, found.classes), found.base.number
+        self.base = Target(found.base.snapshot_id, found.claimed, found.classes)
+        self.line.went_back(found.base.snapshot_id, found.base.number)
         text = f"the service of system {config.system} has died"
         self.cause = HostDiedError(text, host="service", machines=[])
         self._carry_out(self.coordinator.step(RollbackAsked(text)))
@@ -149,32 +150,29 @@ class Recovery:
             return False
         if not self.service.config.recover:
             return True
-        if self.base_number >= header.number:  # it was overtaken before it got here
-            return True
-        self.service._tell(DRIVER, ("kept", header.number, header.snapshot_id))
-        await self.service._notify()
-        while header.generation == self.generation and not self.is_rolling and self.service.failure is None:
-            if self.base_number >= header.number:
-                return True
-            if header.number in self.refused or self.service.is_closing:
-                return False
+        if (outcome := self._outcome(header)) is None:
+            self.service._tell(DRIVER, ("kept", header.number, header.snapshot_id))
+            await self.service._notify()
+        while outcome is None and self.service.failure is None and not self.service.is_closing:
             await self.service._change(LOOK_S)
-        return False
+            outcome = self._outcome(header)
+        return outcome is True
+
+    def _outcome(self, header: SnapshotHeader) -> bool | None:
+        return self.line.outcome(header.number, header.generation, self.generation, is_rolling=self.is_rolling)
 
     def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> bool:
         """The driver knows of a snapshot that is kept, or that it is lost; whether nobody goes back behind it from now on.
 
         Not if a rollback has begun: then the driver must not forget what it has sent before the snapshot.
         """
-        if not is_safe:
-            self.refused.append(number)
-        if not is_safe or generation != self.generation or self.is_rolling:
-            return False
-        if number > self.base_number:
-            self.base, self.base_number = Target(snapshot_id), number
+        found = Kept(number, snapshot_id, generation)
+        agreement = self.line.secured(found, self.generation, is_rolling=self.is_rolling, is_safe=is_safe)
+        if agreement is Agreement.MOVED:
+            self.base = Target(snapshot_id)
             self.coordinator.kept()
             self._pin(snapshot_id)
-        return True
+        return agreement.is_agreed
 
     def _pin(self, snapshot_id: str) -> None:
         """The analyst must not let go of what is gone back to, however much comes after it."""
@@ -311,7 +309,7 @@ class Recovery:
         target = self.target or self.base
         assert target is not None
         if self.target is not None:
-            self.base_number = self.target_number
+            self.line.went_back(target.snapshot_id, self.target_number)
         self.base, self.target = target, None
         self.restored_from = target.snapshot_id
         self._pin(target.snapshot_id)

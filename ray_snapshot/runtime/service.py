@@ -19,7 +19,7 @@ from ray_snapshot.errors import (
     RaySnapshotError,
     RolledBackError,
 )
-from ray_snapshot.runtime.memory import BLOCK, Recollection
+from ray_snapshot.runtime.memory import Recollection
 from ray_snapshot.runtime.recovery import Recovery
 from ray_snapshot.runtime.service_collecting import Collecting
 from ray_snapshot.runtime.service_state import ServiceConfig
@@ -50,8 +50,7 @@ class Service(Collecting):
         if self.opened.is_set():
             return self.life
         self.life = found.life
-        self.coordinator.last = found.numbers
-        self.allowance.most = found.numbers + BLOCK
+        self.coordinator.last = self.allowance.take_over(found.numbers)
         self.actors = {host: wrapped[0] for host, wrapped in found.actors.items()}
         self.sources.update(found.sources)
         self.unclaimed.update(found.unclaimed)

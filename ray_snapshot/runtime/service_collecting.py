@@ -71,7 +71,7 @@ class Collecting(Places):
             if not self.config.checkpoint:
                 return header.snapshot_id
             if await self.handing.is_kept(header.snapshot_id):
-                while self.config.recover and self.recovery.base_number < header.number:
+                while self.config.recover and self.recovery.line.number < header.number:
                     await self._change(1.0)
                 return header.snapshot_id
             await asyncio.sleep(LAST_S)  # somebody waits inside an action, most likely

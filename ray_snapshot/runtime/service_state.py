@@ -15,9 +15,9 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 from ray_snapshot.runtime.handing_over import HandOver
-from ray_snapshot.runtime.memory import Allowance
 from ray_snapshot.runtime.report import HostPayload
 
 if TYPE_CHECKING:

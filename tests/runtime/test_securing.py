@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
+from ray_snapshot.protocol.recovery_line import Base
 from ray_snapshot.protocol.rollback import Acknowledged, HostFailed, HostJoined, Step
 from ray_snapshot.runtime.attending import Attendant, Patience
 from ray_snapshot.runtime.driver import DriverPost
-from ray_snapshot.runtime.memory import Base
 from ray_snapshot.runtime.post import Sent
 from ray_snapshot.runtime.recovery import Recovery, Target
 from ray_snapshot.runtime.restoring import Share
@@ -54,7 +54,8 @@ class Pair:
     def __init__(self) -> None:
         self.pinned: list[str] = []
         self.recovery = Recovery(SimpleNamespace(config=CONFIG, analyst=SimpleNamespace(pin=self)))  # type: ignore[arg-type]
-        self.recovery.base, self.recovery.base_number = Target("s1"), 1
+        self.recovery.base = Target("s1")
+        self.recovery.line.went_back("s1", 1)
         self.line = Line(self.recovery)
         attendant = Attendant("alone", self.line, self.line, lambda _: None, Patience(5, 60.0, 60.0))
         attendant.memory.base = Base("s1", 1)
@@ -117,14 +118,14 @@ def test_a_snapshot_that_is_late_takes_nobody_back(pair: Pair) -> None:
     pair.sends(4, 5, 6)
     pair.kept(6)
     pair.kept(5)
-    assert (pair.memory.base, pair.recovery.base_number) == (Base("s6", 6), 6)
+    assert (pair.memory.base, pair.recovery.line.number) == (Base("s6", 6), 6)
     assert pair.journal == [6]
 
 
 def test_of_snapshots_that_come_at_once_the_newest_counts(pair: Pair) -> None:
     pair.sends(4, 5, 6)
     pair.kept(6, 5)
-    assert (pair.memory.base, pair.recovery.base_number) == (Base("s6", 6), 6)
+    assert (pair.memory.base, pair.recovery.line.number) == (Base("s6", 6), 6)
     assert pair.journal == [6]
     assert pair.pinned == ["s6"]
 
@@ -170,7 +171,7 @@ def test_a_snapshot_that_comes_too_late_for_a_rollback_makes_the_driver_forget_n
     pair.sends(1, 2)
     pair.host_fails()
     pair.kept(2)
-    assert (pair.recovery.base_number, pair.journal) == (1, [1, 2])
+    assert (pair.recovery.line.number, pair.journal) == (1, [1, 2])
     pair.load(Share(last=2, snapshot_id="s1", number=1, again_from=1))
     assert pair.memory.base == Base("s1", 1)
     assert [sent.payload for _, sent in pair.post.journal or []] == [1, 2]

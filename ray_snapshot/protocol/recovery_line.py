@@ -1,0 +1,305 @@
+"""What a recovering system goes back to: its recovery line, which the service, the driver and the analyst move together.
+
+A *recovery line* is the consistent cut that a system rolls back to when something fails (Randell 1975; Elnozahy, Alvisi, Wang
+and Johnson 2002). Here it is a snapshot whose checkpoint is kept. The service decides on it; the driver, which everything
+ends with, remembers it for whoever dies, and keeps a *journal* of what it has sent since (a sender's log); the analyst keeps
+the checkpoints. Any of them but the driver may die at any moment. What they say of snapshot n, in this order:
+
+    analyst -> service   n is kept
+    service -> driver    kept n                    ServiceLine.outcome: not known yet, so the driver is asked
+    driver  -> analyst   a copy of n, please       DriverLine.must_fetch, where no history keeps it; Retention.lend
+    driver               n is my base              DriverLine.secure; the one before is `former`
+    driver  -> service   secured n                 ServiceLine.secured: from now on nobody goes back behind n, or no
+    service -> analyst   pin n                     Retention.pin
+    service -> driver    agreed                    DriverLine.agreed; `outside`: the journal is cut at n
+
+Assumed: what one party tells another comes in order, or is lost with one of the two; between different pairs anything may
+overtake anything. Numbers rise (`Coordinator`), a rollback is a generation of its own (`rollback`). The rules:
+
+1. *Forward only.* Snapshots do not come in the order of their numbers; one that is behind the line is kept, and moves nothing.
+2. *One generation.* What was kept in a generation that is being left, or has been, moves nothing: it is part of no past.
+3. *The driver first.* The service goes back to n only once the driver could tell so to its next life.
+4. *Nothing is forgotten before the service agrees:* it may be going back to `former` just now, or die before it has answered.
+5. *What may be gone back to is held:* the analyst evicts nothing that is pinned, or that was lent since.
+6. *The driver's word counts.* A new life of the service goes back to the driver's base, and gives out numbers behind all that
+   the driver had let the one before give out.
+
+Generations and `is_rolling` are inputs. Imports the standard library only; `simulation.recovering` tries every order.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+BLOCK = 64
+"""Numbers of snapshots that the driver lets the service give out at a time."""
+
+MOST_REFUSED = 100
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A snapshot that the analyst keeps, and the generation in which the service said so."""
+
+    number: int
+    snapshot_id: str
+    generation: int
+
+
+@dataclass(slots=True)
+class Base:
+    """A snapshot that the system can go back to, whoever dies."""
+
+    snapshot_id: str
+    number: int
+    """Its number, if it is of this run; else 0."""
+    checkpoint: Any = None
+    """What a restore needs of it, where no history keeps that."""
+
+
+# ---- the service ----------------------------------------------------------------------------------------------------------
+
+
+class Agreement(Enum):
+    """The service's answer to the driver, which has secured a snapshot."""
+
+    NO = "no"
+    """The driver must forget nothing."""
+    ALREADY = "already"
+    """The line is there, or further."""
+    MOVED = "moved"
+    """The line is there from now on: it is to be pinned."""
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether nobody goes back behind that snapshot."""
+        return self is not Agreement.NO
+
+
+class ServiceLine:
+    """What the system goes back to, as the service decides it."""
+
+    def __init__(self) -> None:
+        self.snapshot_id: str | None = None
+        self.number = 0
+        self.refused: deque[int] = deque(maxlen=MOST_REFUSED)
+        """Snapshots that were lost with an analyst before they could be made sure."""
+
+    def outcome(self, number: int, of_generation: int, generation: int, *, is_rolling: bool) -> bool | None:
+        """Whether nobody goes back behind this snapshot, which is kept; None as long as that is for the driver to say."""
+        if of_generation != generation or is_rolling:
+            return False
+        if self.number >= number:  # or it was overtaken
+            return True
+        return False if number in self.refused else None
+
+    def secured(self, found: Kept, generation: int, *, is_rolling: bool, is_safe: bool) -> Agreement:
+        """The driver has made sure of a snapshot (or, not `is_safe`, could not)."""
+        if not is_safe:
+            self.refused.append(found.number)
+        if not is_safe or found.generation != generation or is_rolling:
+            return Agreement.NO
+        if found.number <= self.number:
+            return Agreement.ALREADY
+        self.snapshot_id, self.number = found.snapshot_id, found.number
+        return Agreement.MOVED
+
+    def went_back(self, snapshot_id: str, number: int) -> None:
+        """Somebody has had this snapshot restored, or the driver has told a new life of the service: the line is there."""
+        self.snapshot_id, self.number = snapshot_id, number
+
+    def copy(self) -> ServiceLine:
+        """An independent copy, for a world that tries every order."""
+        found = copy.copy(self)
+        found.refused = self.refused.copy()
+        return found
+
+    def fingerprint(self) -> Hashable:
+        """A value that is equal exactly for states that behave alike."""
+        return self.snapshot_id, self.number, tuple(self.refused)
+
+
+class Allowance:
+    """The service's side of the numbers: up to which it may give them out."""
+
+    def __init__(self, *, is_bounded: bool, block: int = BLOCK) -> None:
+        self.block = block
+        self.most: float = block if is_bounded else math.inf
+        self.more: tuple[int, int] | None = None
+        """(number, place in the driver's log) of what the driver has been asked to let us give out."""
+
+    def wanted(self, last: int) -> int | None:
+        """Up to which number the driver is to be asked, when half of a block is left; None while there are enough."""
+        return int(self.most) + self.block if self.more is None and last + self.block // 2 > self.most else None
+
+    def asked(self, number: int, place: int) -> None:
+        """The driver will find that in its log, at this place."""
+        self.more = number, place
+
+    def obeyed(self, count: int) -> None:
+        """The driver has obeyed so many commands: what was among them it has noted."""
+        if self.more is not None and self.more[1] <= count:
+            self.most, self.more = self.more[0], None
+
+    def take_over(self, numbers: int) -> int:
+        """A new life: a block behind what the driver had let the one before give out; returns the last number of that."""
+        self.most, self.more = numbers + self.block, None
+        return numbers
+
+    def copy(self) -> Allowance:
+        """An independent copy, for a world that tries every order."""
+        return copy.copy(self)
+
+    def fingerprint(self) -> Hashable:
+        """A value that is equal exactly for states that behave alike."""
+        return self.most, self.more
+
+
+# ---- the driver -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class DriverLine:
+    """What the driver remembers of it, for whoever is started anew."""
+
+    keeps_copy: bool = False
+    """Whether checkpoints are kept here, for there is no history."""
+    life: int = 0
+    """How many services have been told something."""
+    analyst_life: int = 0
+    block: int = BLOCK
+    numbers: int = BLOCK
+    """No number of a snapshot that is higher has been given out."""
+    base: Base | None = None
+    former: Base | None = None
+    """The one before, as long as the service has not said that it does not go back to that any more."""
+
+    def wants(self, number: int) -> bool:
+        """Whether a snapshot of this number is further than what is gone back to, or the copy of that is missing."""
+        base = self.base
+        if base is None or number > base.number:
+            return True
+        return number == base.number and self.keeps_copy and base.checkpoint is None
+
+    def must_fetch(self, found: Kept) -> bool:
+        """Whether the analyst is to be asked for a copy before this snapshot can be secured."""
+        return self.keeps_copy and self.wants(found.number)
+
+    def secure(self, found: Kept, checkpoint: Any, generation: int, *, is_rolling: bool) -> bool:
+        """Make sure of a snapshot, with the copy that was to be fetched; False if it is too late, or the copy is lost."""
+        if found.generation != generation or is_rolling:
+            return False
+        if not self.wants(found.number):
+            return True
+        if self.keeps_copy and checkpoint is None:
+            return False
+        self.move_to(Base(found.snapshot_id, found.number, checkpoint))
+        return True
+
+    def move_to(self, base: Base) -> None:
+        """A later snapshot is what to go back to, if the service agrees; until it does, the former is needed, too."""
+        self.former, self.base = self.former or self.base, base
+
+    def agreed(self) -> None:
+        """The service does not go back behind the base any more."""
+        self.former = None
+
+    def went_back(self, snapshot_id: str, number: int) -> None:
+        """Everybody goes on from this snapshot: whoever dies now, it is what to go back to."""
+        known = (base for base in (self.base, self.former) if base is not None and base.snapshot_id == snapshot_id)
+        self.base, self.former = next(known, Base(snapshot_id, number)), None
+
+    def uncopied(self) -> Base | None:
+        """The base, if its copy is still to be fetched."""
+        return self.base if self.keeps_copy and self.base is not None and self.base.checkpoint is None else None
+
+    def copies(self) -> list[Any]:
+        """The checkpoints that are kept here, the newest last: what an analyst that is started anew is told."""
+        return [
+            base.checkpoint for base in (self.former, self.base) if base is not None and base.checkpoint is not None
+        ]
+
+    def next_life(self) -> tuple[int, int]:
+        """(which life of the service begins, the highest number that may have been given out); it gets a block behind that."""
+        self.life += 1
+        given, self.numbers = self.numbers, self.numbers + self.block
+        return self.life, given
+
+    def copy(self) -> DriverLine:
+        """An independent copy, for a world that tries every order; a base is never changed."""
+        return copy.copy(self)
+
+    def fingerprint(self) -> Hashable:
+        """A value that is equal exactly for states that behave alike."""
+        bases = [base and (base.snapshot_id, base.number, base.checkpoint) for base in (self.base, self.former)]
+        return self.life, self.analyst_life, self.numbers, *bases
+
+
+def newest(found: Iterable[Kept]) -> Kept:
+    """Of snapshots that are kept, the one that matters: of the last generation, the last."""
+    return max(found, key=lambda one: (one.generation, one.number))
+
+
+def outside(
+    journal: Iterable[tuple[int, Item]], number: int, stays: Callable[[Item], bool] = lambda _: False
+) -> list[tuple[int, Item]]:
+    """Of what the driver has sent, each with its colour then, what is not in snapshot `number`; and what always `stays`.
+
+    The rest need not be kept once the service agrees to that snapshot, nor be sent again behind it.
+    """
+    return [entry for entry in journal if entry[0] >= number or stays(entry[1])]
+
+
+def sent_again(
+    journal: Iterable[tuple[int, Item]], again_from: int | None, stays: Callable[[Item], bool] = lambda _: False
+) -> list[tuple[int, Item]]:
+    """What the driver sends once more when all have gone back to snapshot `again_from`.
+
+    None: the program has asked for a restore; it knows, and nothing is sent again.
+    """
+    return [] if again_from is None else outside(journal, again_from, stays)
+
+
+# ---- the analyst ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Retention:
+    """Which checkpoints must stay in memory."""
+
+    pinned: set[str] = field(default_factory=set)
+    """What the system goes back to, as far as the analyst knows."""
+    lent: str = ""
+    """What the driver has a copy of, and the system may go back to soon."""
+
+    def pin(self, snapshot_id: str) -> None:
+        """From now on the system goes back to this snapshot, and not behind it."""
+        self.pinned = {snapshot_id}
+
+    def lend(self, snapshot_id: str) -> None:
+        """The driver gets a copy."""
+        self.lent = snapshot_id
+
+    def recall(self, snapshot_id: str) -> None:
+        """An analyst that has died had kept this one, and the system may go back to it."""
+        self.pinned.add(snapshot_id)
+
+    def loose(self, kept: Collection[str], beside: int) -> list[str]:
+        """Of what is kept, in its order, what may be let go of: neither held nor among the last `beside` of the others."""
+        return [snapshot_id for snapshot_id in kept if snapshot_id not in (*self.pinned, self.lent)][:-beside]
+
+    def copy(self) -> Retention:
+        """An independent copy, for a world that tries every order."""
+        return Retention(set(self.pinned), self.lent)
+
+    def fingerprint(self) -> Hashable:
+        """A value that is equal exactly for states that behave alike."""
+        return tuple(sorted(self.pinned)), self.lent
