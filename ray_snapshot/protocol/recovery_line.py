@@ -29,7 +29,6 @@ Generations and `is_rolling` are inputs. Imports the standard library only; `sim
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
@@ -116,12 +115,6 @@ class ServiceLine:
         """Somebody has had this snapshot restored, or the driver has told a new life of the service: the line is there."""
         self.snapshot_id, self.number = snapshot_id, number
 
-    def copy(self) -> ServiceLine:
-        """An independent copy, for a world that tries every order."""
-        found = copy.copy(self)
-        found.refused = self.refused.copy()
-        return found
-
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
         return self.snapshot_id, self.number, tuple(self.refused)
@@ -153,10 +146,6 @@ class Allowance:
         """A new life: a block behind what the driver had let the one before give out; returns the last number of that."""
         self.most, self.more = numbers + self.block, None
         return numbers
-
-    def copy(self) -> Allowance:
-        """An independent copy, for a world that tries every order."""
-        return copy.copy(self)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
@@ -193,13 +182,16 @@ class DriverLine:
         """Whether the analyst is to be asked for a copy before this snapshot can be secured."""
         return self.keeps_copy and self.wants(found.number)
 
-    def secure(self, found: Kept, checkpoint: Any, generation: int, *, is_rolling: bool) -> bool:
-        """Make sure of a snapshot, with the copy that was to be fetched; False if it is too late, or the copy is lost."""
+    def secure(self, found: Kept, checkpoint: Any, lent_by: int, generation: int, *, is_rolling: bool) -> bool:
+        """Make sure of a snapshot, with the copy that was to be fetched; False if it is too late, or the copy is lost.
+
+        `lent_by`: the life of the analyst that was asked for it. If another has begun meanwhile it was not told of this one.
+        """
         if found.generation != generation or is_rolling:
             return False
         if not self.wants(found.number):
             return True
-        if self.keeps_copy and checkpoint is None:
+        if self.keeps_copy and (checkpoint is None or lent_by != self.analyst_life):
             return False
         self.move_to(Base(found.snapshot_id, found.number, checkpoint))
         return True
@@ -232,10 +224,6 @@ class DriverLine:
         self.life += 1
         given, self.numbers = self.numbers, self.numbers + self.block
         return self.life, given
-
-    def copy(self) -> DriverLine:
-        """An independent copy, for a world that tries every order; a base is never changed."""
-        return copy.copy(self)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
@@ -295,10 +283,6 @@ class Retention:
     def loose(self, kept: Collection[str], beside: int) -> list[str]:
         """Of what is kept, in its order, what may be let go of: neither held nor among the last `beside` of the others."""
         return [snapshot_id for snapshot_id in kept if snapshot_id not in (*self.pinned, self.lent)][:-beside]
-
-    def copy(self) -> Retention:
-        """An independent copy, for a world that tries every order."""
-        return Retention(set(self.pinned), self.lent)
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""

@@ -43,9 +43,10 @@ class Securing:
 
     async def _secure_newest(self, found: list[Kept]) -> None:
         post, memory, last = self.post, self.attendant.memory, newest(found)
+        lent_by = memory.analyst_life
         copy = await self.attendant.checkpoint(last.snapshot_id) if memory.must_fetch(last) else None
         with post.lock:
-            is_safe = memory.secure(last, copy, post.generation, is_rolling=post.is_rolling)
+            is_safe = memory.secure(last, copy, lent_by, post.generation, is_rolling=post.is_rolling)
         if not is_safe:
             for lost in found:
                 post.service.secured.remote(lost.snapshot_id, lost.number, lost.generation, is_safe=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +31,8 @@ class Line:
         """(number, whether it was safe) of what the driver has secured."""
         self.copies = 0
         self.is_dying = False
+        self.while_copying: Callable[[], None] = lambda: None
+        """What happens while a copy is on its way to the driver."""
 
     def __getattr__(self, name: str) -> Any:
         return SimpleNamespace(remote=lambda *args, **named: self._answer(name, *args, **named))
@@ -44,6 +46,7 @@ class Line:
             answer.set_result(self.recovery.secured(*args, **named))
         elif name == "checkpoint":
             self.copies += 1
+            self.while_copying()
             answer.set_result(f"copy {self.copies} of {args[0]}")
         return answer
 
@@ -187,6 +190,20 @@ def test_the_copy_of_what_is_gone_back_to_is_kept_until_the_service_agrees_to_an
     assert pair.memory.copies() == ["copy 2 of s2", "copy 3 of s3"]
     pair.load(Share(last=3, snapshot_id="s2", number=2, again_from=2))
     assert pair.memory.copies() == ["copy 2 of s2"]
+
+
+def test_a_copy_that_comes_when_another_analyst_has_begun_makes_nothing_safe(pair: Pair) -> None:
+    """The next analyst was told of the copies that were there: the driver would go back to what that does not have."""
+
+    def another_begins() -> None:
+        pair.memory.analyst_life += 1
+
+    pair.sends(1, 2)
+    pair.memory.keeps_copy = True
+    pair.line.while_copying = another_begins
+    pair.kept(2)
+    assert (pair.memory.base, pair.recovery.line.number, pair.journal) == (Base("s1", 1), 1, [1, 2])
+    assert pair.line.heard == [(2, False)]
 
 
 def test_a_service_that_dies_before_it_answers_makes_the_driver_forget_nothing(pair: Pair) -> None:
