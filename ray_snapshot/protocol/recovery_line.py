@@ -265,16 +265,18 @@ class Retention:
 
     pinned: set[str] = field(default_factory=set)
     """What the system goes back to, as far as the analyst knows."""
-    lent: str = ""
-    """What the driver has a copy of, and the system may go back to soon."""
+    lent: list[str] = field(default_factory=list)
+    """What the driver has got copies of since, in its order: the system may go back to it soon, or does so already."""
 
     def pin(self, snapshot_id: str) -> None:
         """From now on the system goes back to this snapshot, and not behind it."""
         self.pinned = {snapshot_id}
+        if snapshot_id in self.lent:
+            self.lent = self.lent[self.lent.index(snapshot_id) + 1 :]
 
     def lend(self, snapshot_id: str) -> None:
-        """The driver gets a copy."""
-        self.lent = snapshot_id
+        """The driver gets a copy; that what it got before is pinned may come later than this."""
+        self.lent.append(snapshot_id)
 
     def recall(self, snapshot_id: str) -> None:
         """An analyst that has died had kept this one, and the system may go back to it."""
@@ -282,8 +284,8 @@ class Retention:
 
     def loose(self, kept: Collection[str], beside: int) -> list[str]:
         """Of what is kept, in its order, what may be let go of: neither held nor among the last `beside` of the others."""
-        return [snapshot_id for snapshot_id in kept if snapshot_id not in (*self.pinned, self.lent)][:-beside]
+        return [snapshot_id for snapshot_id in kept if snapshot_id not in (*self.pinned, *self.lent)][:-beside]
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
-        return tuple(sorted(self.pinned)), self.lent
+        return tuple(sorted(self.pinned)), tuple(self.lent)

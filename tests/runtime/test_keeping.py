@@ -66,6 +66,20 @@ def test_what_the_driver_has_a_copy_of_stays_until_it_has_one_of_another() -> No
     assert kept(keeper)[:2] == [1, 2]
 
 
+def test_what_the_driver_had_a_copy_of_before_stays_until_something_is_pinned() -> None:
+    """The service goes back to it already, and its word comes later than the driver's."""
+    keeper = Keeper("run", None, None)
+    keep(keeper, [1, 2, 3])
+    keeper.pin("s1")
+    for snapshot_id in ("s2", "s3"):
+        assert keeper.lend(snapshot_id) is not None
+    keep(keeper, range(4, IN_MEMORY + 4))
+    assert kept(keeper)[:3] == [1, 2, 3]
+    keeper.pin("s2")
+    keep(keeper, [IN_MEMORY + 4])
+    assert kept(keeper)[:3] == [2, 3, 7]
+
+
 def test_an_analyst_that_is_started_anew_lets_go_of_nothing_that_may_be_gone_back_to() -> None:
     keeper = Keeper("run", None, None)
     for number in (1, 2):
