@@ -20,7 +20,7 @@ overtake anything. Numbers rise (`Coordinator`), a rollback is a generation of i
 2. *One generation.* What was kept in a generation that is being left, or has been, moves nothing: it is part of no past.
 3. *The driver first.* The service goes back to n only once the driver could tell so to its next life.
 4. *Nothing is forgotten before the service agrees:* it may be going back to `former` just now, or die before it has answered.
-5. *What may be gone back to is held:* the analyst evicts nothing that is pinned, or that was lent since.
+5. *What may be gone back to is held:* the analyst evicts nothing that is pinned, was lent since, or is being gone back to.
 6. *The driver's word counts.* A new life of the service goes back to the driver's base, and gives out numbers behind all that
    the driver had let the one before give out.
 
@@ -267,10 +267,14 @@ class Retention:
     """What the system goes back to, as far as the analyst knows."""
     lent: list[str] = field(default_factory=list)
     """What the driver has got copies of since, in its order: the system may go back to it soon, or does so already."""
+    planned: set[str] = field(default_factory=set)
+    """What is being gone back to."""
 
     def pin(self, snapshot_id: str) -> None:
         """From now on the system goes back to this snapshot, and not behind it."""
         self.pinned = {snapshot_id}
+        if snapshot_id in self.planned:  # the system is there; else a pin of before has come
+            self.planned.clear()
         if snapshot_id in self.lent:
             self.lent = self.lent[self.lent.index(snapshot_id) + 1 :]
 
@@ -278,14 +282,19 @@ class Retention:
         """The driver gets a copy; that what it got before is pinned may come later than this."""
         self.lent.append(snapshot_id)
 
+    def plan(self, snapshot_id: str) -> None:
+        """The system is about to go back to this snapshot; it is read again if anything fails meanwhile."""
+        self.planned.add(snapshot_id)
+
     def recall(self, snapshot_id: str) -> None:
         """An analyst that has died had kept this one, and the system may go back to it."""
         self.pinned.add(snapshot_id)
 
     def loose(self, kept: Collection[str], beside: int) -> list[str]:
         """Of what is kept, in its order, what may be let go of: neither held nor among the last `beside` of the others."""
-        return [snapshot_id for snapshot_id in kept if snapshot_id not in (*self.pinned, *self.lent)][:-beside]
+        held = {*self.pinned, *self.lent, *self.planned}
+        return [snapshot_id for snapshot_id in kept if snapshot_id not in held][:-beside]
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
-        return tuple(sorted(self.pinned)), tuple(self.lent)
+        return tuple(sorted(self.pinned)), tuple(self.lent), tuple(sorted(self.planned))

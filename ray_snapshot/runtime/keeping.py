@@ -121,6 +121,7 @@ class Keeper:
         if obstacles is not None:
             raise not_restorable(snapshot_id, obstacles)
         with self.lock:
+            self.retention.plan(snapshot_id)
             found = self.kept.get(snapshot_id)
         if found is None:
             found = self._read(snapshot_id)

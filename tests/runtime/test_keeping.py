@@ -80,6 +80,23 @@ def test_what_the_driver_had_a_copy_of_before_stays_until_something_is_pinned() 
     assert kept(keeper)[:3] == [2, 3, 7]
 
 
+def test_what_is_being_gone_back_to_stays_until_that_is_done() -> None:
+    """It is planned once before anybody stops, and then for each generation that is begun."""
+    keeper = Keeper("run", None, None)
+    keep(keeper, range(1, IN_MEMORY + 1))
+    assert keeper.plan("s1", GROUND).number == 1
+    keep(keeper, [IN_MEMORY + 1])
+    assert keeper.plan("s1", GROUND).number == 1
+    keeper.pin("s3")  # agreed to before
+    keep(keeper, [IN_MEMORY + 2])
+    assert keeper.plan("s1", GROUND).number == 1
+    keeper.pin("s1")
+    keep(keeper, [IN_MEMORY + 3])
+    keeper.pin("s4")
+    keep(keeper, [IN_MEMORY + 4])
+    assert "s1" not in keeper.kept
+
+
 def test_an_analyst_that_is_started_anew_lets_go_of_nothing_that_may_be_gone_back_to() -> None:
     keeper = Keeper("run", None, None)
     for number in (1, 2):
