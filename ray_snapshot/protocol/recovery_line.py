@@ -11,7 +11,8 @@ the checkpoints. Any of them but the driver may die at any moment. What they say
     driver               n is my base              DriverLine.secure; the one before is `former`
     driver  -> service   secured n                 ServiceLine.secured: from now on nobody goes back behind n, or no
     service -> analyst   pin n                     Retention.pin
-    service -> driver    agreed                    DriverLine.agreed; `outside`: the journal is cut at n
+    service -> driver    agreed                    DriverLine.agreed; `outside`: the journal is cut at n. If nothing comes the
+                                                   driver asks again (DriverLine.asks_again)
 
 Assumed: what one party tells another comes in order, or is lost with one of the two; between different pairs anything may
 overtake anything. Numbers rise (`Coordinator`), a rollback is a generation of its own (`rollback`). The rules:
@@ -199,6 +200,13 @@ class DriverLine:
     def move_to(self, base: Base) -> None:
         """A later snapshot is what to go back to, if the service agrees; until it does, the former is needed, too."""
         self.former, self.base = self.former or self.base, base
+
+    def asks_again(self, found: Kept, generation: int, *, is_rolling: bool) -> bool:
+        """Whether a service that has not answered is asked once more: somebody may wait to hear of this snapshot.
+
+        If it has died the next one says no, or everybody is told to go back first.
+        """
+        return found.generation == generation and not is_rolling
 
     def agreed(self) -> None:
         """The service does not go back behind the base any more."""

@@ -5,12 +5,13 @@ What is decided, `protocol.recovery_line` decides, for both sides. Runs on the e
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ray.exceptions import RayActorError
 
 from ray_snapshot.protocol.recovery_line import Kept, newest
-from ray_snapshot.runtime.attending import Attendant
+from ray_snapshot.runtime.attending import AGAIN_S, Attendant
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.driver import DriverPost
@@ -59,11 +60,21 @@ class Securing:
         """Whether the service goes back to this snapshot from now on, and not, just now, behind it.
 
         If it dies instead of answering it may have told so to others: then nothing is forgotten, and the next one is told to.
+        If it has only not heard the question it is asked again.
         """
-        try:
-            is_accepted: bool = await self.post.service.secured.remote(
-                found.snapshot_id, found.number, found.generation, is_safe=True
-            )
-            return is_accepted
-        except RayActorError:
-            return False
+        while True:
+            try:
+                is_accepted: bool = await self.post.service.secured.remote(
+                    found.snapshot_id, found.number, found.generation, is_safe=True
+                )
+                return is_accepted
+            except RayActorError:
+                await asyncio.sleep(AGAIN_S)
+            if not self._asks_again(found):
+                return False
+
+    def _asks_again(self, found: Kept) -> bool:
+        post, memory = self.post, self.attendant.memory
+        with post.lock:
+            is_over = post.is_closing or post.failure is not None
+            return not is_over and memory.asks_again(found, post.generation, is_rolling=post.is_rolling)

@@ -30,7 +30,8 @@ class Line:
         self.heard: list[tuple[int, bool]] = []
         """(number, whether it was safe) of what the driver has secured."""
         self.copies = 0
-        self.is_dying = False
+        self.dies: Callable[[], None] | None = None
+        """What happens when the driver secures something next, instead of an answer."""
         self.while_copying: Callable[[], None] = lambda: None
         """What happens while a copy is on its way to the driver."""
 
@@ -39,7 +40,9 @@ class Line:
 
     def _answer(self, name: str, *args: Any, **named: Any) -> asyncio.Future[Any]:
         answer = asyncio.get_running_loop().create_future()
-        if name == "secured" and self.is_dying:
+        if name == "secured" and self.dies is not None:
+            self.dies()
+            self.dies = None
             answer.set_exception(ActorUnavailableError("it has died", None))
         elif name == "secured":
             self.heard.append((args[1], named["is_safe"]))
@@ -209,6 +212,14 @@ def test_a_copy_that_comes_when_another_analyst_has_begun_makes_nothing_safe(pai
 def test_a_service_that_dies_before_it_answers_makes_the_driver_forget_nothing(pair: Pair) -> None:
     """It may have told sinks that this snapshot is kept: so the next one goes back to it."""
     pair.sends(1, 2)
-    pair.line.is_dying = True
+    pair.line.dies = pair.host_fails  # the next one begins with a rollback, too
     pair.kept(2)
-    assert (pair.memory.base, pair.journal) == (Base("s2", 2), [1, 2])
+    assert (pair.memory.base, pair.memory.former, pair.journal) == (Base("s2", 2), Base("s1", 1), [1, 2])
+
+
+def test_a_service_that_has_not_heard_the_driver_is_asked_again(pair: Pair) -> None:
+    """Whoever waits to hear of this snapshot would have waited for the next one."""
+    pair.sends(1, 2)
+    pair.line.dies = lambda: None
+    pair.kept(2)
+    assert (pair.recovery.line.number, pair.journal) == (2, [2])
