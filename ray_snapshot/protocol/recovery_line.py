@@ -8,7 +8,7 @@ the checkpoints. Any of them but the driver may die at any moment. What they say
     analyst -> service   n is kept
     service -> driver    kept n                    ServiceLine.outcome: not known yet, so the driver is asked
     driver  -> analyst   a copy of n, please       DriverLine.must_fetch, where no history keeps it; Retention.lend
-    driver               n is my base              DriverLine.secure; the one before is `former`
+    driver               n is my base              DriverLine.secure; those before are `former`
     driver  -> service   secured n                 ServiceLine.secured: from now on nobody goes back behind n, or no
     service -> analyst   pin n                     Retention.pin
     service -> driver    agreed                    DriverLine.agreed; `outside`: the journal is cut at n. If nothing comes the
@@ -169,8 +169,8 @@ class DriverLine:
     numbers: int = BLOCK
     """No number of a snapshot that is higher has been given out."""
     base: Base | None = None
-    former: Base | None = None
-    """The one before, as long as the service has not said that it does not go back to that any more."""
+    former: tuple[Base, ...] = ()
+    """Those before, the newest last, as long as the service has not said that it does not go back to them any more."""
 
     def wants(self, number: int) -> bool:
         """Whether a snapshot of this number is further than what is gone back to, or the copy of that is missing."""
@@ -198,8 +198,12 @@ class DriverLine:
         return True
 
     def move_to(self, base: Base) -> None:
-        """A later snapshot is what to go back to, if the service agrees; until it does, the former is needed, too."""
-        self.former, self.base = self.former or self.base, base
+        """A later snapshot is what to go back to, if the service agrees; until it does, all before are needed, too.
+
+        It may have agreed to any of them, and its answer was lost.
+        """
+        self.former = self.former if self.base is None else (*self.former, self.base)
+        self.base = base
 
     def asks_again(self, found: Kept, generation: int, *, is_rolling: bool) -> bool:
         """Whether a service that has not answered is asked once more: somebody may wait to hear of this snapshot.
@@ -210,12 +214,12 @@ class DriverLine:
 
     def agreed(self) -> None:
         """The service does not go back behind the base any more."""
-        self.former = None
+        self.former = ()
 
     def went_back(self, snapshot_id: str, number: int) -> None:
         """Everybody goes on from this snapshot: whoever dies now, it is what to go back to."""
-        known = (base for base in (self.base, self.former) if base is not None and base.snapshot_id == snapshot_id)
-        self.base, self.former = next(known, Base(snapshot_id, number)), None
+        known = (base for base in self.bases() if base.snapshot_id == snapshot_id)
+        self.base, self.former = next(known, Base(snapshot_id, number)), ()
 
     def uncopied(self) -> Base | None:
         """The base, if its copy is still to be fetched."""
@@ -223,9 +227,11 @@ class DriverLine:
 
     def copies(self) -> list[Any]:
         """The checkpoints that are kept here, the newest last: what an analyst that is started anew is told."""
-        return [
-            base.checkpoint for base in (self.former, self.base) if base is not None and base.checkpoint is not None
-        ]
+        return [base.checkpoint for base in self.bases() if base.checkpoint is not None]
+
+    def bases(self) -> list[Base]:
+        """What the service may go back to, as far as is known here, the newest last."""
+        return [*self.former, *([] if self.base is None else [self.base])]
 
     def next_life(self) -> tuple[int, int]:
         """(which life of the service begins, the highest number that may have been given out); it gets a block behind that."""
@@ -235,7 +241,7 @@ class DriverLine:
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
-        bases = [base and (base.snapshot_id, base.number, base.checkpoint) for base in (self.base, self.former)]
+        bases = [(base.snapshot_id, base.number, base.checkpoint) for base in self.bases()]
         return self.life, self.analyst_life, self.numbers, *bases
 
 

@@ -214,7 +214,19 @@ def test_a_service_that_dies_before_it_answers_makes_the_driver_forget_nothing(p
     pair.sends(1, 2)
     pair.line.dies = pair.host_fails  # the next one begins with a rollback, too
     pair.kept(2)
-    assert (pair.memory.base, pair.memory.former, pair.journal) == (Base("s2", 2), Base("s1", 1), [1, 2])
+    assert (pair.memory.base, pair.memory.former, pair.journal) == (Base("s2", 2), (Base("s1", 1),), [1, 2])
+
+
+def test_every_copy_is_kept_that_the_service_may_have_agreed_to(pair: Pair) -> None:
+    """It agrees and dies before it answers; the next one goes back to that, and the driver has not been told to yet."""
+    pair.memory.keeps_copy = True
+    pair.kept(1)
+    pair.line.dies = pair.host_fails
+    pair.kept(2)
+    pair.kept(3)
+    assert pair.memory.copies() == ["copy 1 of s1", "copy 2 of s2", "copy 3 of s3"]
+    pair.load(Share(last=3, snapshot_id="s2", number=2, again_from=2))
+    assert pair.memory.copies() == ["copy 2 of s2"]
 
 
 def test_a_service_that_has_not_heard_the_driver_is_asked_again(pair: Pair) -> None:
