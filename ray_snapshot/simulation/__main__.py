@@ -1,6 +1,7 @@
 """`python -m ray_snapshot.simulation NAME SEED`: one seeded run again, step by step.
 
-NAME is a profile of `schedules`, a kind of run of `storms`, or `agreement` (`following`).
+NAME is a profile of `schedules`, a kind of run of `storms`, a recovery of `recovering_orders`, or `agreement`
+(`following`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import sys
 
 from ray_snapshot.simulation.following import check_agreement
 from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.recovering_orders import RECOVERIES, run_recovery
 from ray_snapshot.simulation.schedules import PROFILES, run_seeded
 from ray_snapshot.simulation.storms import STORMS, run_storm
 
-NAMES = (*PROFILES, *STORMS, "agreement")
+NAMES = (*PROFILES, *STORMS, *RECOVERIES, "agreement")
 
 
 def main(argv: list[str]) -> int:
@@ -37,6 +39,9 @@ def _run(name: str, seed: int, trace: list[str]) -> str:
     if name in STORMS:
         seen = run_storm(name, seed, trace).seen
         return ", ".join(f"{count} {what}" for what, count in seen.items() if count)
+    if name in RECOVERIES:
+        truth = run_recovery(name, seed, trace).truth
+        return f"{len(truth.expected)} messages in effect, {len(truth.contents)} snapshots recorded"
     return f"all protocols agree; {check_agreement(seed, trace)} messages were in flight"
 
 
