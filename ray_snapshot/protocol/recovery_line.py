@@ -14,6 +14,8 @@ the checkpoints. Any of them but the driver may die at any moment. What they say
     service -> driver    agreed                    DriverLine.agreed; `outside`: the journal is cut at n. If nothing comes the
                                                    driver asks again (DriverLine.asks_again)
 
+When the program asks for a restore, the driver first gets a copy of that snapshot (DriverLine.seek).
+
 Assumed: what one party tells another comes in order, or is lost with one of the two; between different pairs anything may
 overtake anything. Numbers rise (`Coordinator`), a rollback is a generation of its own (`rollback`). The rules:
 
@@ -172,6 +174,9 @@ class DriverLine:
     former: tuple[Base, ...] = ()
     """Those before, the newest last, as long as the service has not said that it does not go back to them any more."""
 
+    sought: Base | None = None
+    """What the program wants to have restored, or wanted last and did not get."""
+
     def wants(self, number: int) -> bool:
         """Whether a snapshot of this number is further than what is gone back to, or the copy of that is missing."""
         base = self.base
@@ -220,18 +225,38 @@ class DriverLine:
         """Everybody goes on from this snapshot: whoever dies now, it is what to go back to."""
         known = (base for base in self.bases() if base.snapshot_id == snapshot_id)
         self.base, self.former = next(known, Base(snapshot_id, number)), ()
+        if self.sought is not None and self.sought.snapshot_id == snapshot_id:
+            self.sought = None
+
+    def must_seek(self, snapshot_id: str) -> bool:
+        """Whether the analyst is to be asked for a copy before this snapshot, which the program has chosen, is restored."""
+        return self.keeps_copy and self._copied(snapshot_id) is None
+
+    def seek(self, found: Base, lent_by: int) -> bool:
+        """Hold what is to be restored, so that it can be, whoever dies meanwhile; False if its copy is lost."""
+        known = self._copied(found.snapshot_id)
+        if not self.keeps_copy:
+            return True
+        if known is None and (found.checkpoint is None or lent_by != self.analyst_life):
+            return False
+        self.sought = known or found
+        return True
+
+    def _copied(self, snapshot_id: str) -> Base | None:
+        known = (base for base in self.bases() if base.snapshot_id == snapshot_id and base.checkpoint is not None)
+        return next(known, None)
 
     def uncopied(self) -> Base | None:
         """The base, if its copy is still to be fetched."""
         return self.base if self.keeps_copy and self.base is not None and self.base.checkpoint is None else None
 
     def copies(self) -> list[Any]:
-        """The checkpoints that are kept here, the newest last: what an analyst that is started anew is told."""
+        """The checkpoints that are kept here: what an analyst that is started anew is told."""
         return [base.checkpoint for base in self.bases() if base.checkpoint is not None]
 
     def bases(self) -> list[Base]:
-        """What the service may go back to, as far as is known here, the newest last."""
-        return [*self.former, *([] if self.base is None else [self.base])]
+        """What the service may go back to, as far as is known here."""
+        return [base for base in (self.sought, *self.former, self.base) if base is not None]
 
     def next_life(self) -> tuple[int, int]:
         """(which life of the service begins, the highest number that may have been given out); it gets a block behind that."""
@@ -242,7 +267,7 @@ class DriverLine:
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
         bases = [(base.snapshot_id, base.number, base.checkpoint) for base in self.bases()]
-        return self.life, self.analyst_life, self.numbers, *bases
+        return self.life, self.analyst_life, self.numbers, self.sought and self.sought.number, *bases
 
 
 def newest(found: Iterable[Kept]) -> Kept:

@@ -294,6 +294,8 @@ class DriverPost(Post):
                 self.stop_with(error)
             case ("kept", number, snapshot_id) if self.attendant is not None:
                 self.securing.kept(number, snapshot_id)
+            case ("seek", number, snapshot_id) if self.attendant is not None:
+                self.securing.seek(number, snapshot_id)
             case ("numbers", most) if self.attendant is not None:
                 self.attendant.memory.numbers = most
             case ("replace", host, incarnation) if self.attendant is not None:

@@ -72,6 +72,8 @@ class Recovery:
         self.line = ServiceLine()
         """Its number, and when it moves."""
         self.target_number = 0
+        self.held: dict[str, bool] = {}
+        """By snapshot that is to be restored: whether the driver has seen to it."""
         self.plan: asyncio.Task[Plan] | None = None
         self.restored_from: str | None = None
         self.done: asyncio.Future[None] | None = None
@@ -192,11 +194,23 @@ class Recovery:
             self.service._check()
         target = Target(snapshot_id, claimed, classes)
         await self.service.handed_over(snapshot_id)
-        await self._planned(target)
+        plan = await self._planned(target)
+        if self.service.config.recover and not await self._held(plan):
+            await self._planned(target)  # raises if it was lost with an analyst; else another history has it
         self.target = target
         self.done = asyncio.get_running_loop().create_future()
         self._carry_out(self.coordinator.step(RollbackAsked(f"rolled back to snapshot {snapshot_id}")))
         await self.done
+
+    async def _held(self, plan: Plan) -> bool:
+        """Answers when the driver has seen to it that what is to be restored can be, whoever dies; whether it could."""
+        self.held.pop(plan.snapshot_id, None)
+        self.service._tell(DRIVER, ("seek", plan.number if plan.is_same_run else 0, plan.snapshot_id))
+        await self.service._notify()
+        while plan.snapshot_id not in self.held:
+            await self.service._change(LOOK_S)
+            self.service._check()
+        return self.held.pop(plan.snapshot_id)
 
     def failed(self, error: RaySnapshotError) -> None:
         """The system has failed: nobody waits for the rollback any more."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ray.exceptions import RayActorError
 
-from ray_snapshot.protocol.recovery_line import Kept, newest
+from ray_snapshot.protocol.recovery_line import Base, Kept, newest
 from ray_snapshot.runtime.attending import AGAIN_S, Attendant
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ class Securing:
         if not self.is_busy:
             self.is_busy = True
             self.post._start(self._work())
+
+    def seek(self, number: int, snapshot_id: str) -> None:
+        """The service is about to restore a snapshot that the program has chosen."""
+        self.post._start(self._seek(number, snapshot_id))
+
+    async def _seek(self, number: int, snapshot_id: str) -> None:
+        post, memory = self.post, self.attendant.memory
+        lent_by = memory.analyst_life
+        copy = await self.attendant.checkpoint(snapshot_id) if memory.must_seek(snapshot_id) else None
+        with post.lock:
+            is_held = memory.seek(Base(snapshot_id, number, copy), lent_by)
+        post.service.sought.remote(snapshot_id, is_held)
 
     async def _work(self) -> None:
         try:

@@ -121,6 +121,12 @@ class Service(Collecting):
         await self._notify()
         return is_accepted
 
+    async def sought(self, snapshot_id: str, is_held: bool) -> None:
+        """The driver has a copy of what is to be restored, if it needs one, or could not get it."""
+        await self.opened.wait()
+        self.recovery.held[snapshot_id] = is_held
+        await self._notify()
+
     async def is_certain(self, snapshot_id: str, seconds: float) -> bool:
         """Whether nobody goes back behind this snapshot; waits up to `seconds` until that is known."""
         await self.opened.wait()

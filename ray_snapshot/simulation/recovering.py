@@ -27,7 +27,6 @@ from ray_snapshot.protocol.recovery_line import (
     outside,
     sent_again,
 )
-from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.recovering_parties import (
     BLOCK,
     FIRST,
@@ -40,7 +39,7 @@ from ray_snapshot.simulation.recovering_parties import (
     Step,
     name_of,
 )
-from ray_snapshot.simulation.recovery_oracle import Truth
+from ray_snapshot.simulation.recovery_oracle import Truth, check
 
 
 class World:
@@ -79,6 +78,10 @@ class World:
         """What the driver wants a copy of."""
         self.copy: tuple[int, int | None] | None = None
         """(life of the analyst, copy or None): the answer, on its way."""
+        self.seeking: int | None = None
+        """What the driver wants a copy of, for the program wants to have it restored."""
+        self.seek_copy: tuple[int, int, bool] | None = None
+        """(life of the analyst, number, whether there is a copy): the answer, on its way."""
         self.agreement: bool | None = None
         """The service's answer to the driver, on its way."""
         self.is_unanswered = False
@@ -94,7 +97,7 @@ class World:
             self.driver.fingerprint(), self.service and self.service.fingerprint(),
             self.analyst and self.analyst.fingerprint(), tuple(sorted(self.history)), self.host, tuple(self.to_host),
             tuple(self.log), tuple(self.to_service), tuple(self.to_analyst), tuple(sorted(self.answers)), self.lending,
-            self.copy, self.agreement, self.is_unanswered, recollection,
+            self.copy, self.seeking, self.seek_copy, self.agreement, self.is_unanswered, recollection,
         )  # fmt: skip
 
     # ---- steps ----------------------------------------------------------------------------------------------------
@@ -113,6 +116,8 @@ class World:
             found.append(("secure",))
         if self.copy is not None:
             found.append(("copied",))
+        if self.seek_copy is not None:
+            found.append(("sought",))
         if self.agreement is not None:
             found.append(("answered",))
         if self.is_unanswered:
@@ -134,15 +139,16 @@ class World:
         has_number = service.last < service.allowance.most or service.allowance.wanted(service.last) is not None
         if self.left["snapshot"] and not service.is_rolling and has_number:
             found.append(("snapshot",))
-        if self.left["restore"] and not service.is_rolling and is_read:
-            found += [("restore", number) for number in sorted(self._stored())]
+        if self.left["restore"] and not service.is_rolling and is_read and service.seeking is None:
+            found += [("restore", number) for number in sorted(self.stored())]
         return found
 
     def _of_analyst(self) -> list[Step]:
         if self.analyst is None:
             return [("open analyst",)]
         found: list[Step] = [("take",)] if self.to_analyst else []
-        return found + ([("lend",)] if self.lending is not None else [])
+        found += [("lend",)] if self.lending is not None else []
+        return found + ([("lend sought",)] if self.seeking is not None else [])
 
     def faults(self) -> list[Step]:
         """Who may die now (`True`: what it has told others comes all the same), and the answer that may be lost."""
@@ -168,7 +174,7 @@ class World:
             rest = rest[1:]
         getattr(self, "_" + kind.replace(" ", "_"))(*rest)
         self._settle()
-        self.check()
+        check(self)
 
     # ---- the driver, and the host ---------------------------------------------------------------------------------
 
@@ -197,6 +203,8 @@ class World:
                 driver.line.numbers = number
             case "kept":
                 driver.waiting.append(Kept(number, name_of(number), driver.generation))
+            case "seek":
+                self._seek(number)
             case "stop":
                 driver.generation, driver.is_rolling = number, True
                 self.to_service.append(command)
@@ -266,6 +274,21 @@ class World:
         else:
             driver.found, driver.is_asking = [], False
 
+    def _seek(self, number: int) -> None:
+        if self.analyst is not None and self.driver.line.must_seek(name_of(number)):
+            self.seeking = number
+        else:
+            self._hold(number, None, 0)
+
+    def _sought(self) -> None:
+        assert self.seek_copy is not None
+        (life, number, is_copied), self.seek_copy = self.seek_copy, None
+        self._hold(number, number if is_copied else None, life)
+
+    def _hold(self, number: int, copy: int | None, life: int) -> None:
+        is_held = self.driver.line.seek(Base(name_of(number), number, copy), life)
+        self.to_service.append(("sought", number, is_held))
+
     def _recollect(self) -> None:
         base = self.driver.line.base
         assert base is not None
@@ -304,12 +327,12 @@ class World:
     def _restore(self, number: int) -> None:
         self.left["restore"] -= 1
         self._read(number)
-        self._up.target = number
-        self._begin(self._up)
+        self._up.seeking = number
+        self._tell(self._up, "seek", number)
 
     def _read(self, number: int) -> None:
         """The analyst plans to go back to this snapshot."""
-        self.truth.check_loadable(number, self._stored(), "with the analyst")
+        self.truth.check_loadable(number, self.stored(), "with the analyst")
         if self.analyst is not None:
             self.analyst.retention.plan(name_of(number))
 
@@ -338,6 +361,11 @@ class World:
                 service.stage = "plan"
             case "load" if (found, service.stage) == (service.generation, "load"):
                 self._complete(service)
+            case "sought" if found == service.seeking:
+                service.seeking = None
+                if rest[0]:  # else the program is told, and nothing has changed
+                    service.target = found
+                    self._begin(service)
             case "secured":
                 self._judge(service, found, *rest)
 
@@ -410,18 +438,26 @@ class World:
         self.analyst.retention.lend(name_of(number))
         self.copy = self.driver.line.analyst_life, number if number in self.analyst.kept else None
 
+    def _lend_sought(self) -> None:
+        assert self.analyst is not None
+        assert self.seeking is not None
+        number, self.seeking = self.seeking, None
+        self.analyst.retention.lend(name_of(number))
+        self.seek_copy = self.driver.line.analyst_life, number, number in self.analyst.kept
+
     def _open_analyst(self) -> None:
         """The driver tells it what to do; the service hands over again what was not finished."""
         self.driver.line.analyst_life += 1
         self.analyst = Analyst()
         for number in self.driver.line.copies():
             self.analyst.retention.recall(name_of(number))
-            self.analyst.kept.append(number)
+            if number not in self.analyst.kept:
+                self.analyst.kept.append(number)
         if self.service is not None:
             for number, generation in self.service.unfinished:
                 self._hand_over(self.service, number, generation)
 
-    def _stored(self) -> set[int]:
+    def stored(self) -> set[int]:
         """Where the analyst, if there is one, can read a checkpoint."""
         return self.history | ({*self.analyst.kept} if self.analyst is not None else set())
 
@@ -444,6 +480,10 @@ class World:
             self.answers.clear()
         if self.lending is not None or (self.copy is not None and not is_kept):
             self.copy, self.lending = (self.driver.line.analyst_life, None), None
+        if self.seeking is not None:
+            self.seek_copy, self.seeking = (self.driver.line.analyst_life, self.seeking, False), None
+        elif self.seek_copy is not None and not is_kept:
+            self.seek_copy = *self.seek_copy[:2], False
 
     def _host_dies(self, _: bool) -> None:
         self.host, self.to_host = (NOBODY, ()), []
@@ -455,39 +495,3 @@ class World:
         self.to_service = [one for one in self.to_service if one[0] != "secured" or not one[2]]
         self.agreement, self.is_unanswered = None, True
         self.driver.line.next_life()
-
-    # ---- what must hold -------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """What would be gone back to now, if somebody died. Raises `OracleError`."""
-        service = self.service
-        if service is not None and service.target is not None:
-            return
-        if service is not None:
-            number = service.line.number
-        else:
-            base = self.recollection[2] if self.recollection is not None else self.driver.line.base
-            assert base is not None
-            number = base.number
-        self.truth.check_line(number, (message for _, message in self.driver.journal))
-        if self.analyst is not None:
-            self.truth.check_loadable(number, self._stored(), "with the analyst")
-        else:
-            self.truth.check_loadable(number, self.history | {*self.driver.line.copies()}, "with the driver")
-
-    def check_end(self) -> None:
-        """Nothing happens any more. One more snapshot is taken; then everything must be complete and right."""
-        if self._up.noted:
-            raise OracleError(f"nobody says whether snapshot {self._up.noted[0][0]} is kept")
-        self.left["snapshot"] = 1
-        for _ in range(200):
-            if not (steps := self.enabled()):
-                break
-            self.perform(steps[0])
-        service, base = self.service, self.driver.line.base
-        assert base is not None
-        if service is None or service.is_rolling or service.noted or self.left["snapshot"]:
-            raise OracleError(f"it does not come to rest: {self.fingerprint()}")
-        in_flight = [message for _, message in self.to_host]
-        journal = [message for _, message in self.driver.journal]
-        self.truth.check_end([*self.host[1], *in_flight], journal, [service.line.number, base.number])

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.recovering import World
 from ray_snapshot.simulation.recovering_parties import Script, Step
+from ray_snapshot.simulation.recovery_oracle import check_end
 
 FAULT_SHARE = 0.05
 
 RECOVERIES = {
     "recovering": Script(6, 6, ("any",) * 4, hiccups=2),
     "recovering-history": Script(6, 6, ("any",) * 4, restores=2, hiccups=2, has_history=True),
-    "recovering-restores": Script(6, 6, ("service", "host") * 2, restores=2, most_kept=2),
+    "recovering-restores": Script(6, 6, ("any",) * 4, restores=2, most_kept=2),
 }
 
 
@@ -60,7 +61,7 @@ def _told(path: tuple[Step, ...], step: Step, world: World) -> None:
     """Take a step; what goes wrong is told with all steps before it."""
     try:
         if step == ("end",):
-            world.check_end()
+            check_end(world)
             return
         world.perform(step)
         while world.to_host:
@@ -83,7 +84,7 @@ def run_recovery(name: str, seed: int, trace: list[str] | None = None) -> World:
             if trace is not None:
                 trace.append(_text(step))
             world.perform(step)
-        world.check_end()
+        check_end(world)
     except OracleError as error:
         raise OracleError(f"{error} (python -m ray_snapshot.simulation {name} {seed})") from None
     return world

@@ -47,6 +47,8 @@ class Service:
     """Of a rollback: `stop`, `plan`, `load`."""
     target: int | None = None
     """What the program has asked to be restored."""
+    seeking: int | None = None
+    """The same, before anybody has stopped."""
     sought: int = 0
     """What is gone back to in this rollback: known from its beginning."""
     pending: set[int] = field(default_factory=set)
@@ -68,7 +70,7 @@ class Service:
         more = self.allowance.more and (self.allowance.more[0], self.allowance.more[1] - self.obeyed)
         return (
             self.life, self.generation, self.last, self.line.snapshot_id, self.allowance.most, more, self.stage,
-            self.target, self.sought, tuple(sorted(self.pending)), tuple(self.noted), tuple(self.unfinished),
+            self.target, self.seeking, self.sought, tuple(sorted(self.pending)), tuple(self.noted), tuple(self.unfinished),
             tuple(sorted(open_numbers & {*self.line.refused})),
         )  # fmt: skip
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable
+from typing import TYPE_CHECKING
 
 from ray_snapshot.simulation.oracle import OracleError
+
+if TYPE_CHECKING:
+    from ray_snapshot.simulation.recovering import World
 
 
 class Truth:
@@ -69,3 +73,43 @@ class Truth:
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that are judged alike."""
         return tuple(self.expected), tuple(sorted(self.contents.items())), max(self.given), self.promised
+
+
+def check(world: World) -> None:
+    """What would be gone back to now, if somebody died. Raises `OracleError`."""
+    truth, driver, service = world.truth, world.driver, world.service
+    if service is not None and service.target is not None:
+        number = service.target
+    else:
+        number = _line(world)
+        truth.check_line(number, (message for _, message in driver.journal))
+    if world.analyst is not None:
+        truth.check_loadable(number, world.stored(), "with the analyst")
+    else:
+        truth.check_loadable(number, world.history | {*driver.line.copies()}, "with the driver")
+
+
+def _line(world: World) -> int:
+    if world.service is not None:
+        return world.service.line.number
+    base = world.recollection[2] if world.recollection is not None else world.driver.line.base
+    assert base is not None
+    return base.number
+
+
+def check_end(world: World) -> None:
+    """Nothing happens any more. One more snapshot is taken; then everything must be complete and right."""
+    if world.service is not None and world.service.noted:
+        raise OracleError(f"nobody says whether snapshot {world.service.noted[0][0]} is kept")
+    world.left["snapshot"] = 1
+    for _ in range(200):
+        if not (steps := world.enabled()):
+            break
+        world.perform(steps[0])
+    service, base = world.service, world.driver.line.base
+    assert base is not None
+    if service is None or service.is_rolling or service.noted or service.seeking or world.left["snapshot"]:
+        raise OracleError(f"it does not come to rest: {world.fingerprint()}")
+    in_flight = [message for _, message in world.to_host]
+    journal = [message for _, message in world.driver.journal]
+    world.truth.check_end([*world.host[1], *in_flight], journal, [service.line.number, base.number])

@@ -16,7 +16,7 @@ import pytest
 import ray
 from ray.exceptions import RayActorError
 from restore_machines import BOUND_S, conservation, total_of
-from test_restore_recovery import Mortal, await_kept, kill_host_of, patiently
+from test_restore_recovery import Mortal, Noting, await_generation, await_kept, kill_host_of, patiently
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -133,6 +133,25 @@ def test_the_service_and_the_analyst_die_and_the_program_hears_nothing_of_it(fol
     ear.check()
     numbers = check_history(folder, ear.heard)
     assert kept.sequence in numbers
+
+
+def test_what_the_program_has_restored_is_gone_back_to_though_the_analyst_that_kept_it_has_died() -> None:
+    """Nobody takes a snapshot meanwhile, and there is no history: the driver has the copy."""
+    with rs.System("restored", recover="rollback", detectors=[]) as system:
+        noting = system.spawn(Noting, name="noting")
+        system.start()
+        taken = []
+        for number in (1, 2):
+            ray.get(noting.relay.remote(number), timeout=BOUND_S)
+            taken.append(patiently(system.snapshot))
+            await_kept(system, taken[-1])
+        system.restore(taken[0])
+        kill(system._analyst)
+        noting.relay.send(3)
+        kill_host_of(noting)
+        await_generation(system, 2)
+        system.wait_for(detectors.Termination(), timeout=BOUND_S)
+        assert patiently(system.snapshot).machines["noting"].state["seen"] == [1, 3]
 
 
 def unleash(system: rs.System, chance: random.Random, many: list[Any], kills: int, pause_s: float) -> Counter[str]:

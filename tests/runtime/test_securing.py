@@ -16,7 +16,7 @@ from ray_snapshot.runtime.attending import Attendant, Patience
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.post import Sent
 from ray_snapshot.runtime.recovery import Recovery, Target
-from ray_snapshot.runtime.restoring import Share
+from ray_snapshot.runtime.restoring import Plan, Share
 
 BOUND_S = 10.0
 CONFIG = SimpleNamespace(most_failures=5, failures_within=60.0, system="alone", recover=True)
@@ -29,6 +29,8 @@ class Line:
         self.recovery = recovery
         self.heard: list[tuple[int, bool]] = []
         """(number, whether it was safe) of what the driver has secured."""
+        self.restorable: list[tuple[str, bool]] = []
+        """(snapshot, whether the driver has a copy) of what the program wants to have restored."""
         self.copies = 0
         self.dies: Callable[[], None] | None = None
         """What happens when the driver secures something next, instead of an answer."""
@@ -47,6 +49,8 @@ class Line:
         elif name == "secured":
             self.heard.append((args[1], named["is_safe"]))
             answer.set_result(self.recovery.secured(*args, **named))
+        elif name == "sought":
+            self.restorable.append(args)
         elif name == "checkpoint":
             self.copies += 1
             self.while_copying()
@@ -93,6 +97,17 @@ class Pair:
                 self.post._obey(command)
         while self.post.securing.is_busy:
             await asyncio.sleep(0)
+
+    def seek(self, snapshot_id: str) -> None:
+        """The program wants this one restored; answers when the driver has told the service that it may be."""
+
+        async def sought() -> None:
+            before = len(self.line.restorable)
+            await self._hear([("seek", 0, snapshot_id)])
+            while len(self.line.restorable) == before:
+                await asyncio.sleep(0)
+
+        self.post.run(sought()).result(BOUND_S)
 
     def load(self, share: Share) -> None:
         """The system goes back: the driver loads its share, in the thread in which it does so."""
@@ -207,6 +222,68 @@ def test_a_copy_that_comes_when_another_analyst_has_begun_makes_nothing_safe(pai
     pair.kept(2)
     assert (pair.memory.base, pair.recovery.line.number, pair.journal) == (Base("s1", 1), 1, [1, 2])
     assert pair.line.heard == [(2, False)]
+
+
+def test_what_the_program_restores_is_with_the_driver_before_anybody_stops(pair: Pair) -> None:
+    """So it is there when the analyst dies meanwhile."""
+    pair.memory.keeps_copy = True
+    pair.seek("s0")
+    assert pair.line.restorable == [("s0", True)]
+    pair.kept(1)
+    assert pair.memory.copies() == ["copy 1 of s0", "copy 2 of s1"]
+    pair.load(Share(last=1, snapshot_id="s0"))
+    assert (pair.memory.base, pair.memory.copies()) == (Base("s0", 0, "copy 1 of s0"), ["copy 1 of s0"])
+
+
+def test_what_is_overtaken_while_the_program_wants_it_restored_is_kept(pair: Pair) -> None:
+    pair.memory.keeps_copy = True
+    pair.kept(1)
+    pair.seek("s1")
+    pair.kept(2)
+    assert (pair.line.copies, pair.memory.copies()) == (2, ["copy 1 of s1", "copy 2 of s2"])
+
+
+def test_the_service_hears_that_what_is_to_be_restored_was_lost_with_an_analyst(pair: Pair) -> None:
+    def another_begins() -> None:
+        pair.memory.analyst_life += 1
+
+    pair.memory.keeps_copy = True
+    pair.line.while_copying = another_begins
+    pair.seek("s0")
+    assert (pair.line.restorable, pair.memory.copies()) == ([("s0", False)], [])
+
+
+def test_nobody_stops_for_a_restore_before_the_driver_has_its_copy() -> None:
+    """If it was lost meanwhile it is planned once more, which raises."""
+
+    async def play(is_held: bool) -> list[str]:
+        done: list[str] = []
+
+        async def planned(snapshot_id: str, _: Any) -> Any:
+            done.append("planned")
+            return Plan(snapshot_id, 3, True, {}, {})
+
+        async def nothing(*_: Any) -> bool:
+            await asyncio.sleep(0)
+            return True
+
+        def told(_: str, command: Any) -> None:
+            done.append(command)
+            recovery.held[command[2]] = is_held
+
+        analyst = SimpleNamespace(plan=SimpleNamespace(remote=planned))
+        service: Any = SimpleNamespace(
+            config=SimpleNamespace(run_id="run", **vars(CONFIG)), analyst=analyst, actors={}, declared=[], awaited=[],
+            coordinator=SimpleNamespace(last=3), handing=SimpleNamespace(session=None), _tell=told, _notify=nothing,
+            _change=nothing, _check=lambda: None, handed_over=nothing,
+        )  # fmt: skip
+        recovery = Recovery(service)
+        recovery._carry_out = lambda _: recovery.done.set_result(done.append("stop"))  # type: ignore
+        await recovery.restore("s3", {}, {})
+        return done
+
+    assert asyncio.run(play(True)) == ["planned", ("seek", 3, "s3"), "stop"]
+    assert asyncio.run(play(False)) == ["planned", ("seek", 3, "s3"), "planned", "stop"]
 
 
 def test_a_service_that_dies_before_it_answers_makes_the_driver_forget_nothing(pair: Pair) -> None:

@@ -32,6 +32,7 @@ Patch = pytest.MonkeyPatch
 QUIET = Script(1, 2)
 SERVICE, HOST = Script(1, 1, ("service",)), Script(1, 1, ("host",))
 ANALYST, HOST_AND_ANALYST = Script(0, 1, ("analyst",)), Script(0, 1, ("host", "analyst"))
+ANALYST_AND_RESTORE = Script(0, 1, ("analyst",), restores=1)
 SERVICE_AND_HOST = Script(1, 1, ("service", "host"))
 
 
@@ -284,6 +285,21 @@ def going_back_does_not_move_the_base(patch: Patch) -> None:
     patch.setattr(DriverLine, "went_back", lambda *_: None)
 
 
+def what_is_restored_is_not_held_by_the_driver(patch: Patch) -> None:
+    """The analyst has it."""
+    patch.setattr(DriverLine, "seek", lambda *_: True)
+
+
+def what_is_restored_is_held_by_being_the_base(patch: Patch) -> None:
+    """The base may move before anybody stops."""
+    seek = DriverLine.seek
+
+    def unless_known(self: DriverLine, found: Base, lent_by: int) -> bool:
+        return not self.must_seek(found.snapshot_id) or seek(self, found, lent_by)
+
+    patch.setattr(DriverLine, "seek", unless_known)
+
+
 def nobody_asks_again(patch: Patch) -> None:
     """A question that was not heard stays without an answer."""
     patch.setattr(DriverLine, "asks_again", lambda *_, **__: False)
@@ -352,7 +368,9 @@ MUTANTS = [
     Mutant(a_missing_copy_counts, ANALYST, GONE),
     Mutant(the_oldest_counts, Script(0, 2, has_history=True), "nobody says whether"),
     Mutant(going_back_forgets_the_copy, HOST_AND_ANALYST, "with the driver it is not"),
-    Mutant(going_back_does_not_move_the_base, Script(1, 1, ("service",), restores=1), PROMISED),
+    Mutant(going_back_does_not_move_the_base, Script(1, 1, ("service",), restores=1), EFFECT),
+    Mutant(what_is_restored_is_not_held_by_the_driver, ANALYST_AND_RESTORE, "with the driver it is not"),
+    Mutant(what_is_restored_is_held_by_being_the_base, ANALYST_AND_RESTORE, "with the driver it is not"),
     Mutant(nobody_asks_again, Script(0, 1, hiccups=1), "nobody says whether"),
     Mutant(nothing_is_pinned, QUIET, GONE),
     Mutant(nothing_is_held_for_the_driver, Script(0, 2), GONE),

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from recovering_mutants import MUTANTS, Mutant
 
-from ray_snapshot.simulation import recovery_oracle
+from ray_snapshot.simulation import recovering_orders, recovery_oracle
 from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.recovering import World
 from ray_snapshot.simulation.recovering_orders import RECOVERIES, Explored, every_order, run_recovery
 from ray_snapshot.simulation.recovering_parties import Script
 
@@ -28,7 +27,7 @@ BY_DAY = {
     "somebody dies, and there is a history": (Script(1, 1, ("any",), has_history=True), Explored(1052, 27)),
     "host and analyst die": (Script(0, 1, ("host", "analyst")), Explored(776, 21)),
     "the service does not hear the driver": (Script(1, 1, hiccups=1), Explored(70, 4)),
-    "the program restores": (Script(1, 1, restores=1), Explored(1067, 24)),
+    "the program restores": (Script(1, 1, restores=1), Explored(1090, 18)),
 }
 BY_NIGHT = {
     "two die": (Script(1, 1, ("any", "any")), Explored(14392, 167)),
@@ -36,11 +35,11 @@ BY_NIGHT = {
     "one dies, three messages": (Script(3, 2, ("any",)), Explored(138924, 926)),
     "one dies, a history": (Script(1, 2, ("any",), has_history=True), Explored(18443, 139)),
     "one dies, and the service does not hear": (Script(1, 1, ("any",), hiccups=1), Explored(2351, 63)),
-    "the program restores one of two": (Script(1, 2, restores=1), Explored(24603, 178)),
-    "two die while the program restores": (Script(1, 1, ("service", "host"), restores=1), Explored(126160, 292)),
+    "the program restores one of two": (Script(1, 2, restores=1), Explored(32720, 138)),
+    "two die while the program restores": (Script(1, 1, ("service", "host"), restores=1), Explored(91046, 264)),
     "one dies while the program restores": (
         Script(1, 1, ("any",), restores=1, has_history=True),
-        Explored(11488, 107),
+        Explored(15064, 107),
     ),
 }
 NIGHTLY = [pytest.param(*found, id=name, marks=pytest.mark.nightly) for name, found in BY_NIGHT.items()]
@@ -76,7 +75,7 @@ def test_the_page_names_each_wrong_decision() -> None:
 
 
 def test_a_seed_that_finds_something_prints_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "check_end", lambda _: _fail())
+    monkeypatch.setattr(recovering_orders, "check_end", lambda _: _fail())
     with pytest.raises(OracleError, match=r"python -m ray_snapshot.simulation recovering 3"):
         run_recovery("recovering", 3)
 
