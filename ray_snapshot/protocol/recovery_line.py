@@ -118,10 +118,6 @@ class ServiceLine:
         """Somebody has had this snapshot restored, or the driver has told a new life of the service: the line is there."""
         self.snapshot_id, self.number = snapshot_id, number
 
-    def fingerprint(self) -> Hashable:
-        """A value that is equal exactly for states that behave alike."""
-        return self.snapshot_id, self.number, tuple(self.refused)
-
 
 class Allowance:
     """The service's side of the numbers: up to which it may give them out."""
@@ -149,10 +145,6 @@ class Allowance:
         """A new life: a block behind what the driver had let the one before give out; returns the last number of that."""
         self.most, self.more = numbers + self.block, None
         return numbers
-
-    def fingerprint(self) -> Hashable:
-        """A value that is equal exactly for states that behave alike."""
-        return self.most, self.more
 
 
 # ---- the driver -----------------------------------------------------------------------------------------------------------

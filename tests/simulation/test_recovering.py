@@ -37,7 +37,8 @@ BY_NIGHT = {
     "one dies, and the service does not hear": (Script(1, 1, ("any",), hiccups=1), Explored(2351, 63)),
     "the program restores one of two": (Script(1, 2, restores=1), Explored(32720, 138)),
     "two die while the program restores": (Script(1, 1, ("service", "host"), restores=1), Explored(91046, 264)),
-    "one dies while the program restores": (
+    "one dies while the program restores": (Script(1, 1, ("any",), restores=1), Explored(27944, 177)),
+    "one dies while the program restores from a history": (
         Script(1, 1, ("any",), restores=1, has_history=True),
         Explored(15064, 107),
     ),
