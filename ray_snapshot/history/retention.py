@@ -40,12 +40,15 @@ def to_drop(
 
     `keep`: all that started within so long before `now` stay (None: none because of their age). `keep_every`: of the older
     ones, the first of each run in every such interval of the clock stays (None: none of them).
+
+    The latest of each system that can be restored stays, however old it is: a system that is running goes back to it.
     """
     if keep is None and keep_every is None:
         return []
-    rows = tables.in_order(snapshots.select(["started_at", "snapshot_id", "run_id", "system", "status"]), _ORDER)
+    columns = ["started_at", "snapshot_id", "run_id", "system", "status", "restorable"]
+    rows = tables.in_order(snapshots.select(columns), _ORDER)
     started = rows["started_at"].cast(pa.int64()).to_numpy()
-    stays = np.zeros(rows.num_rows, bool)
+    stays = _latest_restorable(rows)
     if keep is not None:
         stays |= started >= _us((now or datetime.now(UTC)) - keep)
     if keep_every is not None:
@@ -59,6 +62,15 @@ _ORDER = ("started_at", "snapshot_id")
 
 def _us(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _latest_restorable(rows: pa.Table) -> np.ndarray:
+    """The last row of each system that is a snapshot which can be restored."""
+    can = pc.and_(pc.equal(rows["status"], "complete"), pc.fill_null(rows["restorable"], False))
+    latest = dict(zip(rows["system"].filter(can).to_pylist(), np.flatnonzero(can.to_numpy()), strict=True))
+    found = np.zeros(rows.num_rows, bool)
+    found[list(latest.values())] = True
+    return found
 
 
 def _first_of_each(rows: pa.Table, interval: np.ndarray) -> np.ndarray:

@@ -124,6 +124,15 @@ def test_the_checkpoints_of_snapshots_that_go_go_with_them_and_no_others(history
         assert checkpoints.read(history, snapshot_id, KEY).sections == [b"state"]
 
 
+def test_what_a_system_would_go_back_to_stays_however_old_it_is(tmp_path: Path) -> None:
+    write(tmp_path, *(snapshot(number, restorable=number < 3 * HOUR) for number in range(0, 6 * HOUR, HOUR)))
+
+    dropped = History(tmp_path).retain(timedelta(hours=1), now=START + timedelta(hours=100)).snapshot_ids
+
+    assert [row.snapshot_id for row in History(tmp_path).snapshots()] == [f"bank-{2 * HOUR:05d}"]
+    assert len(dropped) == 5
+
+
 def test_a_retention_that_dies_before_the_checkpoints_has_them_removed_by_the_next_upkeep(
     history: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
