@@ -32,6 +32,9 @@ BY_DAY = {
 BY_NIGHT = {
     "two die": (Script(1, 1, ("any", "any")), Explored(14392, 167)),
     "two die while two snapshots overlap": (Script(0, 2, ("any", "any")), Explored(97891, 604)),
+    "service and analyst die while two overlap": (Script(1, 2, ("service", "analyst")), Explored(81721, 583)),
+    "service and host die while two overlap": (Script(1, 2, ("service", "host")), Explored(121191, 607)),
+    "host and analyst die while two overlap": (Script(1, 2, ("host", "analyst")), Explored(84319, 384)),
     "one dies, three messages": (Script(3, 2, ("any",)), Explored(138924, 926)),
     "one dies, a history": (Script(1, 2, ("any",), has_history=True), Explored(18443, 139)),
     "one dies, and the service does not hear": (Script(1, 1, ("any",), hiccups=1), Explored(2351, 63)),
