@@ -1,6 +1,6 @@
 """The amounts that a ledger counts, in states and arguments, and their sums: Spark's own expressions over JSON columns.
 
-An integer of at most 64 bits at one of a few paths is read the quick way, and added by halves; all else is parsed as VARIANT.
+Integers of at most 64 bits at one of a few paths are read and added the quick way; all else is parsed as VARIANT.
 Sums are exact, or unreadable.
 """
 
@@ -25,19 +25,48 @@ _TAGGED = tuple(f"OBJECT<{quote}${tag}{quote}: STRING>" for tag in ("int", "deci
 """How Spark names the types of JSON numbers, and of the recorded form of Python's exact ones."""
 
 
-def in_machines(machines: DataFrame, settings: DataFrame, *kept: str, quick: Sequence[str] = ()) -> DataFrame:
-    """The amount in each machine that a ledger counts; a state without one holds 0, and so does a driver without state."""
+def in_machines(machines: DataFrame, settings: DataFrame, *kept: str) -> DataFrame:
+    """The amount in each machine that a ledger counts; a state without one holds 0."""
+    return _amounts(_of_machines(machines, settings), "state", *kept)
+
+
+def in_messages(messages: DataFrame, settings: DataFrame, *kept: str) -> DataFrame:
+    """The amount in each message in flight of a method that a ledger counts."""
+    return _amounts(_of_messages(messages, settings), "args", *kept)
+
+
+def sums(machines: DataFrame, messages: DataFrame, settings: DataFrame, quick: Sequence[str] = ()) -> DataFrame:
+    """Per snapshot and ledger: the sums by place and kind of number, and how many amounts could not be read or added.
+
+    What is a whole number at one of the paths `quick` is added first; only where there is anything else are the rows looked
+    at again, and parsed.
+    """
+    frames = {"state": _of_machines(machines, settings), "args": _of_messages(messages, settings)}
+    if not quick:
+        return _sums(*(_amounts(frame, column) for column, frame in frames.items()))
+    fast = [_added_whole(frame, column, quick) for column, frame in frames.items()]
+    added = fast[0].unionByName(fast[1]).persist()
+    if added.where("others > 0").isEmpty():
+        return _sums(added)
+    rest = (
+        _amounts(frame.where(_whole_number(_recorded(column), quick).isNull()), column)
+        for column, frame in frames.items()
+    )
+    return _sums(added, *rest)
+
+
+def _of_machines(machines: DataFrame, settings: DataFrame) -> DataFrame:
+    """The machines that ledgers count, with the `path` of each; a driver without a state holds nothing."""
     path = F.coalesce("state_path", F.try_element_at("state_paths", F.col("class_name")))
     driver = (F.col("machine") == DRIVER) & _recorded("state").isNull()
     frame = machines.where(~driver).join(settings, "run_id", "inner").withColumn("path", path)
-    return _amounts(frame.where(F.col("path").isNotNull()), "state", *kept, missing_is_zero=True, quick=quick)
+    return frame.where(F.col("path").isNotNull())
 
 
-def in_messages(messages: DataFrame, settings: DataFrame, *kept: str, quick: Sequence[str] = ()) -> DataFrame:
-    """The amount in each message in flight of a method that a ledger counts."""
+def _of_messages(messages: DataFrame, settings: DataFrame) -> DataFrame:
     path = F.try_element_at("message_paths", F.col("method"))
     frame = messages.join(settings, "run_id", "inner").withColumn("path", path)
-    return _amounts(frame.where(F.col("path").isNotNull()), "args", *kept, missing_is_zero=False, quick=quick)
+    return frame.where(F.col("path").isNotNull())
 
 
 def _recorded(column: str) -> Column:
@@ -67,13 +96,34 @@ def _long_at(text: Column, steps: Sequence[str | int]) -> Column:
     return value
 
 
-def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool, quick: Sequence[str] = ()) -> DataFrame:
-    """`whole`, `exact` or `rounded` of each row: an amount as integer, decimal or float; `unreadable` where a number is due
-    but is none."""
+def _added_whole(frame: DataFrame, column: str, quick: Sequence[str]) -> DataFrame:
+    """Per snapshot and ledger: the exact sum of all that is a whole number, and how many `others` there are.
+
+    By halves, which cannot overflow, and are added much faster than decimals.
+    """
+    rows = frame.select("snapshot_id", "detector", _whole_number(_recorded(column), quick).alias("whole"))
+    found = rows.groupBy("snapshot_id", "detector").agg(
+        F.sum(F.shiftright("whole", 32)).alias("upper"),
+        F.sum(F.col("whole").bitwiseAND(F.lit(2**32 - 1))).alias("lower"),
+        F.count_if(F.col("whole").isNull()).alias("others"),
+    )
+    whole, two = F.col("upper").cast("decimal(20,0)"), F.lit(2**32).cast("decimal(10,0)")
+    return found.select(
+        "snapshot_id",
+        "detector",
+        F.lit(column == "state").alias("in_machine"),
+        F.col("upper").isNotNull().alias("is_exact"),
+        (whole * two + F.col("lower").cast("decimal(20,0)")).try_cast(EXACT).alias("exact"),
+        F.lit(None).cast("double").alias("rounded"),
+        F.lit(False).alias("unreadable"),
+        "others",
+    )
+
+
+def _amounts(frame: DataFrame, column: str, *kept: str) -> DataFrame:
+    """`exact` or `rounded` of each row: an amount as decimal or float; `unreadable` where a number is due but is none."""
     frame = (
-        frame.withColumn("text", _recorded(column))
-        .withColumn("whole", _whole_number(F.col("text"), quick))
-        .withColumn("parsed", F.when(F.col("whole").isNull(), F.try_parse_json("text")))
+        frame.withColumn("parsed", F.try_parse_json(_recorded(column)))
         .withColumn("value", F.try_variant_get("parsed", F.col("path"), "variant"))
         .withColumn("variant_kind", F.schema_of_variant("value"))
     )
@@ -82,15 +132,16 @@ def _amounts(frame: DataFrame, column: str, *kept: str, missing_is_zero: bool, q
     whole = kind.isin(*_WHOLE) | (decimal & kind.endswith(",0)"))
     exact = F.when(whole, _as(EXACT)).when(kind.isin(*_TAGGED), _untagged())
     rounded = F.when((decimal | kind.isin(*_ROUNDED)) & ~whole, _as("double"))
-    nothing = F.col("parsed").isNotNull() & (F.col("value").isNull() | (kind == "VOID")) & F.lit(missing_is_zero)
+    is_machine = column == "state"
+    nothing = F.col("parsed").isNotNull() & (F.col("value").isNull() | (kind == "VOID")) & F.lit(is_machine)
     return frame.select(
         "snapshot_id",
         "detector",
-        F.lit(column == "state").alias("in_machine"),
-        "whole",
+        F.lit(is_machine).alias("in_machine"),
+        exact.isNotNull().alias("is_exact"),
         exact.alias("exact"),
         rounded.alias("rounded"),
-        (F.col("whole").isNull() & exact.isNull() & rounded.isNull() & ~nothing).alias("unreadable"),
+        (exact.isNull() & rounded.isNull() & ~nothing).alias("unreadable"),
         *kept,
     )
 
@@ -106,30 +157,20 @@ def _untagged() -> Column:
     return F.when(finer.isNull() | (finer == found.try_cast(_FINER)), found)
 
 
-def sums(amounts: DataFrame) -> DataFrame:
-    """Per snapshot and ledger: the sums by place and kind of number, and how many amounts could not be read or added."""
-    machine, exact, whole = F.col("in_machine"), F.col("exact"), F.col("whole")
-    has_amount = F.bool_or(whole.isNotNull() | exact.isNotNull() | F.col("rounded").isNotNull())
-    in_all = _added(F.try_sum(exact), _sum_of_whole(whole))
-    overflow = F.bool_or(whole.isNotNull() | exact.isNotNull()) & in_all.isNull()
-    return amounts.groupBy("snapshot_id", "detector").agg(
-        _added(F.try_sum(F.when(machine, exact)), _sum_of_whole(F.when(machine, whole))).alias("machine_exact"),
+def _sums(*amounts: DataFrame) -> DataFrame:
+    columns = ("snapshot_id", "detector", "in_machine", "is_exact", "exact", "rounded", "unreadable")
+    first, *others = (frame.select(*columns) for frame in amounts)
+    for other in others:
+        first = first.unionByName(other)
+    machine, exact = F.col("in_machine"), F.col("exact")
+    has_amount = F.bool_or(F.col("is_exact") | F.col("rounded").isNotNull())
+    overflow = F.bool_or("is_exact") & (F.try_sum(exact).isNull() | F.bool_or(F.col("is_exact") & exact.isNull()))
+    return first.groupBy("snapshot_id", "detector").agg(
+        F.try_sum(F.when(machine, exact)).alias("machine_exact"),
         F.sum(F.when(machine, F.col("rounded"))).alias("machine_rounded"),
-        _added(F.try_sum(F.when(~machine, exact)), _sum_of_whole(F.when(~machine, whole))).alias("message_exact"),
+        F.try_sum(F.when(~machine, exact)).alias("message_exact"),
         F.sum(F.when(~machine, F.col("rounded"))).alias("message_rounded"),
         (F.count_if("unreadable") + overflow.cast("int")).alias("unreadable"),
         # Nobody holds anything where the paths lead: they are probably wrong.
         (F.bool_or(machine) & ~has_amount).alias("pathless"),
     )
-
-
-def _sum_of_whole(numbers: Column) -> Column:
-    """The exact sum of 64-bit integers: by halves, which cannot overflow, and are added much faster than decimals."""
-    upper, lower = F.sum(F.shiftright(numbers, 32)), F.sum(numbers.bitwiseAND(F.lit(2**32 - 1)))
-    return upper.cast("decimal(20,0)") * F.lit(2**32).cast("decimal(10,0)") + lower.cast("decimal(20,0)")
-
-
-def _added(exact: Column, whole: Column) -> Column:
-    """The sum of what is there of the two; null if nothing is, or if it is too large."""
-    small = whole.try_cast(EXACT)
-    return F.when(whole.isNull(), exact).when(exact.isNull(), small).otherwise(F.try_add(exact, small).try_cast(EXACT))

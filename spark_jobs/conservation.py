@@ -153,8 +153,8 @@ def fresh(
     stored = stored_specs(tables.complete, specs_frame(spark, specs))
     if given != (None, {}, None):
         stored = stored.unionByName(own_specs(tables.complete, stored, is_asked_for=state is not None))
-    settings, quick = looked_up(with_given(read_specs(stored), *given))
-    counted = counts(tables.complete, settings, tables.rows("machines"), tables.rows("messages"), quick)
+    settings, _ = looked_up(with_given(read_specs(stored), *given))
+    counted = counts(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
     frame = judged(with_expected(counted, _carried_frame(spark, carried)))
     rows = frame.select(*COLUMNS, "usable", "first_exact", "first_total").toArrow()
     rows = rows.sort_by([(name, "ascending") for name in (*LEDGER, "sequence")])
@@ -267,8 +267,8 @@ def read_specs(specs: DataFrame) -> DataFrame:
 
 
 def looked_up(settings: DataFrame) -> tuple[DataFrame, list[str]]:
-    """The same settings, looked up once and not by every query that needs them; and the paths in them, which are quick
-    (`_whole_number`). Where there are very many ledgers, they stay a query."""
+    """The same settings, looked up once and not by every query that needs them; and the paths in them that are tried
+    the quick way. Where there are very many ledgers, they stay a query."""
     rows = settings.limit(MOST_LEDGERS + 1).toArrow()
     if rows.num_rows > MOST_LEDGERS:
         return settings, []
@@ -310,9 +310,8 @@ def counts(
 ) -> DataFrame:
     """One row a snapshot and ledger: what was found in all, and whether the cut can be judged."""
     settings = F.broadcast(settings)
-    amounts = in_machines(machines, settings, quick=quick).unionByName(in_messages(messages, settings, quick=quick))
-    counted = snapshots.join(settings, "run_id", "inner").join(sums(amounts), ["snapshot_id", "detector"], "left_outer")
-    return totals(counted)
+    found = sums(machines, messages, settings, quick)
+    return totals(snapshots.join(settings, "run_id", "inner").join(found, ["snapshot_id", "detector"], "left_outer"))
 
 
 def totals(counted: DataFrame) -> DataFrame:
