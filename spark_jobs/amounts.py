@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, LongType, StructField, StructType
 
 from ray_snapshot.detectors.json_path import compile_path
 from ray_snapshot.names import DRIVER
@@ -49,8 +48,7 @@ def sums(machines: DataFrame, messages: DataFrame, settings: DataFrame, quick: S
     if added.where("others > 0").isEmpty():
         return _sums(added)
     rest = (
-        _amounts(frame.where(_whole_number(_recorded(column), quick).isNull()), column)
-        for column, frame in frames.items()
+        _amounts(_with_whole(frame, column, quick).where("whole is null"), column) for column, frame in frames.items()
     )
     return _sums(added, *rest)
 
@@ -75,25 +73,28 @@ def _recorded(column: str) -> Column:
     return F.when(whole, F.col(column))
 
 
-def _whole_number(text: Column, quick: Sequence[str]) -> Column:
-    """The number at the column `path`, where that is one of the paths `quick` and there is a JSON integer of at most 64 bits,
-    which is by far the most frequent; else null."""
-    found = F.lit(None).cast("bigint")
-    for path in quick:
-        found = F.when(F.col("path") == path, _long_at(text, compile_path(path).steps)).otherwise(found)
-    return found
+def _with_whole(frame: DataFrame, column: str, quick: Sequence[str]) -> DataFrame:
+    """With `whole`: the number at `path`, where that is one of the paths `quick` and there is a JSON integer of at most 64
+    bits, which is by far the most frequent; else null.
+
+    What Spark extracts is text, and does not tell a number from a string: nowhere may the same stand in quotes.
+    """
+    extracted = F.lit(None).cast("string")
+    for path in filter(None, map(_sparks, quick)):
+        extracted = F.when(F.col("path") == path[0], F.get_json_object("text", path[1])).otherwise(extracted)
+    found, text = F.col("found"), F.col("text")
+    may_be_text = text.contains(F.concat(F.lit('"'), found, F.lit('"'))) | text.contains("\\")
+    # One column at a time: Spark would extract once for each time that it is named.
+    frame = frame.withColumn("text", _recorded(column)).withColumn("found", extracted)
+    return frame.withColumn("whole", F.when(~may_be_text, found.try_cast("bigint")))
 
 
-def _long_at(text: Column, steps: Sequence[str | int]) -> Column:
-    """Spark reads an integer alone as a bigint: no text, no truth value, no number with a point."""
-    kind: DataType = LongType()
-    for step in reversed(steps):
-        kind = StructType([StructField(step, kind)]) if isinstance(step, str) else ArrayType(kind)
-    # An object would be read as a list of that one object.
-    value = F.from_json(F.when(text.startswith("{" if isinstance(steps[0], str) else "["), text), kind)
-    for step in steps:
-        value = value[step] if isinstance(step, str) else F.get(value, step)
-    return value
+def _sparks(path: str) -> tuple[str, str] | None:
+    """A path, and as `get_json_object` has it; None if that has no such path."""
+    steps = compile_path(path).steps
+    if any(isinstance(step, str) and (not step or step == "*" or {*step} & {*"'?"}) for step in steps):
+        return None
+    return path, "$" + "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in steps)
 
 
 def _added_whole(frame: DataFrame, column: str, quick: Sequence[str]) -> DataFrame:
@@ -101,11 +102,14 @@ def _added_whole(frame: DataFrame, column: str, quick: Sequence[str]) -> DataFra
 
     By halves, which cannot overflow, and are added much faster than decimals.
     """
-    rows = frame.select("snapshot_id", "detector", _whole_number(_recorded(column), quick).alias("whole"))
-    found = rows.groupBy("snapshot_id", "detector").agg(
-        F.sum(F.shiftright("whole", 32)).alias("upper"),
-        F.sum(F.col("whole").bitwiseAND(F.lit(2**32 - 1))).alias("lower"),
-        F.count_if(F.col("whole").isNull()).alias("others"),
+    found = (
+        _with_whole(frame, column, quick)
+        .groupBy("snapshot_id", "detector")
+        .agg(
+            F.sum(F.shiftright("whole", 32)).alias("upper"),
+            F.sum(F.col("whole").bitwiseAND(F.lit(2**32 - 1))).alias("lower"),
+            F.count_if(F.col("whole").isNull()).alias("others"),
+        )
     )
     whole, two = F.col("upper").cast("decimal(20,0)"), F.lit(2**32).cast("decimal(10,0)")
     return found.select(
