@@ -47,7 +47,7 @@ def test_a_sink_that_is_killed_while_it_takes_back_what_a_later_past_had_shown_s
     kind: str, tmp_path: Path
 ) -> None:
     found = steps("goes-back", kind, tmp_path)
-    assert len(found) >= 18
+    assert len(found) >= {"folder": 18, "delta": 13}[kind]  # a Delta log takes back and shows in one commit
     for step in found:
         assert step["code"] == 9, step
         rows = step["left"]["rows"]

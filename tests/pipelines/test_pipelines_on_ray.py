@@ -7,6 +7,7 @@ import random
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -191,8 +192,11 @@ def test_the_service_the_analyst_and_sinks_are_killed_at_random_and_everything_s
         source.begin.send()
         for _ in range(8):
             time.sleep(chance.uniform(0.2, 1.5))
-            victim = chance.choice([system._service, system._service, system._analyst, system._hosts["host-0"]])
-            kill(victim)
+            kill(
+                chance.choice(
+                    [lambda: system._service] * 2 + [lambda: system._analyst, lambda: system._hosts["host-0"]]
+                )
+            )
         system.wait_for(detectors.Termination(), timeout=2 * BOUND_S)
         system.commit(timeout=2 * BOUND_S)
     whole = sorted(map(str, range(400)))
@@ -200,12 +204,12 @@ def test_the_service_the_analyst_and_sinks_are_killed_at_random_and_everything_s
     assert in_delta(tmp_path / "delta") == whole
 
 
-def kill(actor: Any) -> None:
-    """Kill -9, as soon as there is a process to kill."""
+def kill(victim: Callable[[], Any]) -> None:
+    """Kill -9, as soon as there is a process to kill; what has just died is replaced by another actor."""
     deadline = time.monotonic() + BOUND_S
     while True:
         try:
-            os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S), signal.SIGKILL)
+            os.kill(ray.get(victim().__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S), signal.SIGKILL)
             return
         except (RayActorError, ProcessLookupError):
             assert time.monotonic() < deadline
