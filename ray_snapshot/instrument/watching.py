@@ -41,7 +41,7 @@ class Watch(System):
     ) -> None:
         self.name = check_system_name(name)
         self.settings = settings_of(settings)
-        for setting in ("trace", "protocol", "alignment_timeout"):
+        for setting in ("trace", "protocol", "alignment_timeout", "checkpoint", "recover"):
             if setting in settings:
                 raise SettingError(
                     f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from ray_snapshot.errors import SettingError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument import watcher as watchers
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.watcher import Watcher
+from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.protocol.calls import CallLedger
 
 RUN = "app:1"
@@ -184,3 +186,9 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
         return watcher.uncovered
 
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
+
+
+@pytest.mark.parametrize("setting", [{"checkpoint": True}, {"recover": "rollback"}, {"protocol": "observer"}])
+def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=f"watch\\({next(iter(setting))}=...\\).*rs.System"):
+        Watch("refused", **setting)
