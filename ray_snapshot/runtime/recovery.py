@@ -210,7 +210,7 @@ class Recovery:
         while plan.snapshot_id not in self.held:
             await self.service._change(LOOK_S)
             self.service._check()
-        return self.held.pop(plan.snapshot_id)
+        return self.held[plan.snapshot_id]  # it stays: somebody else may want the same one restored
 
     def failed(self, error: RaySnapshotError) -> None:
         """The system has failed: nobody waits for the rollback any more."""

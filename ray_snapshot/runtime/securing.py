@@ -44,7 +44,12 @@ class Securing:
         copy = await self.attendant.checkpoint(snapshot_id) if memory.must_seek(snapshot_id) else None
         with post.lock:
             is_held = memory.seek(Base(snapshot_id, number, copy), lent_by)
-        post.service.sought.remote(snapshot_id, is_held)
+        while not (post.is_closing or post.failure is not None):
+            try:
+                await post.service.sought.remote(snapshot_id, is_held)
+                return
+            except RayActorError:  # it has not heard, and waits; another service takes no notice
+                await asyncio.sleep(AGAIN_S)
 
     async def _work(self) -> None:
         try:

@@ -33,7 +33,7 @@ class Line:
         """(snapshot, whether the driver has a copy) of what the program wants to have restored."""
         self.copies = 0
         self.dies: Callable[[], None] | None = None
-        """What happens when the driver secures something next, instead of an answer."""
+        """What happens when the driver secures something next, or has a copy to restore, instead of an answer."""
         self.while_copying: Callable[[], None] = lambda: None
         """What happens while a copy is on its way to the driver."""
 
@@ -42,7 +42,7 @@ class Line:
 
     def _answer(self, name: str, *args: Any, **named: Any) -> asyncio.Future[Any]:
         answer = asyncio.get_running_loop().create_future()
-        if name == "secured" and self.dies is not None:
+        if name in ("secured", "sought") and self.dies is not None:
             self.dies()
             self.dies = None
             answer.set_exception(ActorUnavailableError("it has died", None))
@@ -51,6 +51,7 @@ class Line:
             answer.set_result(self.recovery.secured(*args, **named))
         elif name == "sought":
             self.restorable.append(args)
+            answer.set_result(None)
         elif name == "checkpoint":
             self.copies += 1
             self.while_copying()
@@ -251,6 +252,37 @@ def test_the_service_hears_that_what_is_to_be_restored_was_lost_with_an_analyst(
     pair.line.while_copying = another_begins
     pair.seek("s0")
     assert (pair.line.restorable, pair.memory.copies()) == ([("s0", False)], [])
+
+
+def test_a_service_that_has_not_heard_of_the_copy_to_restore_is_told_again(pair: Pair) -> None:
+    pair.memory.keeps_copy = True
+    pair.line.dies = lambda: None
+    pair.seek("s0")
+    assert (pair.line.restorable, pair.line.copies) == ([("s0", True)], 1)
+
+
+def test_two_who_want_the_same_snapshot_restored_both_hear_of_it() -> None:
+    async def play() -> list[bool]:
+        asked: list[Any] = []
+
+        async def nothing() -> None:
+            pass
+
+        async def change(_: float) -> bool:
+            await asyncio.sleep(0)
+            if len(asked) == 2:  # the driver answers both, before either looks
+                asked.append("answered")
+                recovery.held["s3"] = True
+            return True
+
+        service: Any = SimpleNamespace(
+            config=CONFIG, _tell=lambda *told: asked.append(told), _notify=nothing, _change=change, _check=lambda: None
+        )
+        recovery = Recovery(service)
+        plan = Plan("s3", 3, True, {}, {})
+        return await asyncio.wait_for(asyncio.gather(recovery._held(plan), recovery._held(plan)), BOUND_S)
+
+    assert asyncio.run(play()) == [True, True]
 
 
 def test_nobody_stops_for_a_restore_before_the_driver_has_its_copy() -> None:
