@@ -27,6 +27,9 @@ KEY = ("system", "run_id", "machine")
 EXISTS, CLASS, HOST, INCARNATION, WHOLE = "(exists)", "(class)", "(host)", "(incarnation)", "(state)"
 """Fields that are no fields of a state; `WHOLE` stands for a state that has none, such as a list."""
 
+KEPT = ("class_name", "host", "incarnation", "state")
+"""What is held against the row before."""
+
 VIEWS = (
     View(
         "machines",
@@ -119,17 +122,18 @@ def _of_machine(rows: DataFrame, machine: str) -> DataFrame:
 
 
 def places(snapshots: DataFrame, *, one_run: bool = False) -> DataFrame:
-    """Each snapshot's place in its run, and the one behind it; `one_run`: as if they were all of one run."""
+    """Each snapshot's place in its run, and the last place of that; `one_run`: as if they were all of one run."""
     key = ("system",) if one_run else ("system", "run_id")
-    by_time = Window.partitionBy(*key).orderBy("started_at", "snapshot_id")
-    place = F.struct("snapshot_id", "sequence", "started_at")
+    run = Window.partitionBy(*key)
+    by_time = run.orderBy("started_at", "snapshot_id")
     return snapshots.select(
         "snapshot_id",
         "system",
         F.col("run_id") if not one_run else F.first("run_id").over(by_time).alias("run_id"),
+        "sequence",
+        "started_at",
         F.row_number().over(by_time).alias("place"),
-        place.alias("here"),
-        F.lead(place).over(by_time).alias("next"),
+        F.count(F.lit(1)).over(run).alias("last_place"),
     )
 
 
@@ -138,71 +142,88 @@ def changes(places: DataFrame, machines: DataFrame) -> DataFrame:
 
     A machine's class, host, incarnation and existence count as fields too (`CLASS`, ...).
     """
-    by_time = Window.partitionBy("run_id", "machine").orderBy("place")
-    kept = ("class_name", "host", "incarnation", "state")
-    rows = machines.select("snapshot_id", "machine", *kept).join(F.broadcast(places), "snapshot_id", "inner")
-    had = F.lag(F.struct("place", *kept)).over(by_time)
-    rows = rows.withColumn("had", had).withColumn("again", F.lead("place").over(by_time))
-    gone = F.col("next").isNotNull() & ~F.col("again").eqNullSafe(F.col("place") + 1)
-    born = (F.col("place") > 1) & ~F.col("had.place").eqNullSafe(F.col("place") - 1)
-    same = F.col("had.state").eqNullSafe(F.col("state")) & F.col("had.host").eqNullSafe(F.col("host"))
-    same &= F.col("had.class_name").eqNullSafe(F.col("class_name"))
-    same &= F.col("had.incarnation").eqNullSafe(F.col("incarnation"))
-    seen_before = F.col("had").isNotNull()
-    rows = rows.where(gone | born | (seen_before & ~same))
-    no_changes = F.array().cast(
-        "array<struct<at:struct<snapshot_id:string,sequence:bigint,started_at:timestamp>,"
-        "field:string,before:string,after:string>>"
+    rows = _differing(_with_before(places, machines))
+    found = rows.withColumns({"old": _fields("had.state"), "new": _fields("state")}).select(
+        "run_id", "machine", "class_name", F.explode(F.concat(_of_machine_itself(), _of_state())).alias("change")
     )
-    found = F.concat(
-        F.when(born, F.array(_change("here", EXISTS, F.lit("no"), F.lit("yes")))).otherwise(no_changes),
-        F.when(gone, F.array(_change("next", EXISTS, F.lit("yes"), F.lit("no")))).otherwise(no_changes),
-        F.when(seen_before & ~born & ~same, F.concat(*_of_columns(no_changes), _of_state())).otherwise(no_changes),
-    )
-    return rows.select(*KEY, "class_name", F.explode(found).alias("change")).select(
-        *KEY,
-        "class_name",
-        "change.field",
-        "change.at.snapshot_id",
-        "change.at.sequence",
-        "change.at.started_at",
-        "change.before",
-        "change.after",
+    found = found.select("run_id", "machine", "class_name", "change.*")
+    found = found.where(~F.col("before").eqNullSafe(F.col("after")))
+    at = places.select("run_id", "place", "system", "snapshot_id", "sequence", "started_at")
+    return found.join(F.broadcast(at), ["run_id", "place"], "inner").select(
+        *KEY, "class_name", "field", "snapshot_id", "sequence", "started_at", "before", "after"
     )
 
 
-def _change(at: str, field: str | Column, before: Column, after: Column) -> Column:
+def _with_before(places: DataFrame, machines: DataFrame) -> DataFrame:
+    """Each row with what its machine `had` one row earlier, and the place where it is seen `again`.
+
+    All rows are moved and sorted for that, so they are narrow, and sorted by a number before any text: numbers are
+    told apart without a look at the rows, names that begin alike are not.
+    """
+    near = F.broadcast(places.select("snapshot_id", "run_id", "place", "last_place"))
+    rows = machines.select("snapshot_id", "machine", *KEPT).join(near, "snapshot_id", "inner").drop("snapshot_id")
+    rows = rows.withColumn("key", F.xxhash64("run_id", "machine"))
+    by_time = Window.partitionBy("key", "run_id", "machine").orderBy("place")
+    had = F.lag(F.struct("place", *KEPT)).over(by_time)
+    return rows.withColumn("had", had).withColumn("again", F.lead("place").over(by_time))
+
+
+def _differing(rows: DataFrame) -> DataFrame:
+    """The rows that are not as the one before, with what they are: `born`, `gone` behind it, or just other than it."""
+    place, last = F.col("place"), F.col("last_place")
+    same = F.lit(True)
+    for name in KEPT:
+        same &= F.col(f"had.{name}").eqNullSafe(F.col(name))
+    rows = rows.withColumns(
+        {
+            "gone": (place < last) & ~F.col("again").eqNullSafe(place + 1),
+            "born": (place > 1) & ~F.col("had.place").eqNullSafe(place - 1),
+            "differs": F.col("had").isNotNull() & ~same,
+        }
+    )
+    return rows.where("gone or born or differs").withColumn("differs", F.expr("differs and not born"))
+
+
+def _change(place: Column, field: str | Column, before: Column, after: Column) -> Column:
     name = F.lit(field) if isinstance(field, str) else field
-    parts = (F.col(at).alias("at"), name.alias("field"), before.alias("before"), after.alias("after"))
-    return F.struct(*parts)
+    return F.struct(place.alias("place"), name.alias("field"), before.alias("before"), after.alias("after"))
 
 
-def _of_columns(no_changes: Column) -> list[Column]:
-    found = []
+NOTHING = "array<struct<place:int,field:string,before:string,after:string>>"
+
+
+def _of_machine_itself() -> Column:
+    """Changes that are no changes of its state."""
+    here, nothing = F.col("place"), F.array().cast(NOTHING)
+    found = [
+        F.when(F.col("born"), F.array(_change(here, EXISTS, F.lit("no"), F.lit("yes")))).otherwise(nothing),
+        F.when(F.col("gone"), F.array(_change(here + 1, EXISTS, F.lit("yes"), F.lit("no")))).otherwise(nothing),
+    ]
+    columns = []
     for name, field in (("class_name", CLASS), ("host", HOST), ("incarnation", INCARNATION)):
-        before, after = (F.col(place).cast("string") for place in (f"had.{name}", name))
-        change = F.array(_change("here", field, before, after))
-        found.append(F.when(before.eqNullSafe(after), no_changes).otherwise(change))
-    return found
+        before, after = (F.col(where).cast("string") for where in (f"had.{name}", name))
+        columns.append(_change(here, field, before, after))
+    found.append(F.when(F.col("differs"), F.array(*columns)).otherwise(nothing))
+    return F.concat(*found)
 
 
 def _of_state() -> Column:
-    """The fields of two states that differ, as text; of states that are no objects the whole."""
-    old, new = (_fields(F.col(place)) for place in ("had.state", "state"))
+    """The fields of two states, as text."""
+    old, new = F.col("old"), F.col("new")
     names = F.array_union(F.map_keys(old), F.map_keys(new))
     every = F.transform(
-        names, lambda name: _change("here", name, F.try_element_at(old, name), F.try_element_at(new, name))
+        names, lambda name: _change(F.col("place"), name, F.try_element_at(old, name), F.try_element_at(new, name))
     )
-    return F.filter(every, lambda change: ~change["before"].eqNullSafe(change["after"]))
+    return F.when(F.col("differs"), every).otherwise(F.array().cast(NOTHING))
 
 
-def _fields(state: Column) -> Column:
-    """A state as a map from field to JSON text."""
-    parsed = F.from_json(state, "map<string,string>")
-    whole = F.when(state.isNull(), F.create_map().cast("map<string,string>")).otherwise(
-        F.create_map(F.lit(WHOLE), state)
-    )
-    return F.when(state.startswith("{") & parsed.isNotNull(), parsed).otherwise(whole)
+def _fields(column: str) -> Column:
+    """A state as a map from field to JSON text; one that is no object is a field of its own."""
+    state = F.col(column)
+    parsed = F.when(state.startswith("{"), F.from_json(state, "map<string,string>"))
+    none = F.create_map().cast("map<string,string>")
+    whole = F.when(state.isNull(), none).otherwise(F.create_map(F.lit(WHOLE), state))
+    return F.when(F.col("differs"), F.coalesce(parsed, whole))
 
 
 def machines(changes: DataFrame) -> DataFrame:

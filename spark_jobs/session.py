@@ -122,6 +122,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Files are named by the Delta log one by one; Spark must not start a job of its own to list them.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+    # Two frames that lie together by a part of what they are joined by are joined where they lie.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
 
 _BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

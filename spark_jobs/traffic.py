@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.output import View, results
@@ -18,6 +18,8 @@ from ray_snapshot.spark_jobs.tables import CHANNEL, Selection, Tables, generatio
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
+
+COUNTS = ("sent_count", "accepted_count", "in_flight_count")
 
 STUCK_AFTER = 3
 """So many snapshots in a row must see the same message at the head of a channel before it counts as stuck."""
@@ -100,7 +102,7 @@ def run(
     """
     tables = Tables(spark, history, selection or Selection())
     messages = tables.rows("messages")
-    traffic = intervals(tables.complete, tables.rows("channels"), heads(messages))
+    traffic = intervals(tables.complete, tables.rows("channels"), messages)
     (traffic,) = results({"intervals": traffic}, out).values()
     still = stuck(traffic, messages)
     both = {
@@ -116,62 +118,114 @@ def run(
     return {**found, **rest, "machines": busy, "intervals": traffic}
 
 
-def heads(messages: DataFrame) -> DataFrame:
-    """The lowest message number in flight on each channel of each snapshot."""
-    return messages.groupBy("snapshot_id", *CHANNEL).agg(F.min("number").alias("head_number"))
-
-
-def intervals(snapshots: DataFrame, channels: DataFrame, heads: DataFrame) -> DataFrame:
+def intervals(snapshots: DataFrame, channels: DataFrame, messages: DataFrame) -> DataFrame:
     """One row a channel and snapshot: what was sent and accepted since the snapshot before (null for a run's first).
 
     `head_snapshots`: how many snapshots in a row have seen this message at the head, the first of them `head_since_id`
     at `head_since`; 0 and null where none waits.
     """
-    frame = (
-        channels.drop("run_id")
-        .join(generations(snapshots), "snapshot_id", "inner")
-        .join(heads, ["snapshot_id", *CHANNEL], "left_outer")
+    known = generations(snapshots)
+    rows = _with_streaks(_with_differences(_narrow(known, channels, messages)))
+    has_head = F.col("head_number").isNotNull()
+    rows = rows.withColumn("since_sequence", F.when(has_head, F.col("since_sequence")))
+    about = known.select("system", "run_id", "snapshot_id", "sequence", "started_at", "seconds")
+    since = known.select(
+        "run_id",
+        F.col("sequence").alias("since_sequence"),
+        F.col("snapshot_id").alias("head_since_id"),
+        F.col("started_at").alias("head_since"),
     )
-    # One order for all windows: the rows are sorted once, by the column that differs most first.
-    channel = Window.partitionBy(*CHANNEL, "run_id", "generation").orderBy("sequence")
-    until_here = channel.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return (
+        rows.join(F.broadcast(about), ["run_id", "sequence"], "inner")
+        .join(F.broadcast(since), ["run_id", "since_sequence"], "left_outer")
+        .select(
+            "system",
+            "run_id",
+            "generation",
+            "snapshot_id",
+            "sequence",
+            "started_at",
+            "seconds",
+            *CHANNEL,
+            "sent_count",
+            "accepted_count",
+            "sent",
+            "accepted",
+            per_second(F.col("sent")).alias("sent_per_s"),
+            per_second(F.col("accepted")).alias("accepted_per_s"),
+            "in_flight_count",
+            "backlog_growth",
+            "head_number",
+            F.when(has_head, F.col("row") - F.col("since_row") + 1).otherwise(0).cast("long").alias("head_snapshots"),
+            "head_since_id",
+            "head_since",
+            (F.col("row") - F.coalesce("still_row", F.lit(0))).cast("long").alias("growing_snapshots"),
+        )
+    )
+
+
+def _narrow(known: DataFrame, channels: DataFrame, messages: DataFrame) -> DataFrame:
+    """The rows of channels with their heads, and of their snapshots only what tells their order.
+
+    All that follows happens where a channel's rows are brought to here: they are moved once.
+    """
+    has_previous = F.col("previous_id").isNotNull().alias("has_previous")
+    near = F.broadcast(known.select("snapshot_id", "run_id", "generation", "sequence", has_previous))
+    rows = channels.select("snapshot_id", *CHANNEL, *COUNTS).join(near, "snapshot_id", "inner").drop("snapshot_id")
+    waiting = messages.select("snapshot_id", *CHANNEL, "number").join(near, "snapshot_id", "inner")
+    first = (
+        waiting.repartition(*CHANNEL).groupBy("run_id", "sequence", *CHANNEL).agg(F.min("number").alias("head_number"))
+    )
+    return rows.repartition(*CHANNEL).join(first.hint("shuffle_hash"), ["run_id", "sequence", *CHANNEL], "left_outer")
+
+
+def _by_channel() -> WindowSpec:
+    """One order for all windows: the rows are sorted once, first by a number, which tells two apart without a look at them."""
+    return Window.partitionBy("key", *CHANNEL, "run_id", "generation").orderBy("sequence")
+
+
+def _with_differences(rows: DataFrame) -> DataFrame:
+    """Each row of a channel with what is other than in the row before."""
+    channel = _by_channel()
+    before = {name: F.lag(name).over(channel) for name in (*COUNTS, "head_number")}
+    rows = rows.withColumn("key", F.xxhash64(*CHANNEL)).withColumns(
+        {f"{name}_before": column for name, column in before.items()} | {"row": F.row_number().over(channel)}
+    )
 
     def since_before(name: str) -> Column:
         # A channel that no earlier snapshot has seen began at nought.
-        grown = F.col(name) - F.coalesce(F.lag(name).over(channel), F.lit(0))
-        return F.when(F.col("previous_id").isNotNull(), grown)
+        return F.when(F.col("has_previous"), F.col(name) - F.coalesce(f"{name}_before", F.lit(0)))
 
-    def at_first(name: str) -> Column:
-        return F.last(F.when(~F.col("same_head"), F.col(name)), True).over(until_here)
-
-    grows = F.coalesce(since_before("in_flight_count") > 0, F.lit(False))
-    same_head = F.coalesce(F.col("head_number") == F.lag("head_number").over(channel), F.lit(False))
-    frame = frame.withColumn("same_head", same_head).withColumn("row", F.row_number().over(channel))
-    still = F.last(F.when(~grows, F.col("row")), True).over(until_here)
-    has_head = F.col("head_number").isNotNull()
-    streak = F.when(has_head, F.col("row") - at_first("row") + 1).otherwise(0)
-    return frame.select(
-        "system",
+    return rows.select(
+        "key",
+        *CHANNEL,
         "run_id",
         "generation",
-        "snapshot_id",
         "sequence",
-        "started_at",
-        "seconds",
-        *CHANNEL,
-        "sent_count",
-        "accepted_count",
+        *COUNTS,
+        "head_number",
+        "row",
         since_before("sent_count").alias("sent"),
         since_before("accepted_count").alias("accepted"),
-        per_second(since_before("sent_count")).alias("sent_per_s"),
-        per_second(since_before("accepted_count")).alias("accepted_per_s"),
-        "in_flight_count",
         since_before("in_flight_count").alias("backlog_growth"),
-        "head_number",
-        streak.cast("long").alias("head_snapshots"),
-        F.when(has_head, at_first("snapshot_id")).alias("head_since_id"),
-        F.when(has_head, at_first("started_at")).alias("head_since"),
-        (F.col("row") - F.coalesce(still, F.lit(0))).cast("long").alias("growing_snapshots"),
+        F.coalesce(F.col("head_number") == F.col("head_number_before"), F.lit(False)).alias("same_head"),
+    )
+
+
+def _with_streaks(rows: DataFrame) -> DataFrame:
+    """Where the head of each row was first seen (`since_row`, `since_sequence`), and the last row that did not grow."""
+    until_here = _by_channel().rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    grows = F.coalesce(F.col("backlog_growth") > 0, F.lit(False))
+
+    def last(condition: Column, name: str) -> Column:
+        return F.last(F.when(condition, F.col(name)), True).over(until_here)
+
+    return rows.withColumns(
+        {
+            "since_row": last(~F.col("same_head"), "row"),
+            "since_sequence": last(~F.col("same_head"), "sequence"),
+            "still_row": last(~grows, "row"),
+        }
     )
 
 
