@@ -6,7 +6,8 @@ Sums are exact, or unreadable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,6 +17,10 @@ from ray_snapshot.names import DRIVER
 
 EXACT = "decimal(38,12)"
 """Integers and recorded decimals are added exactly, up to 10**26 and to twelve places."""
+
+_NAMES = {"state": "class_name", "args": "method"}
+_PATHS = {"state": "state_paths", "args": "message_paths"}
+"""By the column that amounts are in: what names a row's path, and the settings' paths by that name."""
 
 _FINER = "decimal(38,18)"
 _WHOLE = ("BIGINT", "BOOLEAN")
@@ -34,37 +39,54 @@ def in_messages(messages: DataFrame, settings: DataFrame, *kept: str) -> DataFra
     return _amounts(_of_messages(messages, settings), "args", *kept)
 
 
-def sums(machines: DataFrame, messages: DataFrame, settings: DataFrame, quick: Sequence[str] = ()) -> DataFrame:
+def sums(
+    machines: DataFrame,
+    messages: DataFrame,
+    settings: DataFrame,
+    runs: DataFrame,
+    quick: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> DataFrame:
     """Per snapshot and ledger: the sums by place and kind of number, and how many amounts could not be read or added.
 
-    What is a whole number at one of the paths `quick` is added first; only where there is anything else are the rows looked
-    at again, and parsed.
+    What is a whole number at one of the paths `quick` (by column, `state` or `args`) is added first; only where there is
+    anything else are the rows looked at again, and parsed. `runs`: `snapshot_id, run_id` of those that are asked about.
     """
     frames = {"state": _of_machines(machines, settings), "args": _of_messages(messages, settings)}
-    if not quick:
+    if not any(quick.values()):
         return _sums(*(_amounts(frame, column) for column, frame in frames.items()))
-    fast = [_added_whole(frame, column, quick) for column, frame in frames.items()]
-    added = fast[0].unionByName(fast[1]).persist()
+    paths = {column: [path for path in quick.get(column, ()) if _sparks(path)] for column in frames}
+    held = _added_whole(_without_driver(machines), "state", paths["state"])
+    sent = _added_whole(messages, "args", paths["args"])
+    fast = _by_ledger(held, runs, settings, "state", paths["state"])
+    added = fast.unionByName(_by_ledger(sent, runs, settings, "args", paths["args"])).persist()
     if added.where("others > 0").isEmpty():
         return _sums(added)
     rest = (
-        _amounts(_with_whole(frame, column, quick).where("whole is null"), column) for column, frame in frames.items()
+        _amounts(_with_whole(frame, column, paths[column]).where("whole is null"), column)
+        for column, frame in frames.items()
     )
     return _sums(added, *rest)
 
 
 def _of_machines(machines: DataFrame, settings: DataFrame) -> DataFrame:
-    """The machines that ledgers count, with the `path` of each; a driver without a state holds nothing."""
-    path = F.coalesce("state_path", F.try_element_at("state_paths", F.col("class_name")))
-    driver = (F.col("machine") == DRIVER) & _recorded("state").isNull()
-    frame = machines.where(~driver).join(settings, "run_id", "inner").withColumn("path", path)
-    return frame.where(F.col("path").isNotNull())
+    """The machines that ledgers count, with the `path` of each."""
+    return _with_path(_without_driver(machines).join(settings, "run_id", "inner"), "state")
+
+
+def _without_driver(machines: DataFrame) -> DataFrame:
+    """A driver without a state holds nothing."""
+    return machines.where(~((F.col("machine") == DRIVER) & _recorded("state").isNull()))
 
 
 def _of_messages(messages: DataFrame, settings: DataFrame) -> DataFrame:
-    path = F.try_element_at("message_paths", F.col("method"))
-    frame = messages.join(settings, "run_id", "inner").withColumn("path", path)
-    return frame.where(F.col("path").isNotNull())
+    return _with_path(messages.join(settings, "run_id", "inner"), "args")
+
+
+def _with_path(rows: DataFrame, column: str) -> DataFrame:
+    """The rows that a ledger counts, with the `path` to their amount."""
+    by_name = F.try_element_at(_PATHS[column], F.col(_NAMES[column]))
+    path = F.coalesce("state_path", by_name) if column == "state" else by_name
+    return rows.withColumn("path", path).where(F.col("path").isNotNull())
 
 
 def _recorded(column: str) -> Column:
@@ -74,42 +96,68 @@ def _recorded(column: str) -> Column:
 
 
 def _with_whole(frame: DataFrame, column: str, quick: Sequence[str]) -> DataFrame:
-    """With `whole`: the number at `path`, where that is one of the paths `quick` and there is a JSON integer of at most 64
-    bits, which is by far the most frequent; else null.
-
-    What Spark extracts is text, and does not tell a number from a string: nowhere may the same stand in quotes.
-    """
+    """With `whole`: the number at `path` as `_whole` finds it, where that is one of the paths `quick`; else null."""
     extracted = F.lit(None).cast("string")
-    for path in filter(None, map(_sparks, quick)):
-        extracted = F.when(F.col("path") == path[0], F.get_json_object("text", path[1])).otherwise(extracted)
-    found, text = F.col("found"), F.col("text")
+    for path in quick:
+        extracted = F.when(F.col("path") == path, F.get_json_object("text", _sparks(path))).otherwise(extracted)
+    return _whole(frame.withColumn("text", _recorded(column)), extracted, "whole")
+
+
+def _whole(frame: DataFrame, extracted: Column, name: str) -> DataFrame:
+    """With `name`: the number that Spark extracted from `text`, if it is a JSON integer of at most 64 bits; else null.
+
+    These are by far the most frequent. What Spark extracts is text, and does not tell a number from a string: nowhere may
+    the same stand in quotes.
+    """
+    found, text = F.col(f"{name}_found"), F.col("text")
     may_be_text = text.contains(F.concat(F.lit('"'), found, F.lit('"'))) | text.contains("\\")
     # One column at a time: Spark would extract once for each time that it is named.
-    frame = frame.withColumn("text", _recorded(column)).withColumn("found", extracted)
-    return frame.withColumn("whole", F.when(~may_be_text, found.try_cast("bigint")))
+    frame = frame.withColumn(f"{name}_found", extracted)
+    return frame.withColumn(name, F.when(~may_be_text, found.try_cast("bigint")))
 
 
-def _sparks(path: str) -> tuple[str, str] | None:
-    """A path, and as `get_json_object` has it; None if that has no such path."""
+def _sparks(path: str) -> str | None:
+    """A path as `get_json_object` has it; None if that has no such path."""
     steps = compile_path(path).steps
     if any(isinstance(step, str) and (not step or step == "*" or {*step} & {*"'?"}) for step in steps):
         return None
-    return path, "$" + "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in steps)
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f"['{step}']" for step in steps)
 
 
-def _added_whole(frame: DataFrame, column: str, quick: Sequence[str]) -> DataFrame:
-    """Per snapshot and ledger: the exact sum of all that is a whole number, and how many `others` there are.
+def _added_whole(rows: DataFrame, column: str, quick: Sequence[str]) -> DataFrame:
+    """Per snapshot and class or method: how many `rows` there are, and for each of the paths `quick`, by its place, the sum
+    of all that is a whole number there, and how many `others` there are.
 
-    By halves, which cannot overflow, and are added much faster than decimals.
+    The sum is in halves, which cannot overflow, and are added much faster than decimals. Nothing is joined to the rows:
+    which ledger counts them is asked of the sums, which are few.
     """
-    found = (
-        _with_whole(frame, column, quick)
-        .groupBy("snapshot_id", "detector")
-        .agg(
-            F.sum(F.shiftright("whole", 32)).alias("upper"),
-            F.sum(F.col("whole").bitwiseAND(F.lit(2**32 - 1))).alias("lower"),
-            F.count_if(F.col("whole").isNull()).alias("others"),
-        )
+    rows = rows.withColumn("text", _recorded(column))
+    found = [F.count(F.lit(1)).alias("rows")]
+    for place, path in enumerate(quick):
+        name = f"whole_{place}"
+        rows = _whole(rows, F.get_json_object("text", _sparks(path)), name)
+        found += [
+            F.sum(F.shiftright(name, 32)).alias(f"upper_{place}"),
+            F.sum(F.col(name).bitwiseAND(F.lit(2**32 - 1))).alias(f"lower_{place}"),
+            F.count_if(F.col(name).isNull()).alias(f"others_{place}"),
+        ]
+    return rows.groupBy("snapshot_id", _NAMES[column]).agg(*found)
+
+
+def _by_ledger(added: DataFrame, runs: DataFrame, settings: DataFrame, column: str, quick: Sequence[str]) -> DataFrame:
+    """Per snapshot and ledger: the exact sum of what `_added_whole` added, and how many `others` there are."""
+    counted = _with_path(added.join(runs, "snapshot_id", "inner").join(settings, "run_id", "inner"), column)
+
+    def at_path(name: str, otherwise: Column) -> Column:
+        for place, path in enumerate(quick):
+            otherwise = F.when(F.col("path") == path, F.col(f"{name}_{place}")).otherwise(otherwise)
+        return otherwise
+
+    none = F.lit(None).cast("bigint")
+    found = counted.groupBy("snapshot_id", "detector").agg(
+        F.sum(at_path("upper", none)).alias("upper"),
+        F.sum(at_path("lower", none)).alias("lower"),
+        F.sum(at_path("others", F.col("rows"))).alias("others"),
     )
     whole, two = F.col("upper").cast("decimal(20,0)"), F.lit(2**32).cast("decimal(10,0)")
     return found.select(

@@ -77,13 +77,14 @@ def run(
     rows = tables.rows("machines")
     if machine is not None:
         rows = _of_machine(rows, machine)
-    found = changes(places(tables.complete, one_run=between is not None), rows)
+    known = places(tables.complete, one_run=between is not None)
+    found = changes(known, rows)
     if field is not None:
         found = found.where(F.col("field") == field)
     if value is not None:
         found = found.where(F.col("after") == value)
     (found,) = results({"changes": found}, out).values()
-    return {**results({"machines": machines(found), "fields": fields(found)}, out), "changes": found}
+    return {**results({"machines": machines(found), "fields": fields(found, known)}, out), "changes": found}
 
 
 def options(
@@ -248,24 +249,26 @@ def machines(changes: DataFrame) -> DataFrame:
     )
 
 
-def fields(changes: DataFrame) -> DataFrame:
+def fields(changes: DataFrame, places: DataFrame) -> DataFrame:
     """One row a field of a class: how often it changed, in how many machines, first and last where."""
+    key = ("system", "run_id", "class_name", "field")
     of_states = changes.where(~F.col("field").isin(EXISTS, CLASS, HOST, INCARNATION))
-    by_machine = of_states.groupBy("system", "run_id", "class_name", "field", "machine").agg(
-        F.count(F.lit(1)).alias("changes"),
-        F.min(F.struct("sequence", "snapshot_id")).alias("first"),
-        F.max(F.struct("sequence", "snapshot_id")).alias("last"),
+    # Numbers, and their names at the end: Spark has to sort the rows to find the least of anything else.
+    by_machine = of_states.groupBy(*key, "machine").agg(
+        F.count(F.lit(1)).alias("changes"), F.min("sequence").alias("first"), F.max("sequence").alias("last")
     )
-    return (
-        by_machine.groupBy("system", "run_id", "class_name", "field")
-        .agg(
-            F.sum("changes").alias("changes"),
-            F.count(F.lit(1)).alias("machines"),
-            F.min("first")["snapshot_id"].alias("first_id"),
-            F.max("last")["snapshot_id"].alias("last_id"),
-        )
-        .select("system", "run_id", "class_name", "field", "changes", "machines", "first_id", "last_id")
+    found = by_machine.groupBy(*key).agg(
+        F.sum("changes").alias("changes"),
+        F.count(F.lit(1)).alias("machines"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
     )
+    # Nothing is told of a first snapshot, and of two that are compared only the second is told of.
+    ids = places.where("place > 1").select("system", "run_id", "sequence", "snapshot_id")
+    for end in ("first", "last"):
+        named = ids.withColumnsRenamed({"sequence": end, "snapshot_id": f"{end}_id"})
+        found = found.join(F.broadcast(named), ["system", "run_id", end], "inner")
+    return found.select(*key, "changes", "machines", "first_id", "last_id")
 
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:

@@ -34,7 +34,10 @@ MOST_LEDGERS = 10_000
 """So many settings are looked up before the rows are."""
 
 MOST_QUICK = 4
-"""So many paths are tried the quick way."""
+"""So many paths into states, and so many into arguments, are tried the quick way, each on every row."""
+
+Paths = Mapping[str, Sequence[str]]
+NO_PATHS: Paths = MappingProxyType({})
 
 MOST_ENDS = 200
 """What changed is looked up for so many snapshots: a hundred runs that broke."""
@@ -117,7 +120,7 @@ def run(
     if given != (None, {}, None):
         specs = specs.unionByName(own_specs(tables.complete, specs, is_asked_for=state is not None))
     settings, quick = looked_up(with_given(read_specs(specs), *given))
-    ledgers = ledger(tables.complete, settings, tables.rows("machines"), tables.rows("messages"), quick)
+    ledgers = ledger(tables.complete, settings, tables.unlisted("machines"), tables.unlisted("messages"), quick)
     (ledgers,) = results({"ledger": ledgers}, out).values()
     (broken,) = results({"breaks": breaks(ledgers)}, out).values()
     where = ends(broken)
@@ -266,21 +269,25 @@ def read_specs(specs: DataFrame) -> DataFrame:
     )
 
 
-def looked_up(settings: DataFrame) -> tuple[DataFrame, list[str]]:
+def looked_up(settings: DataFrame) -> tuple[DataFrame, dict[str, list[str]]]:
     """The same settings, looked up once and not by every query that needs them; and the paths in them that are tried
-    the quick way. Where there are very many ledgers, they stay a query."""
+    the quick way, by column. Where there are very many ledgers, they stay a query."""
     rows = settings.limit(MOST_LEDGERS + 1).toArrow()
     if rows.num_rows > MOST_LEDGERS:
-        return settings, []
+        return settings, {}
     listed = rows.to_pylist(maps_as_pydicts="strict")
-    by_key = (row[name] or {} for row in listed for name in ("state_paths", "message_paths"))
-    paths = [row["state_path"] for row in listed] + [path for found in by_key for path in found.values()]
-    quick = [path for path in dict.fromkeys(paths) if path is not None and path != "$"]
-    return settings.sparkSession.createDataFrame(listed, settings.schema), quick[:MOST_QUICK]
+    states = [path for row in listed for path in (row["state_path"], *(row["state_paths"] or {}).values())]
+    messages = [path for row in listed for path in (row["message_paths"] or {}).values()]
+    quick = {"state": _some_paths(states), "args": _some_paths(messages)}
+    return settings.sparkSession.createDataFrame(listed, settings.schema), quick
+
+
+def _some_paths(paths: Sequence[str | None]) -> list[str]:
+    return [path for path in dict.fromkeys(paths) if path is not None and path != "$"][:MOST_QUICK]
 
 
 def ledger(
-    snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame, quick: Sequence[str] = ()
+    snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame, quick: Paths = NO_PATHS
 ) -> DataFrame:
     """One row a snapshot and ledger: what was found, what was expected, and whether that is the same.
 
@@ -306,11 +313,11 @@ COLUMNS = (
 
 
 def counts(
-    snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame, quick: Sequence[str] = ()
+    snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame, quick: Paths = NO_PATHS
 ) -> DataFrame:
     """One row a snapshot and ledger: what was found in all, and whether the cut can be judged."""
     settings = F.broadcast(settings)
-    found = sums(machines, messages, settings, quick)
+    found = sums(machines, messages, settings, snapshots.select("snapshot_id", "run_id"), quick)
     return totals(snapshots.join(settings, "run_id", "inner").join(found, ["snapshot_id", "detector"], "left_outer"))
 
 

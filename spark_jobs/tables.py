@@ -77,6 +77,16 @@ class Tables:
         frame = self._selected_partitions(read_table(self.spark, self.history, table, self.selection.ids))
         return frame.join(ids, "snapshot_id", "left_semi").select(*TABLES[table].names)
 
+    def unlisted(self, table: str) -> DataFrame:
+        """The rows of another table as they lie there, those too that belong to no selected snapshot.
+
+        For who adds up by snapshot, and asks of the sums, which are few, what `rows` asks of every row.
+        """
+        selection = self.selection
+        frame = self._selected_partitions(read_table(self.spark, self.history, table, selection.ids))
+        runs = [*filter(None, [selection.run]), *selection.runs]
+        return frame.where(F.col("run_id").isin(*runs)) if runs else frame
+
     def _selected_partitions(self, frame: DataFrame) -> DataFrame:
         """Leave out whole folders; rows carry the date on which their snapshot started."""
         selection = self.selection
