@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.output import View, results
-from ray_snapshot.spark_jobs.tables import CHANNEL, Selection, Tables, generations, per_second, seconds_between
+from ray_snapshot.spark_jobs.tables import CHANNEL, RUN, Selection, Tables, generations, per_second, seconds_between
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -124,20 +124,19 @@ def intervals(snapshots: DataFrame, channels: DataFrame, messages: DataFrame) ->
     `head_snapshots`: how many snapshots in a row have seen this message at the head, the first of them `head_since_id`
     at `head_since`; 0 and null where none waits.
     """
-    known = generations(snapshots)
+    known = _numbered(generations(snapshots))
     rows = _with_streaks(_with_differences(_narrow(known, channels, messages)))
     has_head = F.col("head_number").isNotNull()
-    rows = rows.withColumn("since_sequence", F.when(has_head, F.col("since_sequence")))
-    about = known.select("system", "run_id", "snapshot_id", "sequence", "started_at", "seconds")
+    rows = rows.withColumn("since_at", F.when(has_head, F.col("since_at")))
+    about = known.select("system", "run_id", "generation", "snapshot_id", "sequence", "started_at", "seconds", "at")
     since = known.select(
-        "run_id",
-        F.col("sequence").alias("since_sequence"),
+        F.col("at").alias("since_at"),
         F.col("snapshot_id").alias("head_since_id"),
         F.col("started_at").alias("head_since"),
     )
     return (
-        rows.join(F.broadcast(about), ["run_id", "sequence"], "inner")
-        .join(F.broadcast(since), ["run_id", "since_sequence"], "left_outer")
+        rows.join(F.broadcast(about), "at", "inner")
+        .join(F.broadcast(since), "since_at", "left_outer")
         .select(
             "system",
             "run_id",
@@ -164,24 +163,32 @@ def intervals(snapshots: DataFrame, channels: DataFrame, messages: DataFrame) ->
     )
 
 
+def _numbered(known: DataFrame) -> DataFrame:
+    """Snapshots with a number for each, `at`, and the first number of their generation, `span`: less to move than names.
+
+    All snapshots are numbered in one task; they are as nothing beside what lies in them.
+    """
+    at = F.row_number().over(Window.orderBy(*RUN, "sequence", "snapshot_id"))
+    span = F.min("at").over(Window.partitionBy(*RUN, "generation"))
+    return known.withColumn("at", at).withColumn("span", span)
+
+
 def _narrow(known: DataFrame, channels: DataFrame, messages: DataFrame) -> DataFrame:
     """The rows of channels with their heads, and of their snapshots only what tells their order.
 
     All that follows happens where a channel's rows are brought to here: they are moved once.
     """
     has_previous = F.col("previous_id").isNotNull().alias("has_previous")
-    near = F.broadcast(known.select("snapshot_id", "run_id", "generation", "sequence", has_previous))
+    near = F.broadcast(known.select("snapshot_id", "span", "at", has_previous))
     rows = channels.select("snapshot_id", *CHANNEL, *COUNTS).join(near, "snapshot_id", "inner").drop("snapshot_id")
     waiting = messages.select("snapshot_id", *CHANNEL, "number").join(near, "snapshot_id", "inner")
-    first = (
-        waiting.repartition(*CHANNEL).groupBy("run_id", "sequence", *CHANNEL).agg(F.min("number").alias("head_number"))
-    )
-    return rows.repartition(*CHANNEL).join(first.hint("shuffle_hash"), ["run_id", "sequence", *CHANNEL], "left_outer")
+    first = waiting.repartition(*CHANNEL).groupBy("at", *CHANNEL).agg(F.min("number").alias("head_number"))
+    return rows.repartition(*CHANNEL).join(first.hint("shuffle_hash"), ["at", *CHANNEL], "left_outer")
 
 
 def _by_channel() -> WindowSpec:
     """One order for all windows: the rows are sorted once, first by a number, which tells two apart without a look at them."""
-    return Window.partitionBy("key", *CHANNEL, "run_id", "generation").orderBy("sequence")
+    return Window.partitionBy("key", *CHANNEL, "span").orderBy("at")
 
 
 def _with_differences(rows: DataFrame) -> DataFrame:
@@ -199,9 +206,8 @@ def _with_differences(rows: DataFrame) -> DataFrame:
     return rows.select(
         "key",
         *CHANNEL,
-        "run_id",
-        "generation",
-        "sequence",
+        "span",
+        "at",
         *COUNTS,
         "head_number",
         "row",
@@ -213,7 +219,7 @@ def _with_differences(rows: DataFrame) -> DataFrame:
 
 
 def _with_streaks(rows: DataFrame) -> DataFrame:
-    """Where the head of each row was first seen (`since_row`, `since_sequence`), and the last row that did not grow."""
+    """Where the head of each row was first seen (`since_row`, `since_at`), and the last row that did not grow."""
     until_here = _by_channel().rowsBetween(Window.unboundedPreceding, Window.currentRow)
     grows = F.coalesce(F.col("backlog_growth") > 0, F.lit(False))
 
@@ -223,7 +229,7 @@ def _with_streaks(rows: DataFrame) -> DataFrame:
     return rows.withColumns(
         {
             "since_row": last(~F.col("same_head"), "row"),
-            "since_sequence": last(~F.col("same_head"), "sequence"),
+            "since_at": last(~F.col("same_head"), "at"),
             "still_row": last(~grows, "row"),
         }
     )
