@@ -19,8 +19,8 @@ from ray import ObjectRef
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.envelopes import Enveloped, colour_error
-from ray_snapshot.instrument.here import here, hold, internal_name, machine_of
-from ray_snapshot.instrument.process import CURRENT, Process
+from ray_snapshot.instrument.here import CURRENT, here, hold, internal_name, machine_of
+from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.reloading import generation_of
 from ray_snapshot.instrument.tracking import tracked
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of

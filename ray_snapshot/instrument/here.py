@@ -6,6 +6,9 @@ Imports nothing of the process itself: whoever attaches it says so here.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument import shape
@@ -13,12 +16,25 @@ from ray_snapshot.instrument import shape
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process import Process
 
+CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
+"""The call that this thread, or this task of an event loop, is executing."""
+
 _here: list[Process] = []
 
 
 def here() -> Process | None:
     """This process's machine, once it is watched."""
     return _here[0] if _here and not _here[0].is_closed else None
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """The actor's own hooks run inside, between two calls: what they use of its methods is no call that begins."""
+    token = CURRENT.set("a hook")
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
 
 
 def settle_in(process: Process | None) -> None:

@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,14 +23,11 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.coroutines import current_task, is_quiet, parked_at, resolved, site_of
-from ray_snapshot.instrument.here import own_threads
+from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
-
-CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
-"""The call that this thread, or this task of an event loop, is executing."""
 
 DRIVER = "driver"
 

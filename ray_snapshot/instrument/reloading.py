@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackError
-from ray_snapshot.instrument.here import machine_of, own_threads
+from ray_snapshot.instrument.here import asking, machine_of, own_threads
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.rollback import (
@@ -188,7 +188,8 @@ class Reloading:
         """What a restore needs of the actor's state, as it is now."""
         states = _states()
         try:
-            state = states.state_of(body)
+            with asking():
+                state = states.state_of(body)
         except Exception as error:  # whatever the app's own methods raise
             found: Kept = states.Kept(None, (), f"its state cannot be told: {type(error).__name__}: {text_of(error)}")
             return found
@@ -270,7 +271,8 @@ class Reloading:
         assert share is not None
         try:
             if share.state is not None:
-                _states().set_state(process.body, _states().opened(share.state, self._actor))
+                with asking():
+                    _states().set_state(process.body, _states().opened(share.state, self._actor))
         except Exception as error:
             text = f"{process.machine.partition(':')[0]} does not take its state back: {type(error).__name__}"
             failed = MachineFailedError(
