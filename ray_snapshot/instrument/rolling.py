@@ -72,11 +72,15 @@ class Rolling:
         self.busy: dict[str, str] = {}
         """Where those are that do not stop."""
         self.done: asyncio.Future[None] | None = None
+        self.is_torn = False
+        """Whether some may have loaded and others have not: nobody can go on, and there is nothing to take a snapshot of."""
+        self.turn = asyncio.Lock()
+        """Of whoever restores: one after the other."""
 
     @property
     def is_rolling(self) -> bool:
-        """Whether the app is being rolled back."""
-        return self.coordinator is not None
+        """Whether the app is being rolled back, or stands still since that failed."""
+        return self.coordinator is not None or self.is_torn
 
     # ---- processes ------------------------------------------------------------------------------------------------
 
@@ -103,11 +107,20 @@ class Rolling:
         stop: then all go on as they were. `MachineFailedError` if an actor does not take its state back.
         """
         deadline = time.monotonic() + timeout
-        while self.is_rolling:
-            await _pause(deadline, "another restore to end", timeout)
+        await _within(deadline, self.turn.acquire(), "another restore to end", timeout)
+        try:
+            return await self._restore(snapshot_id, deadline, timeout)
+        finally:
+            self.section = Section()
+            self.turn.release()
+
+    async def _restore(self, snapshot_id: str, deadline: float, timeout: float) -> list[str]:
         await self.watcher.handed_over(snapshot_id, deadline)
         try:
-            checkpoint = await self.watcher.analyst.checkpoint_of.remote(snapshot_id)
+            asked = self.watcher.analyst.checkpoint_of.remote(snapshot_id)
+            checkpoint = await _within(deadline, asked, f"the checkpoint of {snapshot_id}", timeout)
+        except SnapshotTimeoutError:
+            raise
         except Exception as error:
             raise as_error(error) from None
         self.section, self.target = opened_section(checkpoint.sections), snapshot_id
@@ -115,17 +128,20 @@ class Rolling:
         self.is_same_run = checkpoint.about["run_id"] == self.watcher.run_id
         others = sorted(set(self._living()) - {*self.section.states, DRIVER})
         self.unneeded = {self._living()[name] for name in others} if self.is_same_run else set()
-        coordinator = self._begin()
+        await self._roll(self._begin(), deadline, timeout)
+        return [] if self.is_same_run else others
+
+    async def _roll(self, coordinator: RollbackCoordinator, deadline: float, timeout: float) -> None:
         assert self.done is not None
         try:
             await asyncio.wait_for(asyncio.shield(self.done), max(0.1, deadline - time.monotonic()))
         except TimeoutError:
-            raise self._given_up(coordinator, timeout) from None
+            if not self.done.done():
+                raise self._given_up(coordinator, timeout) from None
         finally:
-            if coordinator.reached < Step.STOP:
+            self.coordinator = None  # what comes now is too late: nobody shall be ended for it, or told to stop again
+            if self.loaded != self.generation and not self.is_torn:
                 await self._release()
-            self.coordinator = None
-        return [] if self.is_same_run else others
 
     async def _release(self) -> None:
         """Nobody has loaded anything: all go on as they were."""
@@ -170,13 +186,13 @@ class Rolling:
         told = [self.watcher.name_of(name) + (f" ({self.busy[name]})" if name in self.busy else "") for name in behind]
         what = f"{', '.join(sorted(told)[:5])} to {Step(reached + 1).name.lower()}"
         text = f"the restore of {self.target} was given up after {timeout:g} s of waiting for {what}"
-        if reached < Step.STOP:
-            text += (
-                "; all go on as they were, and calls that were on their way meanwhile have failed with RolledBackError"
-            )
-        else:
-            text += "; the app stands still: restore again, or end it"
-        return SnapshotTimeoutError(text, waited_for=what, seconds=timeout)
+        return SnapshotTimeoutError(f"{text}; {self._outcome()}", waited_for=what, seconds=timeout)
+
+    def _outcome(self) -> str:
+        """What becomes of the app when a restore is given up now."""
+        if self.is_torn:
+            return "the app stands still: restore again, or end it"
+        return "all go on as they were, and calls that were on their way meanwhile have failed with RolledBackError"
 
     # ---- what happens meanwhile -----------------------------------------------------------------------------------
 
@@ -209,7 +225,7 @@ class Rolling:
         if not is_replaced:
             self.watcher.ended(machine)
         if not is_replaced and self.watcher.name_of(machine) in self.section.states:
-            text = f"{self.watcher.name_of(machine)} died while the app was rolled back"
+            text = f"{self.watcher.name_of(machine)} died while the app was rolled back; {self._outcome()}"
             self.failed(self.generation, NotRestorableError(text, obstacles=[text]))
             return
         self._carry_out(self.coordinator.step(HostFailed(machine, life, time.monotonic(), is_replaced)))
@@ -230,6 +246,7 @@ class Rolling:
                     self._complete()
 
     def _ask(self, machine: str, step: Step, life: int) -> None:
+        self.is_torn |= step is Step.LOAD
         if step is Step.LOAD and self.unneeded:
             self._end_unneeded()
             return
@@ -279,14 +296,17 @@ class Rolling:
             collector.register(machine, self.watcher.facts[machine]["incarnation"], collector.last)
 
     def _complete(self) -> None:
-        self.loaded, self.restored_from = self.generation, self.target
+        self.loaded, self.restored_from, self.is_torn = self.generation, self.target, False
         if self.is_same_run:
             self.past = self.generation
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
 
 
-async def _pause(deadline: float, what: str, timeout: float) -> None:
-    if time.monotonic() > deadline:
-        raise SnapshotTimeoutError(f"waited {timeout:g} s for {what}", waited_for=what, seconds=timeout)
-    await asyncio.sleep(LOOK_S)
+async def _within(deadline: float, work: Any, what: str, timeout: float) -> Any:
+    """What `work` gives; raises `SnapshotTimeoutError` past the deadline: then nothing is begun."""
+    try:
+        return await asyncio.wait_for(work, max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        text = f"waited {timeout:g} s for {what}"
+        raise SnapshotTimeoutError(text, waited_for=what, seconds=timeout) from None

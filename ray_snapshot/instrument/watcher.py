@@ -221,7 +221,8 @@ class Watcher:
         if self.is_closing:
             raise SystemNotRunningError(f"system {self.system} was closed", system=self.system)
         if self.rolling.is_rolling:
-            return self._refuse("it is being rolled back", wait=wait)
+            torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
+            return self._refuse(f"it is being rolled back{torn}", wait=wait)
         timeout = self.snapshot_timeout if timeout is None else timeout
         most = MOST_UNJUDGED if wait else self.collector.most_open  # who asks for one does not wait for verdicts
         number = None if len(self.handing_over) >= most else self.collector.start()

@@ -150,6 +150,16 @@ class App:
         process = self.machines[machine]
         if self.draw.random() < 0.5 and not process.control.outbox.empty():
             await self._say(process, process.control.outbox.get())
+        await self._hear(machine, process)
+
+    async def carry_all(self, machine: str) -> None:
+        """All that a process has to say, and one command that it has been given."""
+        process = self.machines[machine]
+        while not process.control.outbox.empty():
+            await self._say(process, process.control.outbox.get())
+        await self._hear(machine, process)
+
+    async def _hear(self, machine: str, process: Process) -> None:
         box = self.watcher.mailboxes.get(machine)
         if box is not None and self.seen[machine] < len(box.commands):
             self.seen[machine] += 1

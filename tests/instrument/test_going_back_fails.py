@@ -1,0 +1,144 @@
+"""A restore that is given up, or fails, at any moment: who goes on, who stands still, and what is not done any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from rolled_back_app import ACTORS, BOUND_S, App, on_paper
+
+from ray_snapshot.errors import MachineFailedError, SnapshotAbortedError, SnapshotTimeoutError
+from ray_snapshot.instrument import rolling
+from ray_snapshot.protocol.rollback import Phase
+
+A, B, C = ACTORS
+
+
+def play(story: Callable[[App], Awaitable[None]], seed: int = 1) -> None:
+    """Act a story."""
+    app = App(seed)
+
+    async def whole() -> None:
+        await app.begin()
+        await story(app)
+
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        patch.setattr(rolling, "RELEASE_S", 0.5)
+        asyncio.run(asyncio.wait_for(whole(), BOUND_S))
+
+
+async def settled(app: App, but: str | None = None) -> None:
+    """Everything that was told arrives, except at `but`."""
+    for _ in range(50):
+        for machine in app.machines:
+            if machine != but:
+                await app.carry_all(machine)
+        await asyncio.sleep(0)
+
+
+async def snapshot(app: App) -> str:
+    """One that can be restored."""
+    before = set(app.analyst.found)
+    await app.snapshot()
+    while not (found := set(app.analyst.found) - before):
+        await settled(app)
+    return found.pop()
+
+
+def restoring(app: App, snapshot_id: str, timeout: float = BOUND_S) -> asyncio.Task[Any]:
+    return asyncio.get_running_loop().create_task(app.watcher.restore(snapshot_id, timeout))
+
+
+def phases(app: App) -> set[Phase]:
+    return {process.reloading.host.phase for process in app.machines.values()}
+
+
+def test_two_restores_at_once_come_one_after_the_other() -> None:
+    async def story(app: App) -> None:
+        first = await snapshot(app)
+        app.machines[A].body.tokens, app.machines[B].body.tokens = 0, 100
+        second = await snapshot(app)
+        app.analyst.checkpoint_of = Slow(app.analyst.checkpoint_of)
+        one, other = restoring(app, first), restoring(app, second)
+        while not (one.done() and other.done()):
+            await settled(app)
+        assert (one.exception(), other.exception()) == (None, None)
+        assert app.watcher.rolling.restored_from == second
+        assert app.tokens() == 100
+        assert app.machines[B].body.tokens == 100
+
+    play(story)
+
+
+def test_who_stops_or_starts_again_after_a_restore_was_given_up_changes_nothing() -> None:
+    async def story(app: App) -> None:
+        good = await snapshot(app)
+        await app.join("D:d")  # made since: it would be ended
+        task = restoring(app, good, 0.2)
+        while not task.done():
+            await settled(app, but=A)
+            if app.watcher.rolling.released:  # the others go on already; now the last one stops, and another dies
+                await app.carry_all(A)
+                app.states[B] = "ALIVE", 1
+                if app.machines[B].ledger.incarnation == 0:
+                    await app.join(B)
+        await settled(app)
+        assert isinstance(task.exception(), SnapshotTimeoutError)
+        assert phases(app) == {Phase.RUNNING}
+        assert "D:d" in app.watcher.collector.machines
+
+    play(story)
+
+
+def test_an_app_of_which_some_have_loaded_stands_still_until_it_is_restored() -> None:
+    async def story(app: App) -> None:
+        good = await snapshot(app)
+        app.machines[A].body.tokens, app.machines[C].body.tokens = 0, 100
+        app.machines[C].body.__class__ = Stubborn
+        failing = restoring(app, good)
+        while not failing.done():
+            await settled(app)
+        assert isinstance(failing.exception(), MachineFailedError)
+        with pytest.raises(SnapshotAbortedError, match="stands still"):
+            await app.watcher.snapshot([], BOUND_S)
+        late = restoring(app, good, 0.2)  # given up before anybody has loaded, and yet nobody is as he was
+        while not late.done():
+            await settled(app, but=B)
+        assert "the app stands still" in str(late.exception())
+        await settled(app)
+        assert Phase.RUNNING not in phases(app)
+        del Stubborn.__setstate__
+        last = restoring(app, good)
+        while not last.done():
+            await settled(app)
+        assert last.exception() is None
+        assert (phases(app), app.machines[A].body.tokens) == ({Phase.RUNNING}, 100)
+        await snapshot(app)
+
+    play(story)
+
+
+class Slow:
+    """Answers, but not at once."""
+
+    def __init__(self, answers: Any) -> None:
+        self.answers = answers
+
+    def remote(self, *args: Any) -> Any:
+        """As of an actor's method."""
+
+        async def answer() -> Any:
+            await asyncio.sleep(0)
+            return await self.answers.remote(*args)
+
+        return asyncio.get_running_loop().create_task(answer())
+
+
+class Stubborn:
+    """Does not take its state back."""
+
+    def __setstate__(self, state: Any) -> None:
+        raise ValueError("no")
