@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackError
-from ray_snapshot.instrument.here import asking, machine_of, own_threads
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.here import asking, here, machine_of, own_threads
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.rollback import (
@@ -221,7 +222,7 @@ class Reloading:
                     self._interrupt()
                     self.started.notify_all()
                 case LoadStates(generation):
-                    self._load(generation)
+                    self._begin_load(generation)
                 case StartAccepting():
                     self._start()
                 case Acknowledge(Step.STOP, _):
@@ -266,25 +267,46 @@ class Reloading:
                     return
             time.sleep(STOP_LOOK_S)
 
-    def _load(self, generation: int) -> None:
-        process, share = self.process, self.share
-        assert share is not None
-        try:
-            if share.state is not None:
-                with asking():
-                    _states().set_state(process.body, _states().opened(share.state, self._actor))
-        except Exception as error:
-            text = f"{process.machine.partition(':')[0]} does not take its state back: {type(error).__name__}"
-            failed = MachineFailedError(
-                f"{text}: {text_of(error)}", machine=process.machine, method="__setstate__", message=None, source=None,
-                traceback="",
-            )  # fmt: skip
-            self._tell_failure(generation, failed)
+    def _begin_load(self, generation: int) -> None:
+        """A state is taken back where the calls run: what an actor makes anew may belong to its thread (as in sqlite3)."""
+        assert self.share is not None
+        if self.share.state is None:
+            self.load(generation)
             return
-        process.begin_anew(share.incarnation, share.colour, share.incarnations)
-        self.loaded, self.first = generation, dict(share.incarnations)
-        process.stamp = stamp_of(process.system, generation)
-        self._carry_out(self.host.step(LoadFinished(generation)))
+        try:
+            shape.run_as_call(_load_here, generation)
+        except Exception as error:  # too many of its own calls are pending
+            self._tell_failure(generation, self._failure("cannot be given its state", "", error))
+
+    def load(self, generation: int) -> None:
+        """Take the share that was told; nothing if all that is over by now."""
+        with self.process.lock:
+            if self.share is None or self.host.phase is not Phase.LOADING or generation != self.host.generation:
+                return
+            try:
+                self._set_state(self.share.state)
+            except Exception as error:
+                self._tell_failure(generation, self._failure("does not take its state back", "__setstate__", error))
+                return
+            self.process.begin_anew(self.share.incarnation, self.share.colour, self.share.incarnations)
+            self.loaded, self.first = generation, dict(self.share.incarnations)
+            self.process.stamp = stamp_of(self.process.system, generation)
+            self._carry_out(self.host.step(LoadFinished(generation)))
+
+    def _set_state(self, state: bytes | None) -> None:
+        if state is None:
+            return
+        body, recorded = self.process.body, self.handles
+        self.keep_state(body)  # a program that was just started has recorded nothing, and its actors have made others
+        self.handles = {**recorded, **self.handles}
+        with asking():
+            _states().set_state(body, _states().opened(state, self._actor))
+
+    def _failure(self, what: str, method: str, error: Exception) -> MachineFailedError:
+        text = f"{self.process.machine.partition(':')[0]} {what}: {type(error).__name__}: {text_of(error)}"
+        return MachineFailedError(
+            text, machine=self.process.machine, method=method, message=None, source=None, traceback=""
+        )
 
     def _actor(self, name: str) -> Any:
         """The handle for a name: this process's own, which keeps the actor alive, or else the watcher's."""
@@ -298,7 +320,8 @@ class Reloading:
             for call in self.share.calls if self.share is not None else ():
                 self._send_again(*call)
         except Exception as error:
-            self._tell_failure(self.host.generation, error)
+            failed = self._failure("cannot make the calls again that were in flight", "", error)
+            self._tell_failure(self.host.generation, failed)
         self.share = None
         self.started.notify_all()
 
@@ -319,3 +342,9 @@ class Reloading:
 
     def _tell_failure(self, generation: int, error: Exception) -> None:
         self.process.control.tell("not_rolled", self.process.machine, generation, error)
+
+
+def _load_here(body: Any, generation: int) -> None:  # noqa: ARG001 - Ray gives it the actor's object
+    process = here()
+    if process is not None:
+        process.reloading.load(generation)

@@ -280,12 +280,12 @@ class Rolling:
             {name: facts[name]["incarnation"] for name in living.values()},
             state,
             [(target, method, group, blob) for _, target, _, method, group, (blob, _) in calls],
-            {name: self._actor(living.get(known)) for name, known in needed.items()},
+            {name: self._actor(living.get(known, name)) for name, known in needed.items()},
         )
 
-    def _actor(self, machine: str | None) -> tuple[str, list[Any]]:
+    def _actor(self, machine: str) -> tuple[str, list[Any]]:
         """What a handle is to be of; a snapshot's actors are all there, but for those that had died before it."""
-        return machine or "", [self.handles.get(machine or "")]
+        return machine, [self.handles.get(machine)]
 
     def _move(self) -> None:
         """From here on each process is another incarnation of its machine, red for all numbers so far."""

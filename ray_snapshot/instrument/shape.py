@@ -236,6 +236,11 @@ def own_handle() -> Any:
     return None if current_actor_key() is None else ray.get_runtime_context().current_actor
 
 
+def run_as_call(work: Callable[..., Any], *args: Any) -> None:
+    """Have `work(the actor's object, *args)` run in this process where the actor's calls run: on its thread, or its loop."""
+    own_handle().__ray_call__.remote(work, *args)
+
+
 def actor_state(key: str) -> tuple[str | None, int]:
     """(`ALIVE`, `RESTARTING`, `DEAD`, ..., how often it was started again) as the cluster knows; None for a stranger."""
     found = ray._private.state.actors(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import sys
 import tempfile
 from pathlib import Path
@@ -55,6 +56,39 @@ class Node:
     def read(self) -> int:
         """What it has counted."""
         return self.count
+
+
+@rs.remote
+class Ledger:
+    """Has what belongs to its thread, and an actor that nobody else holds."""
+
+    def __init__(self) -> None:
+        self.node = Node.remote()
+        self.entries: list[int] = []
+        self.connect()
+
+    def connect(self) -> None:
+        """Write what there is into a table of its own."""
+        self.table = sqlite3.connect(":memory:")
+        self.table.execute("create table entries (amount)")
+        self.table.executemany("insert into entries values (?)", [(entry,) for entry in self.entries])
+
+    def enter(self, amount: int) -> None:
+        """Write it down, and let it be counted."""
+        self.entries.append(amount)
+        self.table.execute("insert into entries values (?)", (amount,))
+        ray.get(self.node.add.remote(amount))
+
+    def read(self) -> list[int]:
+        """What is written down, and what was counted."""
+        return [self.table.execute("select sum(amount) from entries").fetchone()[0], ray.get(self.node.read.remote())]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"node": self.node, "entries": self.entries}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.connect()
 
 
 @rs.remote
@@ -119,15 +153,18 @@ def main(history: str) -> None:
     kinds = [detectors.Termination(), detectors.Deadlock()]
     with rs.watch("nodes", history=history, checkpoint=True, detectors=kinds) as system:
         a, b, p = Node.options(name="a").remote(), Node.options(name="b").remote(), Parked.remote()
+        ledger = Ledger.remote()
         if system.restored:
-            new = Node.remote()
-            ray.get(new.read.remote())
+            new = Node.options(name="new").remote()
+            ray.get([new.read.remote(), ledger.read.remote()])
             system.start()
             await_count(system, b)
             say("went on", counts=counts(a, b, new), restored_from=system.snapshot().restored_from)
+            say("ledger", read=ray.get(ledger.read.remote(), timeout=BOUND_S))
             return
-        ray.get([a.know.remote(b), p.read.remote()])
+        ray.get([a.know.remote(b), p.read.remote(), ledger.enter.remote(3)])
         flood(system, a, b)
+        say("ledger", read=ray.get(ledger.read.remote(), timeout=BOUND_S))
         with tempfile.TemporaryDirectory() as folder:
             deadlock(system, a, b, p, fifo(folder, "meet"))
             long_action(system, a, b, fifo(folder, "come"), fifo(folder, "go"))

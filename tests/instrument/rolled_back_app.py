@@ -316,3 +316,4 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(processes, "own_threads", tuple)
     patch.setattr(reloading, "own_threads", tuple)
     patch.setattr(reloading.Reloading, "_look", lambda *_: None)
+    patch.setattr(reloading.Reloading, "_begin_load", reloading.Reloading.load)

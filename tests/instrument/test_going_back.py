@@ -48,6 +48,11 @@ def test_what_was_made_or_asked_since_is_of_the_past(told: dict[str, Any]) -> No
     assert told["old"]["kind"] == "RolledBackError"
 
 
+def test_what_belongs_to_an_actors_thread_is_made_anew_there(told: dict[str, Any]) -> None:
+    """And, in a new run, what only it held a handle of is still there (`test_a_new_run_of_the_program...`)."""
+    assert told["ledger"]["read"] == [3, 3]
+
+
 def test_an_app_goes_back_out_of_a_deadlock(told: dict[str, Any]) -> None:
     assert told["hung"]["members"] == ["a", "b"]
     assert told["out"]["counts"] == [CALLS, CALLS, 0]
@@ -77,4 +82,5 @@ def test_a_new_run_of_the_program_goes_on_from_the_snapshot(
     went_on = said(done)["went on"]
     assert went_on["counts"] == [CALLS, CALLS, 0]
     assert went_on["restored_from"] == told["snapshot"]["id"]
-    assert f"not in snapshot {told['snapshot']['id']}, so as the program made them: Node-0" in done.errors
+    assert f"not in snapshot {told['snapshot']['id']}, so as the program made them: new" in done.errors
+    assert said(done)["ledger"]["read"] == [3, 3]

@@ -11,6 +11,7 @@ from rolled_back_app import ACTORS, BOUND_S, App, on_paper
 
 from ray_snapshot.errors import MachineFailedError, SnapshotAbortedError, SnapshotTimeoutError
 from ray_snapshot.instrument import rolling
+from ray_snapshot.instrument.sections import Section
 from ray_snapshot.protocol.rollback import Phase
 
 A, B, C = ACTORS
@@ -117,6 +118,18 @@ def test_an_app_of_which_some_have_loaded_stands_still_until_it_is_restored() ->
         assert last.exception() is None
         assert (phases(app), app.machines[A].body.tokens) == ({Phase.RUNNING}, 100)
         await snapshot(app)
+
+    play(story)
+
+
+def test_a_handle_of_an_actor_that_had_died_before_stays_a_handle() -> None:
+    async def story(app: App) -> None:
+        await app.join("D:d")
+        handle, shown = app.watcher.rolling.handles["D:d"], app.watcher.name_of("D:d")
+        app.watcher.ended("D:d")
+        name = app.watcher.name_of(A)
+        app.watcher.rolling.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
+        assert app.watcher.rolling._share(A).actors == {"D:d": ("D:d", [handle])}
 
     play(story)
 
