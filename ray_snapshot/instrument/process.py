@@ -195,7 +195,8 @@ class Process:
     def retract(self, header: Header, target: str) -> None:
         """Making the call raised."""
         with self.lock:
-            self.ledger.retract(target, header.number)
+            if header.incarnation == self.ledger.incarnation:  # else the numbers have begun anew meanwhile
+                self.ledger.retract(target, header.number)
 
     # ---- accepting ------------------------------------------------------------------------------------------------
 
@@ -246,7 +247,6 @@ class Process:
         self.coroutines.clear()
         self.threads.clear()
         self.wait_tasks.clear()
-        self.resting = None
 
     def _meet(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """A call runs on this loop: concurrency groups have loops of their own."""

@@ -142,13 +142,16 @@ class CallLedger:
     def successor(self, incarnation: int, colour: int, others: Mapping[str, int]) -> CallLedger:
         """The ledger of a machine that was rolled back, in the same process: all that was sent and accepted is of the past.
 
-        What the process has handles of stays known, and no wait of before is taken for one of those that come.
+        What the process has handles of stays known, and no wait of before is taken for one of those that come. The driver's
+        program is not rolled back: where it waits, it waits on.
         """
         found = CallLedger(
             self.machine, incarnation=incarnation, colour=colour, acts_unasked=self.acts_unasked, others=others
         )
         found.holds, found.reads = set(self.holds), set(self.reads)
         found._last_wait = self._last_wait
+        found.waits = {key: wait for key, wait in self.waits.items() if wait.call_id is None}
+        found._own_waits = len(found.waits)
         return found
 
     # ---- sender ---------------------------------------------------------------------------------------------------

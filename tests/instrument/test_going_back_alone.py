@@ -11,8 +11,10 @@ from test_a_process_alone import BOUND_S, Silent
 from ray_snapshot.instrument.calls import watched_class
 from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.process import Process
-from ray_snapshot.instrument.reloading import Terms
+from ray_snapshot.instrument.reloading import Share, Terms
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.rollback import Step
 
 
 @pytest.fixture
@@ -77,3 +79,41 @@ def test_an_actors_own_hooks_are_no_calls_that_begin(process: Process, kind: Any
     assert recorded.kept is not None
     assert (recorded.kept.obstacle, recorded.report.calls) == (None, ())
     assert (body.count, process.is_closed) == (6, False)
+
+
+def roll(process: Process, generation: int) -> None:
+    """Take a process with nothing to load through all steps."""
+    share = Share(generation, 0, {process.machine: generation})
+    for step in Step:
+        process.obey(("roll", int(step), generation, 0, share if step is Step.LOAD else None))
+
+
+@pytest.fixture
+def driver() -> Iterator[Process]:
+    found = Process("app:1", Silent(), CallLedger(DRIVER, acts_unasked=True), {}, Terms(keeps=True))
+    yield found
+    found.is_closed = True
+    found.control.end()
+    found.control.thread.join(BOUND_S)
+
+
+def test_a_program_that_waits_for_a_verdict_still_waits_when_another_thread_has_restored(driver: Process) -> None:
+    """Or it would count as active for good, and termination could not be told any more."""
+    wait_id, _ = driver.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
+    roll(driver, 1)
+    driver.obey(("request", 1))
+    assert driver.reports[1].report.status == "passive"
+    driver.end_wait(wait_id, [])
+    driver.obey(("request", 2))
+    assert 2 not in driver.reports or driver.reports[2].report.status == "active"
+    assert not driver.ledger.waits
+
+
+def test_a_call_of_before_that_could_not_be_made_is_not_taken_for_one_of_after(driver: Process) -> None:
+    before, _ = driver.submit("B:1", "f", (), False, ())
+    roll(driver, 1)
+    after, _ = driver.submit("B:1", "f", (), False, ())
+    driver.retract(before, "B:1")
+    assert list(driver.ledger.outputs["B:1"].log) == [after.number]
+    driver.retract(after, "B:1")
+    assert not driver.ledger.outputs["B:1"].log
