@@ -121,11 +121,12 @@ class Watcher:
         generation = generation_of(stamp, f"{self.system}:{self.run_id}")
         if generation is None:
             return None
-        if self.rolling.is_past(machine, generation):
-            raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
         restarts = 0
         if facts.get("key") is not None:
             _, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
+        await self._find_namesakes(facts.get("name"))
+        if self.rolling.is_past(machine, generation):  # asked last: a restore may have begun meanwhile
+            raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
         known = self.facts.get(machine)
         incarnation = 0 if known is None else known["incarnation"] + 1
         if known is not None:
@@ -159,6 +160,15 @@ class Watcher:
             self.counts[kind] += 1
             if shown not in taken:
                 return shown
+
+    async def _find_namesakes(self, name: str | None) -> None:
+        """Ray gives a name again as soon as who had it is dead; nobody may have told us yet."""
+        for machine in [key for key, one in self.facts.items() if name and one.get("name") == name]:
+            key = self.facts[machine].get("key")
+            if machine in self.collector.machines and key is not None:
+                state, _ = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, key)
+                if state == "DEAD" and machine in self.collector.machines and not self.rolling.is_rolling:
+                    self.ended(machine)
 
     def _is_free(self, name: str) -> bool:
         """Whether no actor that lives is called that."""

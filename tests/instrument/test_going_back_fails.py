@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from rolled_back_app import ACTORS, BOUND_S, App, on_paper
+from rolled_back_app import ACTORS, BOUND_S, SYSTEM, App, on_paper
 
-from ray_snapshot.errors import MachineFailedError, SnapshotAbortedError, SnapshotTimeoutError
-from ray_snapshot.instrument import rolling
+from ray_snapshot.errors import MachineFailedError, RolledBackError, SnapshotAbortedError, SnapshotTimeoutError
+from ray_snapshot.instrument import rolling, shape
 from ray_snapshot.instrument.sections import Section
 from ray_snapshot.protocol.rollback import Phase
 
@@ -130,6 +131,48 @@ def test_a_handle_of_an_actor_that_had_died_before_stays_a_handle() -> None:
         name = app.watcher.name_of(A)
         app.watcher.rolling.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
         assert app.watcher.rolling._share(A).actors == {"D:d": ("D:d", [handle])}
+
+    play(story)
+
+
+def test_an_actor_that_registers_while_a_restore_begins_is_of_the_past() -> None:
+    """The watcher asks the cluster about it meanwhile: it was made in a past that is given up when that answers."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def state(key: str) -> tuple[str, int]:
+        if key == "D:d":
+            asked.set()
+            answer.wait(BOUND_S)
+        return "ALIVE", 0
+
+    async def story(app: App) -> None:
+        good = await snapshot(app)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shape, "actor_state", state)
+            late = asyncio.get_running_loop().create_task(app.join("D:d"))
+            while not asked.is_set():
+                await asyncio.sleep(0)
+            task = restoring(app, good)
+            while not app.watcher.rolling.is_rolling:
+                await asyncio.sleep(0)
+            answer.set()
+            while not (task.done() and late.done()):
+                await settled(app)
+        assert isinstance(late.exception(), RolledBackError)
+        assert task.exception() is None
+        assert "D:d" not in app.watcher.collector.machines
+
+    play(story)
+
+
+def test_an_actor_that_takes_the_name_of_a_dead_one_takes_its_place_at_once() -> None:
+    async def story(app: App) -> None:
+        facts = {"class": "D", "name": "dora", "pid": 1}
+        await app.watcher.register(SYSTEM, "D:1", {**facts, "key": "D:1"}, 0)
+        app.states["D:1"] = "DEAD", 0
+        await app.watcher.register(SYSTEM, "D:2", {**facts, "key": "D:2"}, 0)
+        assert app.watcher.rolling._living()["dora"] == "D:2"
+        assert "D:1" not in app.watcher.collector.machines
 
     play(story)
 
