@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCancelledError
 
+from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.envelopes import colour_of_error
 from ray_snapshot.instrument.here import here
 from ray_snapshot.instrument.process import DRIVER, Process
@@ -86,9 +87,18 @@ def _waited(k: int) -> Callable[[_Work, float], tuple[bool, Any]]:
 
 
 def _sliced(
-    process: Process, timeout: float | None, work: _Work, one: Callable[[_Work, float], tuple[bool, Any]]
+    process: Process,
+    refs: list[Any],
+    k: int,
+    timeout: float | None,
+    work: _Work,
+    one: Callable[[_Work, float], tuple[bool, Any]],
 ) -> Any:
-    """Wait in slices, and look between them whether the app is being rolled back: then this action is to end."""
+    """Wait in slices, and look between them whether the app is being rolled back: then this action is to end.
+
+    What exists, and has only to be fetched from another node, is fetched in one piece: with each wait that ends, Ray gives up
+    the transfers that it has begun, and what takes longer than a slice would never come.
+    """
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while True:
         left = max(0.0, deadline - time.monotonic())
@@ -96,9 +106,21 @@ def _sliced(
         if is_there or left <= LOOK_S:
             break
         process.reloading.check_waiting(())
+        if _exist(refs, k):
+            return work(None if timeout is None else max(0.0, deadline - time.monotonic()))
     if isinstance(found, GetTimeoutError) and not is_there:
         raise found
     return found
+
+
+def _exist(refs: list[Any], k: int) -> bool:
+    """Whether `k` of them are there, on whichever node."""
+    different = list(dict.fromkeys(refs))
+    if not all(isinstance(ref, ray.ObjectRef) for ref in different):
+        return False
+    least = min(k, len(different))
+    ready, _ = shape.original("wait")(different, num_returns=least, timeout=0, fetch_local=False)
+    return len(ready) >= least
 
 
 def _followed(
@@ -121,7 +143,7 @@ def _followed(
     end = _End()
     try:
         is_sliced = process.reloading.keeps and process.machine != DRIVER
-        found = _sliced(process, timeout, work, one) if is_sliced else work(timeout)
+        found = _sliced(process, refs, k, timeout, work, one) if is_sliced else work(timeout)
         if k == len(refs):
             end.answered = on
     except BaseException as error:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import GetTimeoutError
 from test_a_process_alone import BOUND_S, Silent
 
+from ray_snapshot.instrument import shape, tracking
 from ray_snapshot.instrument.calls import watched_class
-from ray_snapshot.instrument.here import settle_in
+from ray_snapshot.instrument.here import asking, settle_in
 from ray_snapshot.instrument.process import Process
-from ray_snapshot.instrument.reloading import Share, Terms
+from ray_snapshot.instrument.reloading import LOOK_S, Share, Terms
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.rollback import Step
@@ -117,3 +120,35 @@ def test_a_call_of_before_that_could_not_be_made_is_not_taken_for_one_of_after(d
     assert list(driver.ledger.outputs["B:1"].log) == [after.number]
     driver.retract(after, "B:1")
     assert not driver.ledger.outputs["B:1"].log
+
+
+TRANSFER_S = 3.0
+
+
+@pytest.mark.parametrize("timeout", [None, BOUND_S])
+def test_a_large_object_on_another_node_is_fetched_in_one_piece(
+    process: Process, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    """Ray gives up half a transfer when a `ray.get` ends; waits inside actors are cut into slices, to look up."""
+    tried: list[float | None] = []
+
+    def get(refs: Any, *, timeout: float | None) -> str:
+        tried.append(timeout)
+        assert len(tried) < 10
+        if timeout is not None and timeout < TRANSFER_S:
+            raise GetTimeoutError("not there")
+        return "large"
+
+    def wait(refs: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
+        assert (options["timeout"], options["fetch_local"]) == (0, False)
+        return (refs, []) if len(tried) > 2 else ([], refs)  # it is made only now
+
+    monkeypatch.setattr(shape, "original", lambda name: wait)
+    monkeypatch.setattr(process.reloading, "check_waiting", lambda refs: None)
+    process.body = object()
+    with asking():
+        monkeypatch.setattr(process, "begin_wait", lambda *_, **__: (1, []))
+        ref = ray.ObjectRef.from_random()
+        assert tracking.get(get, [ref, ref], timeout=timeout) == "large"
+    assert tried[:3] == [LOOK_S] * 3
+    assert len(tried) == 4
