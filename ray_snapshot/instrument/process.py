@@ -234,7 +234,9 @@ class Process:
         try:
             self.reloading.admit(generation, method)
         except RolledBackError:
-            if header is not None and generation == self.reloading.loaded and header.colour <= self.ledger.colour:
+            if header is not None and generation == self.reloading.loaded:
+                self.ledger.hear(header.colour)
+                self._record(is_forced=True)
                 self.ledger.finish(self.ledger.accept(header, method, time.time(), group=group))
             raise
 

@@ -18,7 +18,7 @@ from ray_snapshot.runtime.checkpointing import StatePickler, pickled
 from ray_snapshot.runtime.payload import Foreign, PlainPickler
 
 _ITEMS = (dict, list, set, frozenset, tuple, bytearray, BaseException)
-"""Classes whose instances hold more than attributes."""
+"""Classes whose instances hold more than attributes; others say so by a `__reduce__` of their own (a deque, an array)."""
 
 
 class Kept(NamedTuple):
@@ -89,8 +89,7 @@ def state_of(body: Any) -> Any:
     """
     if _has_hooks(body):
         return body.snapshot_state()
-    if isinstance(body, _ITEMS) and not _is_asked(body):
-        kind = next(kind for kind in _ITEMS if isinstance(body, kind))
+    if (kind := _kind_with_items(body)) is not None and not _is_asked(body):
         raise TypeError(
             f"it is a {kind.__name__}, whose items are no attributes: give it __getstate__ and __setstate__"
         )
@@ -115,6 +114,14 @@ def set_state(body: Any, state: Any) -> None:
     own.update(attributes or {})
     for name, value in (slots or {}).items():
         setattr(body, name, value)
+
+
+def _kind_with_items(body: Any) -> type | None:
+    """The class of its own that holds more than attributes; None if there is none."""
+    kinds = (
+        kind for kind in type(body).__mro__[:-1] if kind in _ITEMS or {"__reduce__", "__reduce_ex__"} & set(vars(kind))
+    )
+    return next(kinds, None)
 
 
 def _has_hooks(body: Any) -> bool:

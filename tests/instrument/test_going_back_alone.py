@@ -10,6 +10,7 @@ import ray
 from ray.exceptions import GetTimeoutError
 from test_a_process_alone import BOUND_S, Silent
 
+from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape, tracking
 from ray_snapshot.instrument.calls import watched_class
 from ray_snapshot.instrument.here import asking, settle_in
@@ -152,3 +153,17 @@ def test_a_large_object_on_another_node_is_fetched_in_one_piece(
         assert tracking.get(get, [ref, ref], timeout=timeout) == "large"
     assert tried[:3] == [LOOK_S] * 3
     assert len(tried) == 4
+
+
+@pytest.mark.parametrize("colour", [0, 3])
+def test_a_call_that_was_refused_is_in_flight_no_more_when_all_go_on_as_they_were(
+    process: Process, colour: int
+) -> None:
+    """Also one that is redder than its receiver: else it would be made again by a later restore, and has failed."""
+    body = process.body = watched_class(Hooked)()
+    process.obey(("roll", int(Step.STOP), 1, 0, None))
+    with pytest.raises(RolledBackError):
+        body.add(_ray_snapshot_header=f"app:1 1 driver 0 0 7 {colour} 1".encode())
+    process.obey(("release", 1))
+    assert [(one.source, one.numbers) for one in process.take_acks()] == [("driver", ((7, 7),))]
+    assert (body.count, process.is_closed) == (5, False)

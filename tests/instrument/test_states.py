@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +110,15 @@ def test_what_getstate_leaves_out_stays_unless_setstate_makes_it_anew() -> None:
 def test_what_holds_more_than_attributes_is_refused() -> None:
     with pytest.raises(TypeError, match="it is a dict, whose items are no attributes: give it __getstate__"):
         state_of(Listed())
+
+
+class Queue(deque[int]):
+    """Says by its own `__reduce__` that it holds more."""
+
+
+def test_what_says_itself_how_it_is_made_again_is_refused() -> None:
+    with pytest.raises(TypeError, match="it is a deque, whose items are no attributes"):
+        state_of(Queue([1, 2]))
 
 
 def test_what_cannot_be_pickled_is_named_by_its_attribute() -> None:
