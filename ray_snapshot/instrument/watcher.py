@@ -193,7 +193,10 @@ class Watcher:
         """Carry acknowledgements to the senders."""
         for one in acks:
             count = sum(last - first + 1 for first, last in one.numbers)
-            self.tell(one.source, ("acks", [one]), is_urgent=count > MOST_UNPRUNED)
+            is_urgent = (
+                self.rolling.keeps or count > MOST_UNPRUNED
+            )  # a log that is kept for a restore holds arguments whole
+            self.tell(one.source, ("acks", [one]), is_urgent=is_urgent)
 
     async def unwatched(self, machine: str) -> None:
         """A process has given up taking part; it goes on, and nobody sees what it does."""

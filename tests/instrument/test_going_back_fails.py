@@ -13,6 +13,7 @@ from rolled_back_app import ACTORS, BOUND_S, SYSTEM, App, on_paper
 from ray_snapshot.errors import MachineFailedError, RolledBackError, SnapshotAbortedError, SnapshotTimeoutError
 from ray_snapshot.instrument import rolling, shape
 from ray_snapshot.instrument.sections import Section
+from ray_snapshot.protocol.calls import Acks
 from ray_snapshot.protocol.rollback import Phase
 
 A, B, C = ACTORS
@@ -173,6 +174,18 @@ def test_an_actor_that_takes_the_name_of_a_dead_one_takes_its_place_at_once() ->
         await app.watcher.register(SYSTEM, "D:2", {**facts, "key": "D:2"}, 0)
         assert app.watcher.rolling._living()["dora"] == "D:2"
         assert "D:1" not in app.watcher.collector.machines
+
+    play(story)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_who_keeps_arguments_for_a_restore_is_told_at_once_that_they_are_not_needed(keeps: bool) -> None:
+    async def story(app: App) -> None:
+        app.watcher.rolling.keeps = keeps
+        box = app.watcher.mailboxes[A]
+        box.changed.clear()
+        await app.watcher.acknowledge([Acks(A, 0, B, 0, ((1, 2),))])
+        assert box.changed.is_set() == keeps
 
     play(story)
 
