@@ -45,7 +45,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
         takes_header = shape.takes_keyword(handle, method_name, HEADER)
         if process is None or not (takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))):
             return original(handle, method_name, args, kwargs, **options)
-        process.reloading.check_sending()
+        process.reloading.check_sending(args, kwargs)
         try:
             target = machine_of(handle)
             is_retried = shape.is_retried(handle, options.get("max_task_retries"))
@@ -79,7 +79,7 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
     process = here()
     if process is None or options.get("get_if_exists") or not shape.constructor_takes(actor_class, HEADER):
         return original(actor_class, args, kwargs, **options)
-    process.reloading.check_sending()
+    process.reloading.check_sending(args, kwargs)
     about = shape.options_of(actor_class, options)
     about["ordinal"] = None if about.get("name") else process.ordinal(about.get("kind", ""))
     begun = process.guarded(process.begin_creation)

@@ -165,17 +165,21 @@ class Reloading:
         text = f"the app was rolled back: what {who} was asked for, or asked for itself, is of a past that was given up"
         return RolledBackError(text, snapshot_id=None)
 
-    def check_sending(self) -> None:
-        """Raise `RolledBackError` if nothing may be sent now."""
+    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
+        """Raise `RolledBackError` if nothing may be sent now, or these arguments are refs of the past."""
         if self.is_held and threading.current_thread() is not self.process.control.thread:
             raise self.refusal()
+        if self.first:
+            self._check_refs((*(args or ()), *(kwargs or {}).values()))
 
     def check_waiting(self, refs: Iterable[Any]) -> None:
         """Raise `RolledBackError` if these refs are of the past, or who waits for them is to end."""
         if self.is_held and self.process.machine != DRIVER:
             raise self.refusal()
-        if not self.first:
-            return
+        if self.first:
+            self._check_refs(refs)
+
+    def _check_refs(self, refs: Iterable[Any]) -> None:
         for call_id in (getattr(ref, "call_id", None) for ref in refs):
             if call_id is not None and parsed(call_id).incarnation < self.first.get(parsed(call_id).source, 0):
                 raise self.refusal()

@@ -167,3 +167,25 @@ def test_a_call_that_was_refused_is_in_flight_no_more_when_all_go_on_as_they_wer
     process.obey(("release", 1))
     assert [(one.source, one.numbers) for one in process.take_acks()] == [("driver", ((7, 7),))]
     assert (body.count, process.is_closed) == (5, False)
+
+
+class Ref:
+    """A ref that knows which call answers it."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+
+
+def test_a_ref_of_the_past_is_neither_waited_for_nor_passed_on(driver: Process) -> None:
+    before = Ref(f"{DRIVER}/0/B:1/1")
+    driver.reloading.check_sending((before,), {})
+    roll(driver, 1)
+    driver.reloading.check_sending((Ref(f"{DRIVER}/1/B:1/1"), "anything"), {"else": 1})
+    for what in (
+        lambda: driver.reloading.check_waiting([before]),
+        lambda: driver.reloading.check_sending((before,), {}),
+    ):
+        with pytest.raises(RolledBackError):
+            what()
+    with pytest.raises(RolledBackError):
+        driver.reloading.check_sending((), {"amount": before})
