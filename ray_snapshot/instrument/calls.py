@@ -275,6 +275,10 @@ def _async_generator(name: str, member: Any) -> Any:
                         item = await (inner.__anext__() if sent is None else inner.asend(sent))
                     except StopAsyncIteration:
                         return
+                    except asyncio.CancelledError:
+                        if run.process.reloading.is_held:
+                            raise run.process.reloading.refusal() from None
+                        raise
                     sent = yield run.item(item)
             finally:
                 await inner.aclose()

@@ -78,13 +78,15 @@ _names: dict[Any, str] = {}
 
 def own_threads() -> tuple[str, ...]:
     """The threads of this process that are neither Ray's nor ours nor the one that runs calls."""
-    return tuple(
-        thread.name
+    found = [
+        thread
         for thread in threading.enumerate()
         if thread is not threading.main_thread()
         and not isinstance(thread, threading._DummyThread)
         and not thread.name.startswith(_KNOWN_THREADS)
-    )
+    ]
+    rays = shape.rays_threads() if found else ()
+    return tuple(thread.name for thread in found if thread not in rays)
 
 
 _KNOWN_THREADS = ("ray-snapshot", "ray_", "PythonGCThread", "AsyncIO Thread", "Dummy", "raylet")

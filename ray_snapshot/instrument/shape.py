@@ -236,6 +236,12 @@ def own_handle() -> Any:
     return None if current_actor_key() is None else ray.get_runtime_context().current_actor
 
 
+def rays_threads() -> frozenset[Any]:
+    """Threads that Ray has started from Python: one hands out the items of asynchronous generators, and never ends."""
+    find = getattr(getattr(ray_worker.global_worker, "core_worker", None), "get_event_loop_executor", None)
+    return frozenset() if find is None else frozenset(find()._threads)
+
+
 def run_as_call(work: Callable[..., Any], *args: Any) -> None:
     """Have `work(the actor's object, *args)` run in this process where the actor's calls run: on its thread, or its loop."""
     own_handle().__ray_call__.remote(work, *args)

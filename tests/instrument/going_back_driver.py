@@ -8,6 +8,7 @@ import os
 import sqlite3
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,13 @@ class Parked:
         self.count += 1
         await asyncio.Event().wait()
 
+    async def items(self, count: int, *, and_wait: bool = False) -> AsyncIterator[int]:
+        """So many; Ray starts a thread for them, which never ends."""
+        for number in range(count):
+            yield number
+        if and_wait:
+            await asyncio.Event().wait()
+
     async def ask(self, other: Any, path: str) -> Any:
         """Wait for a reply that never comes."""
         self.count += 1
@@ -127,6 +135,11 @@ def error_of(work: Any) -> dict[str, str]:
     except ray.exceptions.RayError as error:
         return {"kind": type(error).__name__, "text": str(error)}
     return {"kind": "", "text": ""}
+
+
+def stream(parked: Any, count: int, **options: Any) -> Any:
+    """What it gives, one by one."""
+    return parked.items.options(num_returns="streaming").remote(count, **options)
 
 
 def counts(*nodes: Any) -> list[int]:
@@ -163,6 +176,7 @@ def main(history: str) -> None:
             say("ledger", read=ray.get(ledger.read.remote(), timeout=BOUND_S))
             return
         ray.get([a.know.remote(b), p.read.remote(), ledger.enter.remote(3)])
+        say("items", items=[ray.get(item) for item in stream(p, 3)])
         flood(system, a, b)
         say("ledger", read=ray.get(ledger.read.remote(), timeout=BOUND_S))
         with tempfile.TemporaryDirectory() as folder:
@@ -196,6 +210,8 @@ def deadlock(system: rs.System, a: Any, b: Any, p: Any, path: str) -> None:
     """Two that wait for each other, and others behind them: all are as they were."""
     ray.get(b.know.remote(a))
     good = system.snapshot(timeout=BOUND_S)
+    items = stream(p, 1, and_wait=True)
+    ray.get(next(items))
     with open(path, "r+b", buffering=0) as gate:
         refs = [a.meet.remote(path), b.meet.remote(path), p.park.remote(), p.ask.remote(a, path)]
         gate.read(1)
@@ -206,6 +222,7 @@ def deadlock(system: rs.System, a: Any, b: Any, p: Any, path: str) -> None:
     say("refused", **error_of(lambda: system.restore(hung)))
     system.restore(good)
     ended = [error_of(lambda ref=ref: ray.get(ref, timeout=BOUND_S))["kind"] for ref in refs]
+    ended.append(error_of(lambda: ray.get(next(items)))["kind"])
     say("out", counts=counts(a, b, p), ended=ended)
 
 

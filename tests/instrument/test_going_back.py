@@ -53,10 +53,15 @@ def test_what_belongs_to_an_actors_thread_is_made_anew_there(told: dict[str, Any
     assert told["ledger"]["read"] == [3, 3]
 
 
+def test_rays_own_thread_for_items_is_none_of_the_apps(told: dict[str, Any]) -> None:
+    assert told["items"]["items"] == [0, 1, 2]
+    assert told["snapshot"]["obstacles"] == []
+
+
 def test_an_app_goes_back_out_of_a_deadlock(told: dict[str, Any]) -> None:
     assert told["hung"]["members"] == ["a", "b"]
     assert told["out"]["counts"] == [CALLS, CALLS, 0]
-    assert told["out"]["ended"] == ["RolledBackError"] * 4
+    assert told["out"]["ended"] == ["RolledBackError"] * 5
 
 
 def test_who_is_inside_an_action_is_an_obstacle_with_its_place(told: dict[str, Any]) -> None:
