@@ -323,11 +323,11 @@ class Watcher:
     async def _look(self) -> None:
         """While snapshots are pending: hurry them, give them up, and find out who has died."""
         while True:
-            await asyncio.sleep(LOOK_S)
             try:
                 await self._look_once(time.time())
             except Exception as error:  # the cluster does not answer: the next look may
                 print(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}", file=sys.stderr)
+            await asyncio.sleep(LOOK_S)
 
     async def _look_once(self, now: float) -> None:
         if self.rolling.is_rolling:

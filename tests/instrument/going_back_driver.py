@@ -21,7 +21,7 @@ BOUND_S = 60.0
 CALLS = 400
 
 
-@rs.remote
+@rs.remote(max_restarts=-1)
 class Node:
     """Counts, and passes on what it counts."""
 
@@ -242,6 +242,25 @@ def long_action(system: rs.System, a: Any, b: Any, come: str, go: str) -> None:
     say("end", counts=counts(a, b), obstacles=quiet.obstacles)
 
 
+def killed(times: str) -> None:
+    """Actors die in the midst of calls, and are started again by Ray without their states."""
+    with rs.watch("killed", checkpoint=True) as system:
+        a, b = Node.remote(), Node.remote()
+        ray.get([a.know.remote(b), b.read.remote()])
+        for number in range(int(times)):
+            for _ in range(CALLS):
+                a.add.remote(1)
+            snapshot = system.snapshot(timeout=BOUND_S)
+            ray.kill((a, b)[number % 2], no_restart=False)
+            system.restore(snapshot)
+            system.wait_for("termination", timeout=BOUND_S)
+            system.snapshot(timeout=BOUND_S).verify()
+        say("killed", counts=counts(a, b), obstacles=snapshot.obstacles)
+
+
 if __name__ == "__main__":
     ray.init(logging_level="ERROR")
-    main(*sys.argv[1:])
+    if sys.argv[1] == "--killed":
+        killed(sys.argv[2])
+    else:
+        main(sys.argv[1])

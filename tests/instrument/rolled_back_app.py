@@ -117,10 +117,12 @@ class App:
             await self.join(machine)
         self.machines[ACTORS[0]].body.tokens = TOKENS
 
-    async def join(self, machine: str) -> None:
+    async def join(self, machine: str, **about: Any) -> None:
         """A process comes up."""
         key = None if machine == DRIVER else machine
-        welcome = await self.watcher.register(SYSTEM, machine, {"class": machine[0], "key": key, "pid": 1}, 0)
+        facts = {"class": machine[0], "key": key, "pid": 1, **about}
+        stamp = self.machines[DRIVER].stamp if DRIVER in self.machines else SYSTEM
+        welcome = await self.watcher.register(stamp, machine, facts, 0)
         assert welcome is not None
         ledger = CallLedger(
             machine,
