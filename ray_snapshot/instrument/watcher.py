@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -102,6 +102,7 @@ class Watcher:
         self.places = 0
         self.clock: asyncio.Task[None] | None = None
         self.skipped = 0
+        self.completed: deque[int] = deque(maxlen=10_000)
         self.is_closing = False
         self.uncovered: list[str] = ["actors that were made before the watching began"]
         """Begins with everything that no process can tell; the cluster's own list of actors removes it."""
@@ -291,6 +292,7 @@ class Watcher:
         if completed is None:
             return
         collection = self.collections.pop(number)
+        self.completed.append(number)
         header = collection.header
         header.completed_at = time.time()
         unseen = [*self.blind, *self.collector.restarting]
@@ -464,6 +466,10 @@ class Watcher:
     async def last_number(self) -> int:
         """The highest number given out."""
         return self.collector.last
+
+    async def completed_after(self, number: int) -> int:
+        """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
+        return sum(found > number for found in self.completed)
 
     async def settle(self, timeout: float) -> RaySnapshotError | None:
         """Stop the clock, and wait up to `timeout` seconds until no snapshot is pending and the analyst has them all."""

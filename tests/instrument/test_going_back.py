@@ -91,7 +91,6 @@ def test_a_new_run_of_the_program_goes_on_from_the_snapshot(
     assert said(done)["ledger"]["read"] == [3, 3]
 
 
-
 @pytest.mark.nightly
 def test_actors_that_die_again_and_again_come_back_with_every_call_counted_once(runner: Runner) -> None:
     assert said(runner.plain(PROGRAM, "--killed", "12"))["killed"]["counts"] == [12 * CALLS, 12 * CALLS]

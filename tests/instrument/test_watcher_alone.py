@@ -114,6 +114,17 @@ def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
     assert "the watcher could not look: ConnectionError: the cluster does not answer" in capsys.readouterr().err
 
 
+def test_who_waits_for_a_verdict_in_vain_hears_how_many_snapshots_there_were(world: World) -> None:
+    async def scenario(watcher: Watcher) -> list[int]:
+        await world.join(watcher, DRIVER)
+        for _ in range(2):
+            await world.record(watcher, DRIVER, await _snapshot(watcher))
+        watcher._give_up(await _snapshot(watcher))
+        return [await watcher.completed_after(number) for number in (0, 1, 2)]
+
+    assert world.run(scenario) == [2, 1, 0]
+
+
 def test_an_actor_that_never_reports_is_gone_without_and_named(world: World) -> None:
     async def scenario(watcher: Watcher) -> Any:
         await world.join(watcher, DRIVER)
