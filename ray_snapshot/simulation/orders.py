@@ -391,10 +391,10 @@ def _tells_nothing(world: World, carried: Carried) -> bool:
 
 
 def _is_stale_barrier(core: Any, carried: Carried, message: Any) -> bool:
-    boxes = core.input(carried.source).mailboxes
-    if message[NUMBER] or message[0] >= len(boxes):
+    link = core.inputs.get(carried.source)  # only looked at: to look at a batch must not open the link
+    if message[NUMBER] or link is None or message[0] >= len(link.mailboxes):
         return False
-    box = boxes[message[0]]
+    box = link.mailboxes[message[0]]
     return not box.queue and message[COLOUR] <= box.owner.machine.copied
 
 
