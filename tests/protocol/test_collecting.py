@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 
 import pytest
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, PendingSnapshot
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
+from ray_snapshot.protocol.host import HostCore
 
 AB = ("a", "b", "mail")
 
@@ -228,3 +231,20 @@ def test_reports_travel() -> None:
     report = HostReport("A", {AB: 1})
 
     assert pickle.loads(pickle.dumps(report)) == report
+
+
+# ---- what is kept --------------------------------------------------------------------------------------------------------
+
+
+def test_a_host_keeps_nothing_of_a_snapshot_that_is_closed() -> None:
+    host = HostCore("A")
+    host.born("a", object())
+    host.request(1)
+    host.boundary()
+    recording = weakref.ref(host.open[1])
+    while host.copy_next():
+        pass
+    host.close(1)
+    gc.collect()
+
+    assert recording() is None
