@@ -163,17 +163,17 @@ def test_a_snapshot_that_is_given_up_leaves_the_other_one_right_in_every_order(p
 
 
 CRASHED = {
-    ("ring", CHANDY_LAMPORT): (4521, 21, 38, 12),
+    ("ring", CHANDY_LAMPORT): (4520, 21, 38, 12),
     ("ring", OBSERVER): (2800, 21, 38, 12),
     ("ring", ALIGNED): (1929, 6, 13, 6),
     ("ring", UNALIGNED): (2219, 21, 38, 12),
     ("ring", AT_LEAST_ONCE): (1925, 6, 13, 6),
-    ("chain", CHANDY_LAMPORT): (6985, 27, 50, 14),
+    ("chain", CHANDY_LAMPORT): (6984, 27, 50, 14),
     ("chain", OBSERVER): (4646, 27, 50, 14),
     ("chain", ALIGNED): (2030, 6, 13, 6),
     ("chain", UNALIGNED): (2826, 27, 50, 14),
     ("chain", AT_LEAST_ONCE): (2016, 6, 13, 6),
-    ("complete", CHANDY_LAMPORT): (26108, 76, 104, 28),
+    ("complete", CHANDY_LAMPORT): (26107, 76, 104, 28),
     ("complete", OBSERVER): (17544, 76, 104, 28),
     ("complete", ALIGNED): (5760, 15, 26, 12),
     ("complete", UNALIGNED): (13027, 76, 104, 28),
