@@ -10,7 +10,7 @@ host, which does the same in each of them. Hence:
 
 Two hosts are the same here if their pickles are. To make that more often true, hosts do not count what a link has carried: a
 link is never full, and the batches of a FIFO link have no numbers, but their order in `World.network`. Which steps there may
-be: see `SharedWorld.perform`, which refuses others.
+be: see `SharedWorld.perform`, which refuses others. Machines are `Script`s: what they have done is part of their state.
 Imports the standard library only; read `orders` next.
 """
 
@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.simulation.fingerprints import host_fingerprint
+from ray_snapshot.simulation.machines import Script
 from ray_snapshot.simulation.oracle import Log
 from ray_snapshot.simulation.world import Carried, SimHost, Step, World
 
@@ -115,8 +116,10 @@ class SharedWorld(World):
 
     @classmethod
     def shared(cls, world: World) -> Self:
-        """The same world once more; its machines must act in one step, and `world` must not be rolled back."""
+        """The same world once more; its machines must be `Script`s that act in one step, and `world` not be rolled back."""
         assert world.is_atomic, "machines must act in one step (`is_atomic`)"
+        has_scripts = all(isinstance(behaviour, Script) for behaviour in world.programs.values())
+        assert has_scripts, "how often a machine has acted must be part of its state (`Script`)"
         assert world.window >= NEVER_FULL, "what a link holds back depends on what has arrived elsewhere (`window`)"
         assert not world.lineage.generations, "a world that is rolled back shares its hosts with other generations"
         found = cls.__new__(cls)

@@ -11,7 +11,7 @@ import pytest
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.simulation.fingerprints import fingerprint
-from ray_snapshot.simulation.machines import Create, Script, Send
+from ray_snapshot.simulation.machines import Create, Purse, Script, Send, Wanderer
 from ray_snapshot.simulation.orders import every_order
 from ray_snapshot.simulation.sharing import CHANGING, NEVER_FULL, SharedWorld
 from ray_snapshot.simulation.world import Carried, Step, World
@@ -158,3 +158,10 @@ def test_colours_may_be_independent() -> None:
 def test_what_would_make_a_host_depend_on_others_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(AssertionError):
         SharedWorld.shared(world_of(CHANDY_LAMPORT, **option))
+
+
+def test_a_machine_whose_state_does_not_say_how_often_it_has_acted_is_refused() -> None:
+    world = World({"a": ("A", Wanderer(("a",)), Purse(1))}, is_atomic=True, window=NEVER_FULL)
+
+    with pytest.raises(AssertionError, match="must be part of its state"):
+        SharedWorld.shared(world)
