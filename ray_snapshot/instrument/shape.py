@@ -193,6 +193,7 @@ def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
         "groups": groups,
         "group_of": dict(meta.method_meta.concurrency_group_for_methods),
         "name": options.get("name"),
+        "kind": meta.modified_class.__name__,
         "is_async": on_loop,
         "is_retried": bool(options.get("max_restarts")),
         "redacted": redaction.names(),
@@ -228,6 +229,11 @@ def current_actor_key() -> str | None:
     """The id of the actor that this process is; None in drivers and in plain tasks."""
     found = ray_worker.global_worker.actor_id
     return None if found is None or found.is_nil() else str(found.hex())
+
+
+def own_handle() -> Any:
+    """A handle of the actor that this process is, which does not keep it alive; None in drivers and in plain tasks."""
+    return None if current_actor_key() is None else ray.get_runtime_context().current_actor
 
 
 def actor_state(key: str) -> tuple[str | None, int]:

@@ -53,6 +53,8 @@ class Sent(NamedTuple):
     """Calls whose replies are arguments: Ray lets it begin only when they are there. None: something we know nothing of."""
     group: str | None = None
     """The concurrency group that the call names; None: that of its method."""
+    kept: Any = None
+    """Its arguments, as a restore needs them, if they are kept."""
 
 
 @dataclass(frozen=True, slots=True)

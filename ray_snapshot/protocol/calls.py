@@ -29,7 +29,7 @@ lock. No method waits. Imports nothing of Ray; read `call_collector` next, then 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,6 +110,7 @@ class CallLedger:
         colour: int = 0,
         acts_unasked: bool = False,
         is_starting: bool = False,
+        others: Mapping[str, int] | None = None,
     ) -> None:
         self.machine = machine
         self.incarnation = incarnation
@@ -127,6 +128,8 @@ class CallLedger:
         """Recordings that the collector may still ask for."""
         self.closed: set[int] = set()
         """Numbers above `colour`, or not above `born`, of which nothing is wanted: a request for one comes too late."""
+        self.others = dict(others or {})
+        """Incarnations that other machines had when this one began, if not their first."""
         self.holds: set[str] = set()
         self.reads: set[str] = set()
         self.kept_back: list[Acks] = []
@@ -135,6 +138,18 @@ class CallLedger:
         self._last_wait = 0
         self._last_unknown = 0
         self._own_waits = 0
+
+    def successor(self, incarnation: int, colour: int, others: Mapping[str, int]) -> CallLedger:
+        """The ledger of a machine that was rolled back, in the same process: all that was sent and accepted is of the past.
+
+        What the process has handles of stays known, and no wait of before is taken for one of those that come.
+        """
+        found = CallLedger(
+            self.machine, incarnation=incarnation, colour=colour, acts_unasked=self.acts_unasked, others=others
+        )
+        found.holds, found.reads = set(self.holds), set(self.reads)
+        found._last_wait = self._last_wait
+        return found
 
     # ---- sender ---------------------------------------------------------------------------------------------------
 
@@ -148,16 +163,17 @@ class CallLedger:
         is_retried: bool = False,
         needs: Sequence[str | None] = (),
         group: str | None = None,
+        kept: Any = None,
     ) -> Header:
         """Number a call, colour it, and log it; `about` is kept frozen.
 
         `is_retried`: its actor has `max_task_retries`. `needs`: the calls whose refs are top-level arguments (None: a ref
-        of something we know nothing of).
+        of something we know nothing of). `kept`: its arguments, as a restore needs them.
         """
         output = self.outputs.get(target) or self._open_output(target)
         number = output.last = output.last + 1
         output.sent_count += 1
-        output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs), group)
+        output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs), group, kept)
         return Header(self.machine, self.incarnation, number, self.colour, output.floor, is_retried)
 
     def create(self, target: str, method: str, about: Any, now: float, *, is_retried: bool = False) -> Header:
@@ -173,7 +189,9 @@ class CallLedger:
     def _open_output(self, target: str) -> _Output:
         self.holds.add(target)
         self.reads.add(target)
-        return self.outputs.setdefault(target, _Output())
+        output = self.outputs.setdefault(target, _Output())
+        output.target_incarnation = self.others.get(target, 0)
+        return output
 
     def retract(self, target: str, number: int) -> None:
         """Submitting raised: the number stays a hole, settled."""

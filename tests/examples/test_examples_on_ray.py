@@ -21,6 +21,7 @@ from ray_snapshot.examples import (
     example_run,
     shortest_paths,
     token_ring,
+    way_back,
     work_pool,
 )
 
@@ -123,3 +124,10 @@ def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> No
     facts = json.loads(done.stdout.splitlines()[-1])
     assert set(facts["meals"].values()) == {3}
     assert len(rs.History(tmp_path / "history").verdicts()) > 0
+
+
+def test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing() -> None:
+    found = way_back.play(rounds=2, say=lambda _: None)
+    assert found["balances"] == [100 - 10 - 20 + 1 + 2, 100 + 10 + 20 - 1 - 2]
+    assert found["backs"] == 2
+    assert "2 calls can never move again" in found["sentence"]

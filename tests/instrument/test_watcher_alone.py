@@ -63,7 +63,7 @@ class World:
         kind, _, key = machine.partition(":")
         welcome = await watcher.register(RUN, machine, {"class": kind, "key": key or None, "pid": 1, **facts}, 0)
         assert welcome is not None
-        incarnation, colour, pending, last = welcome
+        incarnation, colour, pending, last, _ = welcome
         ledger = CallLedger(machine, incarnation=incarnation, colour=colour, acts_unasked=machine == DRIVER)
         ledger.welcome(pending, last)
         self.ledgers[machine] = ledger
@@ -188,7 +188,7 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
 
 
-@pytest.mark.parametrize("setting", [{"checkpoint": True}, {"recover": "rollback"}, {"protocol": "observer"}])
+@pytest.mark.parametrize("setting", [{"trace": True}, {"recover": "rollback"}, {"protocol": "observer"}])
 def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=f"watch\\({next(iter(setting))}=...\\).*rs.System"):
         Watch("refused", **setting)
