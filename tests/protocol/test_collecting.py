@@ -236,21 +236,29 @@ def test_reports_travel() -> None:
 # ---- what is kept --------------------------------------------------------------------------------------------------------
 
 
+def in_full(one: Coordinator) -> str:
+    pending = [
+        {key: sorted(found) if isinstance(found, set) else found for key, found in vars(each).items()}
+        for each in one.pending.values()
+    ]
+    return repr((one.most_open, one.last, one.hosts, one.deadlines, pending))
+
+
 def test_a_copy_goes_its_own_way() -> None:
     one = coordinator("A", "B", "C")
     one.start(0, 9)
     one.report(1, HostReport("A", sent={AB: 2}, created={"D": 1}))
     one.report(1, LateReport("A", sequence=1))
-    before = pickle.dumps(one)
+    before = in_full(one)
     other = one.copy()
 
-    assert pickle.dumps(other) == before
+    assert in_full(other) == before
     other.report(1, HostReport("B", accepted={AB: 2}))
     other.report(1, LateReport("B", sequence=1))
     other.register("D")
     other.start(0, 9)
     other.leave("C")
-    assert pickle.dumps(one) == before
+    assert in_full(one) == before
 
 
 def test_a_host_keeps_nothing_of_a_snapshot_that_is_closed() -> None:
