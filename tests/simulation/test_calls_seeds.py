@@ -87,6 +87,10 @@ def test_a_call_of_the_dead_is_not_executed_again() -> None:
     run_calls("restarts", 5112)
 
 
+def test_a_call_that_was_cancelled_and_runs_again_may_have_been_answered() -> None:
+    run_calls("everything", 9668)
+
+
 def test_the_oracle_of_calls_shares_no_code_with_the_protocol() -> None:
     tree = ast.parse(inspect.getsource(calls_oracle))
     found = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
