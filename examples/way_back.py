@@ -58,7 +58,8 @@ def play(rounds: int = 3, say: Callable[[str], None] = print) -> dict[str, Any]:
             payments = [(ann, bob, 10 * number), (bob, ann, number)]
             before = system.snapshot(timeout=BOUND_S)
             waiting = [source.pay.remote(target, amount, 0.2) for source, target, amount in payments]
-            while waiting:
+            deadline = time.monotonic() + BOUND_S
+            while waiting and time.monotonic() < deadline:
                 _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_S)
                 verdict = deadlock.evaluate(system.snapshot(timeout=BOUND_S)) if waiting else None
                 if verdict is not None and verdict.holds:
