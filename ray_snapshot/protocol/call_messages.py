@@ -69,6 +69,8 @@ class RunningCall:
     group: str | None = None
     """Concurrency group."""
     holds_slot: bool = True
+    is_repeated: bool = False
+    """It was accepted more than once: another run of it may have answered it already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,9 @@ class _Running:
     waits: int = 0
     """How many waits it is in."""
 
-    def call(self, call_id: str) -> RunningCall:
+    def call(self, call_id: str, is_repeated: bool = False) -> RunningCall:
         caller = None if self.header is None else self.header.source
-        return RunningCall(call_id, self.method, self.started_at, caller, self.group, self.holds_slot)
+        return RunningCall(call_id, self.method, self.started_at, caller, self.group, self.holds_slot, is_repeated)
 
 
 class CallLedger:
@@ -123,6 +123,8 @@ class CallLedger:
         self.outputs: dict[str, _Output] = {}
         self.inputs: dict[tuple[str, int], Acceptance] = {}
         self.running: dict[str, _Running] = {}
+        self.repeated: set[str] = set()
+        """Calls that run and were accepted more than once."""
         self.waits: dict[int, CallWait] = {}
         self.open: dict[int, MachineReport] = {}
         """Recordings that the collector may still ask for."""
@@ -281,10 +283,12 @@ class CallLedger:
         channel = self.inputs.get((source, incarnation))
         if channel is None:
             channel = self.inputs[source, incarnation] = Acceptance()
-        channel.accept(number, floor)
+        is_new = channel.accept(number, floor)
         if not is_retried:
             self._acknowledge_later(header)
         call_id = f"{source}/{incarnation}/{self.machine}/{number}"
+        if not is_new:
+            self.repeated.add(call_id)
         if call_id in self.running:
             call_id = self._next_run(call_id)
         self.running[call_id] = _Running(method, now, header, group, holds_slot)
@@ -311,6 +315,8 @@ class CallLedger:
         if running is None:
             raise ProtocolError(f"{self.machine} was about to end {call_id}, which does not run", machine=self.machine)
         del self.running[call_id]
+        if self.repeated:
+            self.repeated &= {_first_run(other) for other in self.running}
         if running.waits:
             self.waits = {key: wait for key, wait in self.waits.items() if wait.call_id != call_id}
         if running.header is not None and running.header.is_retried:
@@ -441,7 +447,9 @@ class CallLedger:
             status=self._status(),
             outputs=tuple(_out_report(target, output) for target, output in self.outputs.items()),
             inputs=tuple(_in_report(*key, channel) for key, channel in self.inputs.items()),
-            calls=tuple(running.call(call_id) for call_id, running in self.running.items()),
+            calls=tuple(
+                running.call(call_id, _first_run(call_id) in self.repeated) for call_id, running in self.running.items()
+            ),
             waits=tuple(self.waits.values()),
             holds=tuple(sorted(self.holds)),
             reads=tuple(sorted(self.reads)),
@@ -500,6 +508,11 @@ class CallLedger:
             tuple(sorted(self.kept_back)),
             repr(sorted(self._unacknowledged.items())),
         )
+
+
+def _first_run(call_id: str) -> str:
+    """The id that the call has whichever of its runs this is."""
+    return call_id.partition("#")[0]
 
 
 def _out_report(target: str, output: _Output) -> OutReport:
