@@ -46,6 +46,11 @@ MOST_PUT_OFF = 100
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
 
+HEARD_S = 2.0
+"""How long an actor that starts again waits until everybody has heard of it; a process may be deep in an extension of C."""
+
+HEARD_LOOK_S = 0.005
+
 LOOK_S = 0.25
 """How often deadlines and the cluster's own list of the dead are looked at, while a snapshot is pending."""
 
@@ -140,9 +145,25 @@ class Watcher:
         if incarnation:
             self.tell_all(("restarted", machine, incarnation))
             self._look_at_all()
+            await self._heard_by_others(machine)
         terms = self.rolling.joined(machine)
         wanted = [number for number, one in self.collector.pending.items() if machine in one.awaited]
         return Welcome(incarnation, born, wanted, self.collector.last, terms)
+
+    async def _heard_by_others(self, machine: str) -> None:
+        """Answers when all other processes have obeyed what they were told so far, or past `HEARD_S`.
+
+        A new incarnation's constructor begins behind this, and nobody can call it before that has ended: so what a sender
+        takes for lost when it hears of the restart has never gone to the new one.
+        """
+        others = [(name, box) for name, box in self.mailboxes.items() if name != machine]
+        told = [(name, box, box.first + len(box.commands)) for name, box in others]
+        deadline = time.monotonic() + HEARD_S
+        while time.monotonic() < deadline and any(
+            box.first < until and self.mailboxes.get(name) is box and name in self.collector.machines
+            for name, box, until in told
+        ):
+            await asyncio.sleep(HEARD_LOOK_S)
 
     def _shown(self, machine: str, facts: dict[str, Any], known: dict[str, Any] | None) -> str:
         if known is not None:

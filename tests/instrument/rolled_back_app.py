@@ -314,6 +314,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "actor_key", lambda handle: "the analyst's")
     patch.setattr(watchers, "living_nodes", dict)
     patch.setattr(watchers, "LOOK_S", 0.0)
+    patch.setattr(watchers, "HEARD_S", 0.0)
     patch.setattr(rolling, "LOOK_S", 0.0)
     patch.setattr(processes, "own_threads", tuple)
     patch.setattr(reloading, "own_threads", tuple)

@@ -47,6 +47,7 @@ class World:
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
         monkeypatch.setattr(shape, "actor_key", lambda handle: "the analyst's")
         monkeypatch.setattr(watchers, "living_nodes", dict)
+        monkeypatch.setattr(watchers, "HEARD_S", 0.0)
 
     def run(self, scenario: Callable[[Watcher], Awaitable[Any]]) -> Any:
         async def inner() -> Any:
@@ -203,3 +204,25 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
 def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=f"watch\\({next(iter(setting))}=...\\).*rs.System"):
         Watch("refused", **setting)
+
+
+def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "HEARD_S", TIMEOUT_S)
+    monkeypatch.setattr(watchers, "POLL_S", 0.001)
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "A:a")
+        again = asyncio.ensure_future(world.join(watcher, "A:a"))
+        while not watcher.mailboxes[DRIVER].commands:
+            await asyncio.sleep(0)
+        seen, commands = await watcher.commands(DRIVER, 0, [])
+        assert commands == [("restarted", "A:a", 1)]
+        assert not again.done(), "the driver has not obeyed it yet, for all that is known"
+        asking = asyncio.ensure_future(watcher.commands(DRIVER, seen, []))
+        await asyncio.wait_for(again, TIMEOUT_S)
+        await asking
+
+    world.run(scenario)
