@@ -14,9 +14,11 @@ from typing import Any
 import ray
 
 from ray_snapshot import redaction
-from ray_snapshot.errors import SystemNotRunningError
+from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import calls, shape, tracking
-from ray_snapshot.instrument.process import DRIVER, Process, here, settle_in
+from ray_snapshot.instrument.here import here, settle_in
+from ray_snapshot.instrument.process import DRIVER, Process
+from ray_snapshot.instrument.reloading import Welcome, system_of
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.protocol.calls import CallLedger
 
@@ -31,7 +33,7 @@ def replace_ray() -> None:
 
 
 def watcher_of(system: str) -> Any:
-    """The watcher of a system (`name:run_id`, as headers have it); None if there is none."""
+    """The watcher of a system (`name:run_id`, and what headers have behind it); None if there is none."""
     try:
         return ray.get_actor(PREFIX + system.partition(":")[0], namespace=NAMESPACE)
     except ValueError:
@@ -43,19 +45,24 @@ def attach_driver(system: str, watcher: Any) -> Process:
     welcome = register(watcher, system, DRIVER, {"class": DRIVER, "key": None, "pid": os.getpid()}, 0)
     if welcome is None:
         raise SystemNotRunningError(f"{system} is not the system that runs here", system=system)
-    ledger = CallLedger(DRIVER, incarnation=welcome[0], colour=welcome[1], acts_unasked=True)
-    ledger.welcome(*welcome[2:])
-    process = Process(system, watcher, ledger, {})
+    ledger = CallLedger(DRIVER, incarnation=welcome.incarnation, colour=welcome.colour, acts_unasked=True)
+    ledger.welcome(welcome.pending, welcome.last)
+    process = Process(system, watcher, ledger, {}, welcome.terms)
     settle_in(process)
     return process
 
 
-def attach_actor(system: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
-    """This process's actor takes part from now on; None if its system is watched no more, or does not answer."""
+def attach_actor(stamp: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
+    """This process's actor takes part from now on; None if its system is watched no more, or does not answer.
+
+    Raises `RolledBackError` if it was made in a past that was given up.
+    """
     with _attaching:  # two first calls at once
         if here() is None:
             try:
-                settle_in(_attached(system, name, key, colour=colour, about=about, body=body))
+                settle_in(_attached(stamp, name, key, colour=colour, about=about, body=body))
+            except RolledBackError:
+                raise
             except Exception as error:  # the app's actor must not fail for it
                 print(f"ray-snapshot: {name} is not watched: {type(error).__name__}: {error}", file=sys.stderr)
         return here()
@@ -64,33 +71,36 @@ def attach_actor(system: str, name: str, key: str, *, colour: int, about: dict[s
 _attaching = threading.Lock()
 
 
-def _attached(system: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
+def _attached(stamp: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
     replace_ray()
-    watcher = watcher_of(system)
+    watcher = watcher_of(stamp)
     if watcher is None:
         return None
     facts = {"class": type(body).__name__, "key": key, "pid": os.getpid(), **about}
-    welcome = register(watcher, system, name, facts, colour)
+    welcome = register(watcher, stamp, name, facts, colour)
     if welcome is None:
         return None
-    incarnation, born, pending, last = welcome
-    ledger = CallLedger(name, incarnation=incarnation, colour=born, is_starting=bool(about))
-    ledger.welcome(pending, last)
-    process = Process(system, watcher, ledger, about)
+    ledger = CallLedger(
+        name,
+        incarnation=welcome.incarnation,
+        colour=welcome.colour,
+        is_starting=bool(about),
+        others=welcome.terms.incarnations,
+    )
+    ledger.welcome(welcome.pending, welcome.last)
+    process = Process(system_of(stamp), watcher, ledger, about, welcome.terms)
     process.body = body
+    if welcome.terms.keeps:
+        process.control.tell("handle_of", name, [shape.own_handle()])
     redaction.redact(*about.get("redacted", ()))
     redaction.know(type(body))
     process.is_async = shape.is_async(type(body))
     return process
 
 
-def register(
-    watcher: Any, system: str, name: str, facts: dict[str, Any], colour: int
-) -> tuple[int, int, list[int], int] | None:
-    """Tell the watcher of this machine; returns (incarnation, the colour to be born with, what is pending, the last number)."""
-    found: tuple[int, int, list[int], int] | None = (
-        watcher.register.remote(system, name, facts, colour).future().result(REGISTER_S)
-    )
+def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour: int) -> Welcome | None:
+    """Tell the watcher of this machine; None if another app is watched under that name now."""
+    found: Welcome | None = watcher.register.remote(stamp, name, facts, colour).future().result(REGISTER_S)
     return found
 
 

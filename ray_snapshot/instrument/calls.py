@@ -6,6 +6,7 @@ redder than the header was: whoever passes a ref on has heard of the header's co
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import threading
@@ -15,14 +16,17 @@ from urllib.parse import quote, unquote
 
 from ray import ObjectRef
 
+from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.envelopes import Enveloped, colour_error
-from ray_snapshot.instrument.process import CURRENT, Process, here, hold, internal_name, machine_of
+from ray_snapshot.instrument.here import CURRENT, here, hold, internal_name, machine_of
+from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.reloading import generation_of
 from ray_snapshot.instrument.tracking import tracked
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
 
 HEADER = "_ray_snapshot_header"
-"""The hidden keyword: system, number of results and header as bytes; of a constructor (system, options, *header)."""
+"""The hidden keyword: stamp, number of results and header as bytes; of a constructor (stamp, options, *header)."""
 
 _SKIPPED = ("ray_snapshot.",)
 
@@ -41,16 +45,17 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
         takes_header = shape.takes_keyword(handle, method_name, HEADER)
         if process is None or not (takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))):
             return original(handle, method_name, args, kwargs, **options)
+        process.reloading.check_sending(args, kwargs)
         try:
             target = machine_of(handle)
             is_retried = shape.is_retried(handle, options.get("max_task_retries"))
             group = options.get("concurrency_group_name")
-            header = process.submit(target, method_name, args, is_retried, _needs(args, kwargs), group)
+            header, stamp = process.submit(target, method_name, args, is_retried, _needs(args, kwargs), group, kwargs)
         except Exception as error:
             process.give_up(error)
             return original(handle, method_name, args, kwargs, **options)
         if takes_header:
-            wire = _packed(process.system, options.get("num_returns"), header, group)
+            wire = _packed(stamp, options.get("num_returns"), header, group)
             kwargs = {**kwargs, HEADER: wire} if kwargs else {HEADER: wire}
         try:
             refs = original(handle, method_name, args, kwargs, **options)
@@ -74,12 +79,14 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
     process = here()
     if process is None or options.get("get_if_exists") or not shape.constructor_takes(actor_class, HEADER):
         return original(actor_class, args, kwargs, **options)
+    process.reloading.check_sending(args, kwargs)
     about = shape.options_of(actor_class, options)
+    about["ordinal"] = None if about.get("name") else process.ordinal(about.get("kind", ""))
     begun = process.guarded(process.begin_creation)
     if begun is None:
         return original(actor_class, args, kwargs, **options)
     machine, incarnation, colour = begun
-    wire = (process.system, about, machine, incarnation, CONSTRUCTOR, colour, CONSTRUCTOR, about["is_retried"])
+    wire = (process.stamp, about, machine, incarnation, CONSTRUCTOR, colour, CONSTRUCTOR, about["is_retried"])
     target = None
     try:
         handle = original(actor_class, args, {**(kwargs or {}), HEADER: wire}, **options)
@@ -211,7 +218,12 @@ def _coroutine(name: str, member: Any) -> Any:
         if run is None:
             return await member(*args, **kwargs)
         with run:
-            run.result = await run.followed(member(*args, **kwargs))
+            try:
+                run.result = await run.followed(member(*args, **kwargs))
+            except asyncio.CancelledError:
+                if run.process.reloading.is_held:
+                    raise run.process.reloading.refusal() from None
+                raise
         return run.result
 
     return wrapper
@@ -263,6 +275,10 @@ def _async_generator(name: str, member: Any) -> Any:
                         item = await (inner.__anext__() if sent is None else inner.asend(sent))
                     except StopAsyncIteration:
                         return
+                    except asyncio.CancelledError:
+                        if run.process.reloading.is_held:
+                            raise run.process.reloading.refusal() from None
+                        raise
                     sent = yield run.item(item)
             finally:
                 await inner.aclose()
@@ -301,12 +317,14 @@ class _Run:
 
     __slots__ = ("call_id", "header", "process", "result", "results", "token")
 
-    def __init__(self, process: Process, header: Header | None, name: str, results: Any, group: str | None) -> None:
+    def __init__(
+        self, process: Process, header: Header | None, name: str, results: Any, group: str | None, stamp: str | None
+    ) -> None:
         self.process = process
         self.header = header
         self.results = results
         self.result: Any = None
-        self.call_id = process.enter(header, name, group)
+        self.call_id = process.enter(header, name, group, stamp)
 
     def __enter__(self) -> _Run:
         self.token = CURRENT.set(self.call_id)
@@ -350,50 +368,52 @@ class _Run:
 def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | None:
     """The call that begins here; None for a method that the actor's own code calls."""
     process = here()
-    header = results = group = None
+    header = results = group = stamp = None
     if wire is not None:
-        system, results, header, group = _unpacked(wire)
-        process = process or _late(system, header, args)
+        stamp, results, header, group = _unpacked(wire)
+        process = process or _late(stamp, header, args)
         if process is None:
             return None
         if process.body is None and args:
             process.body = args[0]
-        if system != process.system:  # two apps that call one actor: it is the first one's
-            header = None
+        if stamp != process.stamp and generation_of(stamp, process.system) is None:
+            header = stamp = None  # two apps that call one actor: it is the first one's
     elif process is None or CURRENT.get() is not None or not _is_rays_thread():
         return None
     try:
-        return _Run(process, header, name, results, group)
+        return _Run(process, header, name, results, group, stamp)
+    except RolledBackError:
+        raise
     except Exception as error:
         process.give_up(error)
         return None
 
 
-def _packed(system: str, results: Any, header: Header, group: str | None = None) -> bytes:
+def _packed(stamp: str, results: Any, header: Header, group: str | None = None) -> bytes:
     """The header of a call as bytes, which Ray sends as they are; anything else it pickles."""
     source, incarnation, number, colour, floor, is_retried = header
     named = "" if group is None else f"{quote(group)} "
-    return f"{system} {results} {source} {incarnation} {is_retried:d} {named}{number} {colour} {floor}".encode()
+    return f"{stamp} {results} {source} {incarnation} {is_retried:d} {named}{number} {colour} {floor}".encode()
 
 
 def _unpacked(wire: Any) -> tuple[str, Any, Header, str | None]:
-    """(system, number of results, header, concurrency group if the call names one) of a call, or of a constructor."""
+    """(stamp, number of results, header, concurrency group if the call names one) of a call, or of a constructor."""
     if isinstance(wire, tuple):
         return wire[0], None, Header(*wire[2:]), None
     sender, number, colour, floor = wire.rsplit(b" ", 3)
-    system, results, source, incarnation, is_retried, group = _sender(sender)
-    return system, results, Header(source, incarnation, int(number), int(colour), int(floor), is_retried), group
+    stamp, results, source, incarnation, is_retried, group = _sender(sender)
+    return stamp, results, Header(source, incarnation, int(number), int(colour), int(floor), is_retried), group
 
 
 @functools.lru_cache(256)
 def _sender(packed: bytes) -> tuple[str, int | None, str, int, bool, str | None]:
     """What the headers of one sender have in common: all but the last three fields."""
-    system, results, source, incarnation, is_retried, *named = packed.decode().split(" ")
+    stamp, results, source, incarnation, is_retried, *named = packed.decode().split(" ")
     group = unquote(named[0]) if named else None
-    return system, int(results) if results.isdigit() else None, source, int(incarnation), is_retried == "1", group
+    return stamp, int(results) if results.isdigit() else None, source, int(incarnation), is_retried == "1", group
 
 
-def _late(system: str, header: Header, args: tuple[Any, ...]) -> Process | None:
+def _late(stamp: str, header: Header, args: tuple[Any, ...]) -> Process | None:
     """An actor that was made before the watching began, or by a process that nobody watches."""
     from ray_snapshot.instrument.attaching import attach_actor
 
@@ -401,7 +421,7 @@ def _late(system: str, header: Header, args: tuple[Any, ...]) -> Process | None:
     if key is None or not args:
         return None
     name = internal_name(type(args[0]).__name__, key)
-    return attach_actor(system, name, key, colour=header.colour, about={}, body=args[0])
+    return attach_actor(stamp, name, key, colour=header.colour, about={}, body=args[0])
 
 
 def _is_rays_thread() -> bool:

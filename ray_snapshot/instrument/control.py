@@ -53,6 +53,10 @@ class Control:
         else:
             self.outbox.put(("report", recorded))
 
+    def tell(self, what: str, *about: Any) -> None:
+        """Tell the watcher something: what it is called there, and what about it."""
+        self.outbox.put(("tell", what, about))
+
     def flush_soon(self) -> None:
         """Send acknowledgements when more of them have been gathered."""
         self.outbox.put(("flush soon",))
@@ -85,6 +89,8 @@ class Control:
                     self.watcher.acknowledge.remote(acks)
             case ("report", recorded):
                 self.watcher.report.remote(recorded)
+            case ("tell", what, about):
+                getattr(self.watcher, what).remote(*about)
             case ("answer", seen, commands):
                 try:
                     for command in commands:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray_snapshot.instrument.process import here
+from ray_snapshot.instrument.here import here
 
 
 class Enveloped:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process import DRIVER, Recorded
+from ray_snapshot.instrument.sections import obstacles_of, section_of
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, ResolvedWait
 from ray_snapshot.protocol.calls import MachineReport, call_id_of, parsed
 from ray_snapshot.runtime.assembly import SnapshotHeader, checked, with_delay
@@ -36,6 +37,11 @@ class CollectedCalls:
     def snapshot(self) -> Snapshot:
         """The snapshot of the collection; O(machines + channels + calls)."""
         return _Tables(self).snapshot()
+
+    @property
+    def checkpoints(self) -> tuple[bytes, ...]:
+        """What a restore needs of it; ask only if there are no obstacles."""
+        return (section_of(self).dumps(),)
 
 
 class _Tables:
@@ -66,10 +72,11 @@ class _Tables:
         }
         tables = {name: _table(name, found) for name, found in rows.items()}
         tables["machines"] = with_delay(tables["machines"], header.started_at)
+        uncovered = self._uncovered()
         without = [self._shown(name) for name, one in self.completed.machines.items() if not one.has_state]
         coverage = {
             "hosts": len(self.completed.machines),
-            "uncovered": self._uncovered(),
+            "uncovered": uncovered,
             "without_state": [name for name in without if name != DRIVER],
             "groups": {
                 facts["shown"]: facts["groups"] for facts in self.collected.facts.values() if facts.get("groups")
@@ -77,6 +84,7 @@ class _Tables:
             "blocked_loops": {self._shown(name): self._run_id(call) for name, call in self.blocking.items()},
         }
         obstacles = [self._named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
+        obstacles += obstacles_of(self.collected, uncovered)
         return checked(header, tables, coverage, obstacles)
 
     def _uncovered(self) -> list[str]:

@@ -11,25 +11,28 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded, to_json
+from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.coroutines import current_task, is_quiet, parked_at, resolved, site_of
+from ray_snapshot.instrument.here import CURRENT, own_threads
+from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
 
-CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
-"""The call that this thread, or this task of an event loop, is executing."""
-
 DRIVER = "driver"
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.states import Kept
 
 _T = TypeVar("_T")
 
@@ -52,6 +55,8 @@ class Recorded:
     """Objects that the process has put into the store."""
     has_background: bool = False
     """Whether tasks or timers of the app's own may act on its loop."""
+    kept: Kept | None = None
+    """The state, as a restore needs it; None if nothing is kept, or there is no state."""
 
 
 class Hearing(threading.local):
@@ -64,8 +69,13 @@ class Hearing(threading.local):
 class Process:
     """What one process, with its one machine, keeps; see the module."""
 
-    def __init__(self, system: str, watcher: Any, ledger: CallLedger, about: dict[str, Any]) -> None:
+    def __init__(
+        self, system: str, watcher: Any, ledger: CallLedger, about: dict[str, Any], terms: Terms | None = None
+    ) -> None:
+        terms = terms or Terms()
         self.system = system
+        self.stamp = stamp_of(system, terms.generation)
+        """What its headers say: the system, and the generation that it is in."""
         self.watcher = watcher
         self.ledger = ledger
         self.machine = ledger.machine
@@ -101,6 +111,13 @@ class Process:
         """By wait: the asyncio task that is in it."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
+        self.reports: dict[int, Recorded] = {}
+        """What was recorded, until it is closed or given up."""
+        self.made: Counter[str] = Counter()
+        """By class: the actors that this driver has made."""
+        self.kept: Kept | None = None
+        """The state as it was copied last."""
+        self.reloading = Reloading(self, terms)
         self.control = Control(self, watcher)
         self.control.start()
 
@@ -133,13 +150,29 @@ class Process:
         is_retried: bool,
         needs: tuple[str | None, ...],
         group: str | None = None,
-    ) -> Header:
-        """Number, colour and log a call that is about to be made; `group`: the concurrency group that it names."""
+        kwargs: Any = None,
+    ) -> tuple[Header, str]:
+        """Number, colour and log a call that is about to be made; returns its header, and what stands in front of it.
+
+        `group`: the concurrency group that it names.
+        """
         about, now = tuple(redaction.arguments(method, args or ())), time.time()
+        kept = self.reloading.keep_call(args, kwargs) if self.reloading.keeps else None
         with self.lock:
             if self.heard_of:
                 self._take_in()
-            return self.ledger.submit(target, method, about, now, is_retried=is_retried, needs=needs, group=group)
+            header = self.ledger.submit(
+                target, method, about, now, is_retried=is_retried, needs=needs, group=group, kept=kept
+            )
+            return header, self.stamp
+
+    def ordinal(self, class_name: str) -> int | None:
+        """Which actor of its class, of those without names, the driver is about to make: so another run finds it again."""
+        if self.machine != DRIVER:
+            return None
+        with self.lock:
+            self.made[class_name] += 1
+            return self.made[class_name] - 1
 
     def begin_creation(self) -> tuple[str, int, int]:
         """An actor is about to be made, outside the lock: (machine, incarnation, colour) for its header."""
@@ -155,20 +188,28 @@ class Process:
             self.creating -= 1
             if target is not None:
                 self.ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
+            self.reloading.ended()
         if self.ledger.must_record:
             self.record_soon()
 
     def retract(self, header: Header, target: str) -> None:
         """Making the call raised."""
         with self.lock:
-            self.ledger.retract(target, header.number)
+            if header.incarnation == self.ledger.incarnation:  # else the numbers have begun anew meanwhile
+                self.ledger.retract(target, header.number)
 
     # ---- accepting ------------------------------------------------------------------------------------------------
 
-    def enter(self, header: Header | None, method: str, group: str | None = None) -> str:
-        """A call begins: who is white records first. `group`: the concurrency group that the call names, if it does."""
-        ledger, group = self.ledger, group or self.group_of.get(method)
+    def enter(self, header: Header | None, method: str, group: str | None = None, stamp: str | None = None) -> str:
+        """A call begins: who is white records first. `group`: the concurrency group that the call names, if it does.
+
+        `stamp`: what stands in front of its header. Raises `RolledBackError` if it is of the past.
+        """
+        group = group or self.group_of.get(method)
         with self.lock:
+            if self.reloading.is_held or (stamp is not None and stamp != self.stamp):
+                self._admit(header, method, group, stamp)
+            ledger = self.ledger
             if self.is_async:
                 self._meet(running_loop())
             if self.heard_of:
@@ -186,6 +227,29 @@ class Process:
                 self._flush_soon()
         return call_id
 
+    def _admit(self, header: Header | None, method: str, group: str | None, stamp: str | None) -> None:
+        """A call may be of the past; one that its sender's log still has is accepted and ended at once. Under the lock."""
+        generation = None if stamp is None else generation_of(stamp, self.system)
+        generation = self.reloading.loaded if generation is None else generation
+        try:
+            self.reloading.admit(generation, method)
+        except RolledBackError:
+            if header is not None and generation == self.reloading.loaded:
+                self.ledger.hear(header.colour)
+                self._record(is_forced=True)
+                self.ledger.finish(self.ledger.accept(header, method, time.time(), group=group))
+            raise
+
+    def begin_anew(self, incarnation: int, colour: int, others: Mapping[str, int]) -> None:
+        """All numbering begins anew; what the process has handles of stays known. Under the lock, while nothing runs."""
+        self.ledger = self.ledger.successor(incarnation, colour, others)
+        self.call_prefix = f"{self.machine}/{incarnation}/"
+        self.reports.clear()
+        self.heard_of.clear()
+        self.coroutines.clear()
+        self.threads.clear()
+        self.wait_tasks.clear()
+
     def _meet(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """A call runs on this loop: concurrency groups have loops of their own."""
         self.loop = self.loop or loop
@@ -193,8 +257,8 @@ class Process:
 
     def leave(self, call_id: str) -> int:
         """A call has ended; returns the colour of its reply."""
-        ledger = self.ledger
         with self.lock:
+            ledger = self.ledger
             colour = ledger.finish(call_id)
             self.threads.pop(call_id, None)
             if self.coroutines:
@@ -205,6 +269,8 @@ class Process:
                 self._record()
             if not self.is_flushing and ledger.has_acks:
                 self._flush_soon()
+            if self.reloading.is_stopping:
+                self.reloading.ended()
         return colour
 
     def heard(self, colour: int) -> None:
@@ -322,7 +388,8 @@ class Process:
             return
         if not (is_forced or between_steps or self.ledger.can_copy):
             return
-        sites, now, threads = self._call_sites(), time.time(), own_threads()
+        sites, now, threads = self.call_sites(), time.time(), own_threads()
+        self.kept = None
         parked = self._park(now, sites) if self.is_async and between_steps else []
         background = self.is_async and (
             self.has_many_loops or (self.loop is not None and not is_quiet(self.loop, self._call_tasks()))
@@ -333,7 +400,9 @@ class Process:
                 if self.is_async:
                     report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
                 blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
-                self.control.report(Recorded(report, now, sites, self.tasks, threads, blocking, self.puts, background))
+                facts = (self.tasks, threads, blocking, self.puts, background)
+                self.reports[number] = Recorded(report, now, sites, *facts, self.kept)
+                self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)
 
@@ -376,6 +445,8 @@ class Process:
         """The state as JSON; an app's object is asked for nothing that could run its code."""
         if self.body is None:
             return None
+        if self.reloading.keeps:
+            self.kept = self.reloading.keep_state(self.body)
         try:
             return to_json(vars(self.body))
         except Exception as error:
@@ -384,7 +455,8 @@ class Process:
             ).text
             return Encoded(text, True, len(text))
 
-    def _call_sites(self) -> dict[str, str]:
+    def call_sites(self) -> dict[str, str]:
+        """Where the calls are that run and do not wait."""
         found = {}
         for call_id, running in self.ledger.running.items():
             thread = self.threads.get(call_id)
@@ -421,19 +493,27 @@ class Process:
 
     def obey(self, command: tuple[Any, ...]) -> None:
         """Do what the watcher asks for."""
-        ledger = self.ledger
+        if command[0] in ("roll", "release"):
+            self.reloading.obey(command)
+            return
         with self.lock:
+            ledger = self.ledger
             match command:
                 case ("request", number):
                     ledger.request(number)
-                    if number in ledger.open:
-                        self.control.report(Recorded(ledger.report(number), time.time()))
+                    if (
+                        number in ledger.open
+                    ):  # it was recorded before anybody asked, or this machine was born behind it
+                        found = self.reports.get(number) or Recorded(ledger.report(number), time.time())
+                        self.control.report(found)
                 case ("overdue", number):
                     if ledger.request(number):
                         self._record(is_forced=True)
                 case ("close", number):
+                    self.reports.pop(number, None)
                     ledger.close(number)
                 case ("abort", number):
+                    self.reports.pop(number, None)
                     ledger.abort(number)
                 case ("acks", acks):
                     for item in acks:
@@ -467,63 +547,3 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def own_threads() -> tuple[str, ...]:
-    """The threads of this process that are neither Ray's nor ours nor the one that runs calls."""
-    return tuple(
-        thread.name
-        for thread in threading.enumerate()
-        if thread is not threading.main_thread()
-        and not isinstance(thread, threading._DummyThread)
-        and not thread.name.startswith(_KNOWN_THREADS)
-    )
-
-
-_KNOWN_THREADS = ("ray-snapshot", "ray_", "PythonGCThread", "AsyncIO Thread", "Dummy", "raylet")
-
-_here: list[Process] = []
-
-
-def here() -> Process | None:
-    """This process's machine, once it is watched."""
-    return _here[0] if _here and not _here[0].is_closed else None
-
-
-def settle_in(process: Process | None) -> None:
-    """This process's machine is `process` from now on."""
-    _here[:] = [process] if process is not None else []
-    if process is not None:
-        for name in _held:
-            process.ledger.hold(name)
-
-
-def hold(machine: str) -> None:
-    """A handle of `machine` has come to this process."""
-    process = here()
-    if process is None:
-        _held.add(machine)
-    else:
-        with process.lock:
-            process.ledger.hold(machine)
-
-
-_held: set[str] = set()
-"""Handles that came before this process was watched."""
-
-
-def machine_of(handle: Any) -> str:
-    """The name of a handle's actor, the same in every process, and sorted out by the watcher for people."""
-    key = handle._ray_actor_id
-    found = _names.get(key)
-    if found is None:
-        found = _names[key] = internal_name(shape.class_name_of(handle), shape.actor_key(handle))
-    return found
-
-
-def internal_name(class_name: str, key: str) -> str:
-    """What an actor is called between processes."""
-    return f"{class_name}:{key[:16]}"
-
-
-_names: dict[Any, str] = {}

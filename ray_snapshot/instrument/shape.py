@@ -193,6 +193,7 @@ def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
         "groups": groups,
         "group_of": dict(meta.method_meta.concurrency_group_for_methods),
         "name": options.get("name"),
+        "kind": meta.modified_class.__name__,
         "is_async": on_loop,
         "is_retried": bool(options.get("max_restarts")),
         "redacted": redaction.names(),
@@ -228,6 +229,22 @@ def current_actor_key() -> str | None:
     """The id of the actor that this process is; None in drivers and in plain tasks."""
     found = ray_worker.global_worker.actor_id
     return None if found is None or found.is_nil() else str(found.hex())
+
+
+def own_handle() -> Any:
+    """A handle of the actor that this process is, which does not keep it alive; None in drivers and in plain tasks."""
+    return None if current_actor_key() is None else ray.get_runtime_context().current_actor
+
+
+def rays_threads() -> frozenset[Any]:
+    """Threads that Ray has started from Python: one hands out the items of asynchronous generators, and never ends."""
+    find = getattr(getattr(ray_worker.global_worker, "core_worker", None), "get_event_loop_executor", None)
+    return frozenset() if find is None else frozenset(find()._threads)
+
+
+def run_as_call(work: Callable[..., Any], *args: Any) -> None:
+    """Have `work(the actor's object, *args)` run in this process where the actor's calls run: on its thread, or its loop."""
+    own_handle().__ray_call__.remote(work, *args)
 
 
 def actor_state(key: str) -> tuple[str | None, int]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCancelledError
 
+from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.envelopes import colour_of_error
-from ray_snapshot.instrument.process import Process, here
+from ray_snapshot.instrument.here import here
+from ray_snapshot.instrument.process import DRIVER, Process
+from ray_snapshot.instrument.reloading import LOOK_S
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.runtime.here import call_site_here
 
@@ -22,9 +27,11 @@ def get(
     if process is None or not process.follows():
         return original(object_refs, *args, timeout=timeout, **options)
     refs = list(object_refs) if isinstance(object_refs, (list, tuple)) else [object_refs]
-    return _followed(
-        process, refs, len(refs), timeout, lambda: original(object_refs, *args, timeout=timeout, **options)
-    )
+
+    def work(seconds: float | None) -> Any:
+        return original(object_refs, *args, timeout=seconds, **options)
+
+    return _followed(process, refs, len(refs), timeout, work, _got)
 
 
 def wait(
@@ -37,12 +44,14 @@ def wait(
 ) -> Any:
     """In place of `ray.wait`."""
     process = here()
-    options = {"num_returns": num_returns, "timeout": timeout, **options}
+    options = {"num_returns": num_returns, **options}
     if process is None or not process.follows() or not isinstance(ray_waitables, (list, tuple)):
-        return original(ray_waitables, *args, **options)
-    return _followed(
-        process, list(ray_waitables), num_returns, timeout, lambda: original(ray_waitables, *args, **options)
-    )
+        return original(ray_waitables, *args, timeout=timeout, **options)
+
+    def work(seconds: float | None) -> Any:
+        return original(ray_waitables, *args, timeout=seconds, **options)
+
+    return _followed(process, list(ray_waitables), num_returns, timeout, work, _waited(num_returns))
 
 
 def put(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -53,18 +62,88 @@ def put(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return original(*args, **options)
 
 
-def _followed(process: Process, refs: list[Any], k: int, timeout: float | None, work: Callable[[], Any]) -> Any:
+_Work = Callable[[float | None], Any]
+"""Waits at most so many seconds."""
+
+
+def _got(work: _Work, seconds: float) -> tuple[bool, Any]:
+    """(whether it was there within so many seconds, the result) of a `ray.get`."""
+    try:
+        return True, work(seconds)
+    except GetTimeoutError as error:
+        if isinstance(error, RayTaskError):  # that is the result
+            raise
+        return False, error
+
+
+def _waited(k: int) -> Callable[[_Work, float], tuple[bool, Any]]:
+    """The same of a `ray.wait` for `k`."""
+
+    def waited(work: _Work, seconds: float) -> tuple[bool, Any]:
+        found = work(seconds)
+        return len(found[0]) >= k, found
+
+    return waited
+
+
+def _sliced(
+    process: Process,
+    refs: list[Any],
+    k: int,
+    timeout: float | None,
+    work: _Work,
+    one: Callable[[_Work, float], tuple[bool, Any]],
+) -> Any:
+    """Wait in slices, and look between them whether the app is being rolled back: then this action is to end.
+
+    What exists, and has only to be fetched from another node, is fetched in one piece: with each wait that ends, Ray gives up
+    the transfers that it has begun, and what takes longer than a slice would never come.
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        is_there, found = one(work, min(LOOK_S, left))
+        if is_there or left <= LOOK_S:
+            break
+        process.reloading.check_waiting(())
+        if _exist(refs, k):
+            return work(None if timeout is None else max(0.0, deadline - time.monotonic()))
+    if isinstance(found, GetTimeoutError) and not is_there:
+        raise found
+    return found
+
+
+def _exist(refs: list[Any], k: int) -> bool:
+    """Whether `k` of them are there, on whichever node."""
+    different = list(dict.fromkeys(refs))
+    if not all(isinstance(ref, ray.ObjectRef) for ref in different):
+        return False
+    least = min(k, len(different))
+    ready, _ = shape.original("wait")(different, num_returns=least, timeout=0, fetch_local=False)
+    return len(ready) >= least
+
+
+def _followed(
+    process: Process,
+    refs: list[Any],
+    k: int,
+    timeout: float | None,
+    work: _Work,
+    one: Callable[[_Work, float], tuple[bool, Any]],
+) -> Any:
     if not refs:
-        return work()
+        return work(timeout)
+    process.reloading.check_waiting(refs)
     site = call_site_here() or ""
     try:
         wait_id, on = process.begin_wait(refs, k, timeout, site, is_blocking=True)
     except Exception as error:
         process.give_up(error)
-        return work()
+        return work(timeout)
     end = _End()
     try:
-        found = work()
+        is_sliced = process.reloading.keeps and process.machine != DRIVER
+        found = _sliced(process, refs, k, timeout, work, one) if is_sliced else work(timeout)
         if k == len(refs):
             end.answered = on
     except BaseException as error:
@@ -107,6 +186,7 @@ class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
         site = call_site_here() or ""
         begun = None
         if process is not None and process.follows():
+            process.reloading.check_waiting([self])
             begun = process.guarded(lambda: process.begin_wait([self], 1, None, site, is_blocking=False))
         if process is None or begun is None:
             return (yield from self.plain().__await__())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,11 +18,13 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError, SystemNotRunningError
+from ray_snapshot.errors import RaySnapshotError, RolledBackError, SnapshotAbortedError, SystemNotRunningError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.joined import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER, Recorded
+from ray_snapshot.instrument.reloading import Welcome, generation_of
+from ray_snapshot.instrument.rolling import Rolling
 from ray_snapshot.names import is_machine_name
 from ray_snapshot.protocol.call_collector import CallCollector
 from ray_snapshot.protocol.calls import Acks, MachineReport
@@ -43,6 +45,11 @@ MOST_PUT_OFF = 100
 
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
+
+HEARD_S = 2.0
+"""How long an actor that starts again waits until everybody has heard of it; a process may be deep in an extension of C."""
+
+HEARD_LOOK_S = 0.005
 
 LOOK_S = 0.25
 """How often deadlines and the cluster's own list of the dead are looked at, while a snapshot is pending."""
@@ -81,6 +88,7 @@ class Watcher:
         most_open: int,
         snapshot_timeout: float,
         ready: Iterable[str] = (),
+        keeps: bool = False,
     ) -> None:
         self.system = system
         self.run_id = run_id
@@ -99,27 +107,32 @@ class Watcher:
         self.places = 0
         self.clock: asyncio.Task[None] | None = None
         self.skipped = 0
+        self.completed: deque[int] = deque(maxlen=10_000)
         self.is_closing = False
         self.uncovered: list[str] = ["actors that were made before the watching began"]
         """Begins with everything that no process can tell; the cluster's own list of actors removes it."""
         self.covered_at = -1
         self.nodes = Nodes(ready)
+        self.rolling = Rolling(self, keeps=keeps)
         self.looker = asyncio.get_event_loop().create_task(self._look())
 
     # ---- processes ------------------------------------------------------------------------------------------------
 
-    async def register(
-        self, run: str, machine: str, facts: dict[str, Any], colour: int
-    ) -> tuple[int, int, list[int], int] | None:
-        """A process joins; returns (its incarnation, the colour to be born with, what is pending, the last number).
+    async def register(self, stamp: str, machine: str, facts: dict[str, Any], colour: int) -> Welcome | None:
+        """A process joins.
 
-        None if its `run` (`name:run_id`) is another: the header that it heard of us by is from an earlier watching.
+        None if its run (`name:run_id`, in `stamp`) is another: the header that it heard of us by is from an earlier
+        watching. Raises `RolledBackError` if it was made in a past that was given up.
         """
-        if run != f"{self.system}:{self.run_id}":
+        generation = generation_of(stamp, f"{self.system}:{self.run_id}")
+        if generation is None:
             return None
         restarts = 0
         if facts.get("key") is not None:
             _, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
+        await self._find_namesakes(facts.get("name"))
+        if self.rolling.is_past(machine, generation):  # asked last: a restore may have begun meanwhile
+            raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
         known = self.facts.get(machine)
         incarnation = 0 if known is None else known["incarnation"] + 1
         if known is not None:
@@ -130,10 +143,27 @@ class Watcher:
         self.facts[machine]["restarts"] = restarts
         self.mailboxes[machine] = Mailbox()
         if incarnation:
-            self._broadcast(("restarted", machine, incarnation))
+            self.tell_all(("restarted", machine, incarnation))
             self._look_at_all()
+            await self._heard_by_others(machine)
+        terms = self.rolling.joined(machine)
         wanted = [number for number, one in self.collector.pending.items() if machine in one.awaited]
-        return incarnation, born, wanted, self.collector.last
+        return Welcome(incarnation, born, wanted, self.collector.last, terms)
+
+    async def _heard_by_others(self, machine: str) -> None:
+        """Answers when all other processes have obeyed what they were told so far, or past `HEARD_S`.
+
+        A new incarnation's constructor begins behind this, and nobody can call it before that has ended: so what a sender
+        takes for lost when it hears of the restart has never gone to the new one.
+        """
+        others = [(name, box) for name, box in self.mailboxes.items() if name != machine]
+        told = [(name, box, box.first + len(box.commands)) for name, box in others]
+        deadline = time.monotonic() + HEARD_S
+        while time.monotonic() < deadline and any(
+            box.first < until and self.mailboxes.get(name) is box and name in self.collector.machines
+            for name, box, until in told
+        ):
+            await asyncio.sleep(HEARD_LOOK_S)
 
     def _shown(self, machine: str, facts: dict[str, Any], known: dict[str, Any] | None) -> str:
         if known is not None:
@@ -142,14 +172,29 @@ class Watcher:
             return DRIVER
         taken = {one["shown"] for one in self.facts.values()}
         name = facts.get("name")
-        if name and is_machine_name(name) and name not in taken:
+        if name and is_machine_name(name) and self._is_free(name):
             return str(name)
         kind = facts["class"].lstrip("_") or "Actor"
+        if (ordinal := facts.get("ordinal")) is not None and f"{kind}-{ordinal}" not in taken:
+            return f"{kind}-{ordinal}"
         while True:
             shown = f"{kind}-{self.counts[kind]}"
             self.counts[kind] += 1
             if shown not in taken:
                 return shown
+
+    async def _find_namesakes(self, name: str | None) -> None:
+        """Ray gives a name again as soon as who had it is dead; nobody may have told us yet."""
+        for machine in [key for key, one in self.facts.items() if name and one.get("name") == name]:
+            key = self.facts[machine].get("key")
+            if machine in self.collector.machines and key is not None:
+                state, _ = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, key)
+                if state == "DEAD" and machine in self.collector.machines and not self.rolling.is_rolling:
+                    self.ended(machine)
+
+    def _is_free(self, name: str) -> bool:
+        """Whether no actor that lives is called that."""
+        return not any(one["shown"] == name and key not in self.collector.dead for key, one in self.facts.items())
 
     async def commands(self, machine: str, seen: int, recorded: list[Recorded]) -> tuple[int, list[tuple[Any, ...]]]:
         """What a process must do, behind the first `seen`, which are forgotten; waits for it. Takes its reports first."""
@@ -170,7 +215,10 @@ class Watcher:
         """Carry acknowledgements to the senders."""
         for one in acks:
             count = sum(last - first + 1 for first, last in one.numbers)
-            self._tell(one.source, ("acks", [one]), is_urgent=count > MOST_UNPRUNED)
+            is_urgent = (
+                self.rolling.keeps or count > MOST_UNPRUNED
+            )  # a log that is kept for a restore holds arguments whole
+            self.tell(one.source, ("acks", [one]), is_urgent=is_urgent)
 
     async def unwatched(self, machine: str) -> None:
         """A process has given up taking part; it goes on, and nobody sees what it does."""
@@ -183,7 +231,7 @@ class Watcher:
         self.collector.left(report)
         self._look_at_all()
 
-    def _tell(self, machine: str, command: tuple[Any, ...], *, is_urgent: bool = True) -> None:
+    def tell(self, machine: str, command: tuple[Any, ...], *, is_urgent: bool = True) -> None:
         """Tell a process; what only frees its memory is told with the next command, or when its poll ends."""
         box = self.mailboxes.get(machine)
         if box is not None:
@@ -191,9 +239,15 @@ class Watcher:
             if is_urgent or len(box.commands) > MOST_PUT_OFF:
                 box.changed.set()
 
-    def _broadcast(self, command: tuple[Any, ...], *, is_urgent: bool = True) -> None:
+    def tell_all(self, command: tuple[Any, ...], *, is_urgent: bool = True) -> None:
         for machine in list(self.collector.machines):
-            self._tell(machine, command, is_urgent=is_urgent)
+            self.tell(machine, command, is_urgent=is_urgent)
+
+    def ended(self, machine: str) -> None:
+        """A machine is gone for good."""
+        self.collector.died(machine, "died")
+        self.tell_all(("died", machine))
+        self.mailboxes.pop(machine, None)
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
@@ -201,31 +255,35 @@ class Watcher:
         """Take a snapshot; returns it (its number if not waited for). Raises `SnapshotAbortedError`."""
         if self.is_closing:
             raise SystemNotRunningError(f"system {self.system} was closed", system=self.system)
+        if self.rolling.is_rolling:
+            torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
+            return self._refuse(f"it is being rolled back{torn}", wait=wait)
         timeout = self.snapshot_timeout if timeout is None else timeout
         most = MOST_UNJUDGED if wait else self.collector.most_open  # who asks for one does not wait for verdicts
         number = None if len(self.handing_over) >= most else self.collector.start()
         if number is None:
-            if not wait:
-                return None
-            raise SnapshotAbortedError(
-                f"{len(self.collections)} snapshots of {self.system} are pending, the most there may be; take them less often",
-                snapshot_id=None,
-                reason="too many snapshots are open",
-                machine=None,
-                call_site=None,
-            )
+            text = f"{len(self.collections)} snapshots are pending, the most there may be; take them less often"
+            return self._refuse(text, wait=wait)
         header = SnapshotHeader(number, self.system, self.run_id, "calls", [], time.time())
+        header.is_kept, header.generation = self.rolling.keeps, self.rolling.loaded
+        header.restored_from = self.rolling.restored_from
         done = asyncio.get_running_loop().create_future()
         self.collections[number] = Collection(header, timeout, done)
         awaited = list(self.collector.pending[number].awaited)
         header.control_messages += len(awaited)
         for machine in awaited:
-            self._tell(machine, ("request", number))
+            self.tell(machine, ("request", number))
         self._look_at(number)
         if wait:
             return await done
         done.add_done_callback(lambda future: future.exception())
         return number
+
+    def _refuse(self, reason: str, *, wait: bool) -> None:
+        """There can be no snapshot now: an error for whoever waits for it."""
+        if wait:
+            text = f"there can be no snapshot of {self.system} now: {reason}"
+            raise SnapshotAbortedError(text, snapshot_id=None, reason=reason, machine=None, call_site=None)
 
     async def begin_snapshot(self) -> int | None:
         """Start a snapshot without waiting for it; its number, or None if there can be none now."""
@@ -255,11 +313,12 @@ class Watcher:
         if completed is None:
             return
         collection = self.collections.pop(number)
+        self.completed.append(number)
         header = collection.header
         header.completed_at = time.time()
         unseen = [*self.blind, *self.collector.restarting]
-        header.uncovered = [*self.uncovered, *(f"{self._name(machine)}, which does not report" for machine in unseen)]
-        self._broadcast(("close", number), is_urgent=False)
+        header.uncovered = [*self.uncovered, *(f"{self.name_of(machine)}, which does not report" for machine in unseen)]
+        self.tell_all(("close", number), is_urgent=False)
         found = CollectedCalls(header, completed, collection.recorded, dict(self.facts))
         if not collection.done.done():
             collection.done.set_result(found)
@@ -287,13 +346,15 @@ class Watcher:
     async def _look(self) -> None:
         """While snapshots are pending: hurry them, give them up, and find out who has died."""
         while True:
-            await asyncio.sleep(LOOK_S)
             try:
                 await self._look_once(time.time())
             except Exception as error:  # the cluster does not answer: the next look may
                 print(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}", file=sys.stderr)
+            await asyncio.sleep(LOOK_S)
 
     async def _look_once(self, now: float) -> None:
+        if self.rolling.is_rolling:
+            await self.rolling.look()
         for number, collection in list(self.collections.items()):
             if number not in self.collections:  # completed while we looked for the dead
                 continue
@@ -303,7 +364,7 @@ class Watcher:
             elif age > collection.timeout / 2 and not collection.is_hurried:
                 collection.is_hurried = True
                 for machine in self.collector.pending[number].awaited:
-                    self._tell(machine, ("overdue", number))
+                    self.tell(machine, ("overdue", number))
             elif age > LOOK_S:
                 if age > UNHEARD_S:
                     self._go_without(number)
@@ -342,23 +403,28 @@ class Watcher:
             if state == "RESTARTING" and restarts <= facts["restarts"]:
                 continue  # it is this incarnation whose constructor runs
             if state in ("DEAD", "RESTARTING"):
-                self.collector.died(machine, "died", is_restarting=state == "RESTARTING")
                 if state == "DEAD":
-                    self._broadcast(("died", machine))
-                    self.mailboxes.pop(machine, None)
+                    self.ended(machine)
+                else:
+                    self.collector.died(machine, "died", is_restarting=True)
         self._look_at_all()
 
-    def _name(self, machine: str) -> str:
+    def name_of(self, machine: str) -> str:
         return str(self.facts.get(machine, {}).get("shown", machine.replace(":", ".")))
 
-    def _give_up(self, number: int) -> None:
+    def give_up_all(self, reason: str) -> None:
+        """Give up every pending snapshot."""
+        for number in list(self.collections):
+            self._give_up(number, reason)
+
+    def _give_up(self, number: int, reason: str | None = None) -> None:
         pending = self.collector.pending[number]
-        reason = f"timed out waiting for {pending.waits_for()}"
+        reason = reason or f"timed out waiting for {pending.waits_for()}"
         for machine in sorted(self.facts, key=len, reverse=True):
             reason = reason.replace(machine, self.facts[machine]["shown"])
         given_up: AbortedSnapshot = self.collector.abort(number, reason)
         collection = self.collections.pop(number)
-        self._broadcast(("abort", number))
+        self.tell_all(("abort", number))
         header = collection.header
         header.completed_at, header.abort_reason = time.time(), given_up.reason
         if not collection.done.done():
@@ -373,6 +439,35 @@ class Watcher:
             )
             collection.done.exception()
         self._hand_over(number, Collected(header, []))
+
+    # ---- going back (see `rolling`) -------------------------------------------------------------------------------
+
+    async def restore(self, snapshot_id: str, timeout: float) -> list[str]:
+        """As of `Rolling`."""
+        return await self.rolling.restore(snapshot_id, timeout)
+
+    async def rolled(self, machine: str, step: int, generation: int) -> None:
+        """A process has done a step."""
+        self.rolling.acknowledged(machine, step, generation)
+
+    async def not_rolled(self, machine: str, generation: int, error: RaySnapshotError) -> None:  # noqa: ARG002 - it says so
+        """A process could not do a step."""
+        self.rolling.failed(generation, error)
+
+    async def busy(self, machine: str, call_site: str) -> None:
+        """A process has not stopped yet."""
+        self.rolling.busy[machine] = call_site
+
+    async def handle_of(self, machine: str, handle: list[Any]) -> None:
+        """A handle of an actor, in a list, which does not keep it alive."""
+        self.rolling.handles[machine] = handle[0]
+
+    async def handed_over(self, snapshot_id: str, deadline: float) -> None:
+        """Answers when the analyst has a snapshot that was completed."""
+        while self.handing_over or any(one.header.snapshot_id == snapshot_id for one in self.in_line.values()):
+            if time.monotonic() > deadline:
+                return
+            await asyncio.sleep(LOOK_S / 10)
 
     # ---- as a service ---------------------------------------------------------------------------------------------
 
@@ -392,6 +487,10 @@ class Watcher:
     async def last_number(self) -> int:
         """The highest number given out."""
         return self.collector.last
+
+    async def completed_after(self, number: int) -> int:
+        """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
+        return sum(found > number for found in self.completed)
 
     async def settle(self, timeout: float) -> RaySnapshotError | None:
         """Stop the clock, and wait up to `timeout` seconds until no snapshot is pending and the analyst has them all."""

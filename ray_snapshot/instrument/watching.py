@@ -20,6 +20,7 @@ from ray import cloudpickle
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
+from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.instrument import attaching, delivery, shape
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.watcher import WatcherActor
@@ -27,8 +28,12 @@ from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
-from ray_snapshot.runtime.settings import detectors_of, settings_of
+from ray_snapshot.runtime.keeping import Keeper, not_restorable
+from ray_snapshot.runtime.restoring import Wanted, wanted
+from ray_snapshot.runtime.service_state import listed
+from ray_snapshot.runtime.settings import detectors_of, seconds_of, settings_of
 from ray_snapshot.runtime.system import System
+from ray_snapshot.snapshot import Snapshot
 
 MOST_NAMESAKES = 100
 
@@ -41,7 +46,7 @@ class Watch(System):
     ) -> None:
         self.name = check_system_name(name)
         self.settings = settings_of(settings)
-        for setting in ("trace", "protocol", "alignment_timeout", "checkpoint", "recover"):
+        for setting in ("trace", "protocol", "alignment_timeout", "recover"):
             if setting in settings:
                 raise SettingError(
                     f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
@@ -50,7 +55,16 @@ class Watch(System):
         self.detectors = detectors_of(detectors)
         self.history = None if history is None else str(Path(history).absolute())
         self.run_id = uuid.uuid4().hex[:16]
-        self.restored = False
+        self._wanted = wanted(self.name)
+        self.restored = self._wanted is not None
+        self._is_checkpointing = self.settings.checkpoint
+        if (self._is_checkpointing or self.restored) and redaction.names():
+            raise SettingError(
+                f"watch(checkpoint=True) after rs.redact({redaction.names()[0]!r}): a checkpoint holds states whole, so what"
+                " is redacted would be stored: leave one of the two out"
+            )
+        keeps_files = self._is_checkpointing and self.history is not None
+        self._key = checkpoint_key() if keeps_files or self._wanted else None
         self._hosts: dict[str, Any] = {}
         self._machine_counts: Counter[str] = Counter()
         self._subscribers = None
@@ -60,7 +74,8 @@ class Watch(System):
         self._started_ray = False
         self._open_services()
         self._post = _Post(attaching.attach_driver(f"{self.name}:{self.run_id}", self._service))  # type: ignore[assignment]
-        self.start()
+        if not self.restored:
+            self.start()
 
     def _open_services(self) -> None:
         """Start the watcher and the analyst, which writes the history, on the driver's own node."""
@@ -75,6 +90,7 @@ class Watch(System):
                 most_open=self.settings.most_open,
                 snapshot_timeout=self.settings.snapshot_timeout,
                 ready=ready,
+                keeps=self._is_checkpointing or self.restored,
             )
         except ValueError:
             ray.kill(analyst)
@@ -83,9 +99,13 @@ class Watch(System):
                 system=self.name,
             ) from None
         self._analyst = analyst
+        keeper = None
+        if self._is_checkpointing or self._wanted:
+            source = None if self._wanted is None else self._wanted.history
+            keeper = Keeper(self.run_id, self.history, self._key, source)
         try:
             opened = [
-                analyst.open.remote(cloudpickle.dumps(self.detectors), redaction.names()),
+                analyst.open.remote(cloudpickle.dumps(self.detectors), redaction.names(), keeper),
                 self._service.last_number.remote(),
             ]
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
@@ -94,11 +114,46 @@ class Watch(System):
             raise
 
     def start(self) -> Watch:
-        """Start the clock of `every`; done by `watch` itself."""
+        """Start the clock of `every`; done by `watch` itself.
+
+        In a program that `ray-snapshot restore` runs, call it when the program has made its actors: then they get the states
+        that were recorded, and all go on.
+        """
+        if self._wanted is not None and not self._wanted.is_done:
+            self._begin_restored(self._wanted)
         if self.settings.every is not None and not self._has_clock:
             self._has_clock = True
             ask(self._service.start_clock.remote(self.settings.every), "the clock")
         return self
+
+    def restore(self, snapshot: Snapshot | str, *, timeout: float | None = None) -> None:
+        """Roll every actor of the app back to a snapshot (or its id) that was taken with `checkpoint=True`, and go on.
+
+        All stop, then all load, then all go on; calls that were in flight are made again. What waits inside an actor ends
+        with `RolledBackError`; actors that were made since are ended; what the program has called since is given up. Raises
+        `NotRestorableError` (naming the obstacles, or actors that are no more) and `CheckpointError`, with nothing changed;
+        `SnapshotTimeoutError` if somebody does not stop within `timeout` seconds (None: `start_timeout`), and then all go on as
+        they were; `MachineFailedError` if an actor does not take its state back.
+        """
+        self._check()
+        if isinstance(snapshot, Snapshot) and not snapshot.restorable:
+            raise not_restorable(snapshot.snapshot_id, snapshot.obstacles)
+        if not self._is_checkpointing and self._wanted is None:
+            raise SettingError("restore: there is nothing to restore from without rs.watch(checkpoint=True)")
+        seconds = self.settings.start_timeout if timeout is None else seconds_of("restore", timeout)
+        self._roll_back(snapshot.snapshot_id if isinstance(snapshot, Snapshot) else snapshot, seconds)
+
+    def _roll_back(self, snapshot_id: str, seconds: float) -> list[str]:
+        ref = self._service.restore.remote(snapshot_id, seconds)
+        new: list[str] = self._ask(ref, f"snapshot {snapshot_id} to be restored", seconds + 10)
+        return new
+
+    def _begin_restored(self, found: Wanted) -> None:
+        new = self._roll_back(found.snapshot_id, self.settings.start_timeout)
+        found.is_done = True
+        if new:
+            text = f"not in snapshot {found.snapshot_id}, so as the program made them: {listed(new)}"
+            print(f"ray-snapshot: {text}", file=sys.stderr)
 
     def spawn(self, kind: type, *args: Any, **options: Any) -> Any:  # noqa: ARG002 - the contract names them
         """A watched app makes its own actors."""

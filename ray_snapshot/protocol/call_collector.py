@@ -188,7 +188,10 @@ class _Join:
         }
         self.channels = [self._sent_on(key, out) for key, out in self.outputs.items()]
         self.channels += [_of_the_dead(key, self.inputs[key]) for key in self.inputs if key not in self.outputs]
-        self.running = {call.call_id.partition("#")[0] for report in reports.values() for call in report.calls}
+        running = {call.call_id.partition("#")[0]: call for report in reports.values() for call in report.calls}
+        self.running = running.keys()
+        self.repeated = {call_id for call_id, call in running.items() if call.is_repeated}
+        """Of those that run: another run of them may have ended, with a reply or an error."""
 
     def completed(self) -> CompletedCallSnapshot:
         waits = tuple(self._resolved(report.machine, wait) for report in self.reports.values() for wait in report.waits)
@@ -260,7 +263,7 @@ class _Join:
         if target in self.gone or (target not in self.reports and not self._is_in_flight(call_id)):
             return None
         if call_id in self.running:
-            return False
+            return None if call_id in self.repeated else False
         out = self.outputs.get((source, incarnation, target))
         if out is None:  # its sender is gone: only the receiver knows
             return True if is_in(self._accepted((source, incarnation, target)), number) else None

@@ -53,6 +53,8 @@ class Sent(NamedTuple):
     """Calls whose replies are arguments: Ray lets it begin only when they are there. None: something we know nothing of."""
     group: str | None = None
     """The concurrency group that the call names; None: that of its method."""
+    kept: Any = None
+    """Its arguments, as a restore needs them, if they are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class RunningCall:
     group: str | None = None
     """Concurrency group."""
     holds_slot: bool = True
+    is_repeated: bool = False
+    """It was accepted more than once: another run of it may have answered it already."""
 
 
 @dataclass(frozen=True, slots=True)

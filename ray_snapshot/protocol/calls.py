@@ -29,7 +29,7 @@ lock. No method waits. Imports nothing of Ray; read `call_collector` next, then 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,9 +88,9 @@ class _Running:
     waits: int = 0
     """How many waits it is in."""
 
-    def call(self, call_id: str) -> RunningCall:
+    def call(self, call_id: str, is_repeated: bool = False) -> RunningCall:
         caller = None if self.header is None else self.header.source
-        return RunningCall(call_id, self.method, self.started_at, caller, self.group, self.holds_slot)
+        return RunningCall(call_id, self.method, self.started_at, caller, self.group, self.holds_slot, is_repeated)
 
 
 class CallLedger:
@@ -110,6 +110,7 @@ class CallLedger:
         colour: int = 0,
         acts_unasked: bool = False,
         is_starting: bool = False,
+        others: Mapping[str, int] | None = None,
     ) -> None:
         self.machine = machine
         self.incarnation = incarnation
@@ -122,11 +123,15 @@ class CallLedger:
         self.outputs: dict[str, _Output] = {}
         self.inputs: dict[tuple[str, int], Acceptance] = {}
         self.running: dict[str, _Running] = {}
+        self.repeated: set[str] = set()
+        """Calls that run and were accepted more than once."""
         self.waits: dict[int, CallWait] = {}
         self.open: dict[int, MachineReport] = {}
         """Recordings that the collector may still ask for."""
         self.closed: set[int] = set()
         """Numbers above `colour`, or not above `born`, of which nothing is wanted: a request for one comes too late."""
+        self.others = dict(others or {})
+        """Incarnations that other machines had when this one began, if not their first."""
         self.holds: set[str] = set()
         self.reads: set[str] = set()
         self.kept_back: list[Acks] = []
@@ -135,6 +140,21 @@ class CallLedger:
         self._last_wait = 0
         self._last_unknown = 0
         self._own_waits = 0
+
+    def successor(self, incarnation: int, colour: int, others: Mapping[str, int]) -> CallLedger:
+        """The ledger of a machine that was rolled back, in the same process: all that was sent and accepted is of the past.
+
+        What the process has handles of stays known, and no wait of before is taken for one of those that come. The driver's
+        program is not rolled back: where it waits, it waits on.
+        """
+        found = CallLedger(
+            self.machine, incarnation=incarnation, colour=colour, acts_unasked=self.acts_unasked, others=others
+        )
+        found.holds, found.reads = set(self.holds), set(self.reads)
+        found._last_wait = self._last_wait
+        found.waits = {key: wait for key, wait in self.waits.items() if wait.call_id is None}
+        found._own_waits = len(found.waits)
+        return found
 
     # ---- sender ---------------------------------------------------------------------------------------------------
 
@@ -148,16 +168,17 @@ class CallLedger:
         is_retried: bool = False,
         needs: Sequence[str | None] = (),
         group: str | None = None,
+        kept: Any = None,
     ) -> Header:
         """Number a call, colour it, and log it; `about` is kept frozen.
 
         `is_retried`: its actor has `max_task_retries`. `needs`: the calls whose refs are top-level arguments (None: a ref
-        of something we know nothing of).
+        of something we know nothing of). `kept`: its arguments, as a restore needs them.
         """
         output = self.outputs.get(target) or self._open_output(target)
         number = output.last = output.last + 1
         output.sent_count += 1
-        output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs), group)
+        output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs), group, kept)
         return Header(self.machine, self.incarnation, number, self.colour, output.floor, is_retried)
 
     def create(self, target: str, method: str, about: Any, now: float, *, is_retried: bool = False) -> Header:
@@ -173,7 +194,9 @@ class CallLedger:
     def _open_output(self, target: str) -> _Output:
         self.holds.add(target)
         self.reads.add(target)
-        return self.outputs.setdefault(target, _Output())
+        output = self.outputs.setdefault(target, _Output())
+        output.target_incarnation = self.others.get(target, 0)
+        return output
 
     def retract(self, target: str, number: int) -> None:
         """Submitting raised: the number stays a hole, settled."""
@@ -260,10 +283,12 @@ class CallLedger:
         channel = self.inputs.get((source, incarnation))
         if channel is None:
             channel = self.inputs[source, incarnation] = Acceptance()
-        channel.accept(number, floor)
+        is_new = channel.accept(number, floor)
         if not is_retried:
             self._acknowledge_later(header)
         call_id = f"{source}/{incarnation}/{self.machine}/{number}"
+        if not is_new:
+            self.repeated.add(call_id)
         if call_id in self.running:
             call_id = self._next_run(call_id)
         self.running[call_id] = _Running(method, now, header, group, holds_slot)
@@ -290,6 +315,8 @@ class CallLedger:
         if running is None:
             raise ProtocolError(f"{self.machine} was about to end {call_id}, which does not run", machine=self.machine)
         del self.running[call_id]
+        if self.repeated:
+            self.repeated &= {_first_run(other) for other in self.running}
         if running.waits:
             self.waits = {key: wait for key, wait in self.waits.items() if wait.call_id != call_id}
         if running.header is not None and running.header.is_retried:
@@ -420,7 +447,9 @@ class CallLedger:
             status=self._status(),
             outputs=tuple(_out_report(target, output) for target, output in self.outputs.items()),
             inputs=tuple(_in_report(*key, channel) for key, channel in self.inputs.items()),
-            calls=tuple(running.call(call_id) for call_id, running in self.running.items()),
+            calls=tuple(
+                running.call(call_id, _first_run(call_id) in self.repeated) for call_id, running in self.running.items()
+            ),
             waits=tuple(self.waits.values()),
             holds=tuple(sorted(self.holds)),
             reads=tuple(sorted(self.reads)),
@@ -479,6 +508,11 @@ class CallLedger:
             tuple(sorted(self.kept_back)),
             repr(sorted(self._unacknowledged.items())),
         )
+
+
+def _first_run(call_id: str) -> str:
+    """The id that the call has whichever of its runs this is."""
+    return call_id.partition("#")[0]
 
 
 def _out_report(target: str, output: _Output) -> OutReport:

@@ -111,6 +111,13 @@ class PendingSnapshot:
             else:
                 missing.pop(key, None)
 
+    def copy(self) -> PendingSnapshot:
+        """An independent copy, for a world that tries every order."""
+        found = PendingSnapshot(self.number, self.awaited)
+        found.reported, found.late_reports = {*self.reported}, {*self.late_reports}
+        found.missing, found.unheard = {**self.missing}, {*self.unheard}
+        return found
+
     @property
     def is_complete(self) -> bool:
         """Every host has reported and no channel lacks a message (one with too many is for `verify` to name)."""

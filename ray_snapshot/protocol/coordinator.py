@@ -86,6 +86,14 @@ class Coordinator:
         """When `expire` will have something to do."""
         return min(self.deadlines.values(), default=None)
 
+    def copy(self) -> Coordinator:
+        """An independent copy, for a world that tries every order."""
+        found = Coordinator(most_open=self.most_open, last=self.last)
+        found.hosts = [*self.hosts]
+        found.pending = {number: pending.copy() for number, pending in self.pending.items()}
+        found.deadlines = {**self.deadlines}
+        return found
+
     def _forget(self, number: int) -> None:
         del self.pending[number]
         del self.deadlines[number]

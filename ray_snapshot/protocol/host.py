@@ -547,6 +547,7 @@ class HostCore:
         return False
 
     def _all_copied(self) -> None:
+        self._due = (None, [])  # it would keep what was recorded
         for recording in self.open.values():
             recording.is_copied = True
 

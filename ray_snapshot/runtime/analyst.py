@@ -223,6 +223,18 @@ class Analyst:
 
     async def plan(self, snapshot_id: str, ground: Ground) -> Plan:
         """The checkpoint of a snapshot, dealt out; raises `NotRestorableError`, `CheckpointError`."""
+        keeper = await self._keeper_of(snapshot_id)
+        found: Plan = await self.loop.run_in_executor(None, keeper.plan, snapshot_id, ground)
+        return found
+
+    async def checkpoint_of(self, snapshot_id: str) -> Checkpoint:
+        """The checkpoint of a snapshot, as it was kept; raises `NotRestorableError`, `CheckpointError`."""
+        keeper = await self._keeper_of(snapshot_id)
+        found: Checkpoint = await self.loop.run_in_executor(None, keeper.fetch, snapshot_id)
+        return found
+
+    async def _keeper_of(self, snapshot_id: str) -> Keeper:
+        """The keeper, when it has seen to that snapshot."""
         await self.opened.wait()
         if self.keeper is None:
             raise NotRestorableError(
@@ -230,8 +242,7 @@ class Analyst:
             )
         while not self.keeper.has_seen(snapshot_id) and self.evaluated < self.received:
             await asyncio.sleep(LOOK_S)
-        found: Plan = await self.loop.run_in_executor(None, self.keeper.plan, snapshot_id, ground)
-        return found
+        return self.keeper
 
     async def is_kept(self, snapshot_id: str, *, is_listed: bool = False) -> bool:
         """Whether a snapshot that was given to `add` can be restored; answers when it has been seen to.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ class _SecretError(Exception):
     """A pydantic secret, which never reaches the disk."""
 
 
-class _StatePickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+class StatePickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     """cloudpickle that refuses what only lives as long as its owner."""
 
     def reducer_override(self, item: Any) -> Any:
@@ -60,11 +60,16 @@ class _StatePickler(cloudpickle.CloudPickler):  # type: ignore[misc]
 
 def pickled_state(state: Any) -> tuple[bytes | None, str | None]:
     """(pickle, None), or (None, why there is none, with the attribute that is to blame)."""
+    return pickled(state, "its state", _dumps)
+
+
+def pickled(value: Any, what: str, dumps: Callable[[Any], bytes]) -> tuple[bytes | None, str | None]:
+    """As `pickled_state`, of any value and with any pickler; `what` it is, for the obstacle."""
     try:
-        return _dumps(state), None
-    except Exception as error:  # whatever the state's own classes raise
-        where = next((f" at {name!r}" for name, value in _items(state) if not _is_picklable(value)), "")
-        return None, f"{_reason(error)} in its state{where}"
+        return dumps(value), None
+    except Exception as error:  # whatever the value's own classes raise
+        where = next((f" at {name!r}" for name, item in _items(value) if not _is_picklable(item, dumps)), "")
+        return None, f"{_reason(error)} in {what}{where}"
 
 
 def _dumps(value: Any) -> bytes:
@@ -73,7 +78,7 @@ def _dumps(value: Any) -> bytes:
         PlainPickler(buffer, protocol=5).dump(value)
     except Foreign:
         buffer = io.BytesIO()
-        _StatePickler(buffer, protocol=5).dump(value)
+        StatePickler(buffer, protocol=5).dump(value)
     return buffer.getvalue()
 
 
@@ -81,9 +86,9 @@ def _items(state: Any) -> list[tuple[Any, Any]]:
     return list(state.items()) if isinstance(state, dict) else []
 
 
-def _is_picklable(value: Any) -> bool:
+def _is_picklable(value: Any, dumps: Callable[[Any], bytes]) -> bool:
     try:
-        _dumps(value)
+        dumps(value)
     except Exception:  # as above
         return False
     return True

@@ -117,18 +117,21 @@ class Keeper:
 
     def plan(self, snapshot_id: str, ground: Ground) -> Plan:
         """Deal a checkpoint out. Raises `NotRestorableError`, naming the obstacles, and `CheckpointError`."""
+        found = self.fetch(snapshot_id)
+        plan = planned(found.about, found.sections, ground)
+        known = {*self.aliases, self.run_id}
+        self.aliases += [run for run in (*found.about["aliases"], found.about["run_id"]) if run not in known]
+        return plan
+
+    def fetch(self, snapshot_id: str) -> Checkpoint:
+        """A checkpoint, as it was kept. Raises `NotRestorableError`, naming the obstacles, and `CheckpointError`."""
         obstacles = self.seen.get(snapshot_id)
         if obstacles is not None:
             raise not_restorable(snapshot_id, obstacles)
         with self.lock:
             self.retention.plan(snapshot_id)
             found = self.kept.get(snapshot_id)
-        if found is None:
-            found = self._read(snapshot_id)
-        plan = planned(found.about, found.sections, ground)
-        known = {*self.aliases, self.run_id}
-        self.aliases += [run for run in (*found.about["aliases"], found.about["run_id"]) if run not in known]
-        return plan
+        return self._read(snapshot_id) if found is None else found
 
     def _read(self, snapshot_id: str) -> Checkpoint:
         places = [place for place in (self.source, self.history) if place is not None]

@@ -106,8 +106,11 @@ class CallWorld:
         """Colour of each reply that is there, by call."""
         self.failures: list[str] = []
         """Calls of which Ray will tell the caller that they failed."""
-        self.notices: list[tuple[str, str, int, int]] = []
-        """(source, target, incarnation, bound): `source` will hear that calls below `bound` went to an earlier one."""
+        self.notices: list[tuple[str, int, str, int, int]] = []
+        """(source, its incarnation, target, incarnation, bound): it will hear that calls below `bound` went to an earlier one.
+
+        Whoever begins anew does not hear it: the numbers are those of the one before.
+        """
         self.waiting_to_restart: dict[str, int] = {}
         self.constructors: dict[str, Travelling] = {}
         self.dead: set[str] = set()
@@ -442,15 +445,22 @@ class CallWorld:
         for source, other in self.alive.items():
             if name in other.ledger.outputs:
                 bound = other.ledger.outputs[name].last + 1 if is_restarting else 0
-                self.notices.append((source, name, incarnation, bound))
+                self.notices.append((source, other.ledger.incarnation, name, incarnation, bound))
 
     def _end_with(self, call: Travelling, is_restarting: bool) -> None:
-        """Its target died: it fails, or is executed again."""
-        if call.header[5] and is_restarting:
+        """Its target died: it fails, or is executed again (its owner sends it again; not if that is gone)."""
+        if call.header[2] != CONSTRUCTOR and self._has_died(*call.header[:2]):
+            self._orphaned(call.call_id)
+        elif call.header[5] and is_restarting:
             if call not in self.network:
                 self.network.append(call)
         elif not call.is_repetition:
             self.failures.append(call.call_id)
+
+    def _has_died(self, name: str, incarnation: int) -> bool:
+        machine = self.alive.get(name)
+        is_another = machine is not None and machine.ledger.incarnation != incarnation
+        return is_another or name in self.dead or name in self.waiting_to_restart
 
     def _forget_calls_of(self, name: str, incarnation: int) -> None:
         """Ray drops what a dead process had sent; who waits for it gets an error. (A constructor is the GCS's to carry.)"""
@@ -471,9 +481,9 @@ class CallWorld:
         return name
 
     def _notice(self, index: int) -> str:
-        source, target, incarnation, bound = self.notices.pop(index)
+        source, born, target, incarnation, bound = self.notices.pop(index)
         machine = self.alive.get(source)
-        if machine is None or target not in machine.ledger.outputs:
+        if machine is None or machine.ledger.incarnation != born:
             return f"{source} is gone too"
         before = dict(machine.ledger.outputs[target].log)
         if bound:

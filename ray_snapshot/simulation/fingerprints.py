@@ -18,7 +18,7 @@ from ray_snapshot.simulation.world import Carried, SimHost, World
 def fingerprint(world: World) -> Hashable:
     """Everything that the future of the world, and the oracle's opinion of its past, depend on."""
     return (
-        tuple(_host(host) for _, host in sorted(world.hosts.items())),
+        tuple(host_fingerprint(host) for _, host in sorted(world.hosts.items())),
         tuple(sorted(map(repr, map(_carried, world.network)))),
         tuple(sorted(map(repr, map(_carried, world.lost)))),
         tuple(name for name, host in sorted(world.hosts.items()) if host.is_down),
@@ -38,7 +38,8 @@ def _histories(log: Log) -> Hashable:
     return tuple((one.machine, one.accepted, one.choice, tuple(one.sent)) for one in actions), cuts
 
 
-def _host(host: SimHost) -> Hashable:
+def host_fingerprint(host: SimHost) -> Hashable:
+    """Everything that the future of one host depends on, beside what reaches it."""
     running = host.running
     return (
         _core(host.core),

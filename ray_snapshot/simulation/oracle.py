@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ray_snapshot.simulation.machines import Behaviour, Call, Create, Input, Later, Output, Reply, Send
@@ -106,6 +107,13 @@ class Recorded:
     """Per creation in flight: (behaviour, state) of the child."""
     waiting: set[str] = field(default_factory=set, repr=False)
     """Machines that were inside an action, at a wait for a reply."""
+
+    @cached_property
+    def text(self) -> str:
+        """What it says, in whatever order its parts came; nothing of it changes any more once it is completed."""
+        counts = (self.channels, self.sent, self.accepted, self.duplicates)
+        kept = [sorted((key, value) for key, value in one.items() if value) for one in counts]
+        return repr((self.number, sorted(self.states.items()), kept, sorted(self.creations)))
 
 
 class Replay:

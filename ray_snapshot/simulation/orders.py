@@ -15,29 +15,30 @@ sets: they keep every end). Steps of different hosts commute, and so do sending 
    when it dies behind that: so it dies directly behind a batch or a report that it has sent, or at the beginning. It is missed
    at once, or directly behind a snapshot that was completed meanwhile: with nothing else does that interfere. While a crash
    may still come, a host goes first (3) only if no number that is given up could tell it anything.
-6. *Canonical states.* Not distinguished is what no future depends on, nor the oracle: in which order parts came, what a dead
-   host holds, cuts of what was given up, how often a link has been used, and what is over and asked for by nobody.
+6. *Canonical states.* Not distinguished is what no future depends on, nor the oracle (`marks`): in which order parts came,
+   what a dead host holds, cuts of what was given up, how often a link has been used, and what is over and asked for by nobody.
 7. *No choice, no state.* Where there is one step only it is taken at once; states are those with a choice, and ends.
 
 `is_reduced=False` leaves out 3, 5, 7, and the second half of 2: the host dies at any moment, and is missed at any later one.
 Tests hold both searches, and `explore`, against each other. Machines must be `Script`s, for what they may still send is read
-from these. Imports the standard library only.
+from these. The worlds of a search share their hosts, and what comes of a step is worked out once (`sharing`).
+Imports the standard library only.
 """
 
 from __future__ import annotations
 
-import pickle
+import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.protocol.links import OutLink
 from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
-from ray_snapshot.simulation.fingerprints import fingerprint
 from ray_snapshot.simulation.machines import Script, Send
-from ray_snapshot.simulation.oracle import OracleError, Recorded
-from ray_snapshot.simulation.reports import Part
+from ray_snapshot.simulation.marks import forget, is_stale, mark
+from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.schedules import check_all, check_quiet
+from ray_snapshot.simulation.sharing import SharedWorld
 from ray_snapshot.simulation.world import Carried, Step, World
 
 EAGER = ("flush", "report", "late", "copy")
@@ -67,38 +68,47 @@ def every_order(
 
     Raises `OracleError` on the first order that is wrong, or when there are more than `most` states.
     """
-    search = _Search(tuple(acts), crash, is_reduced)
+    with _keeping_everything():
+        return _searched(SharedWorld.shared(world), _Search(tuple(acts), crash, is_reduced), check, most)
+
+
+@contextmanager
+def _keeping_everything() -> Iterator[None]:
+    """A search keeps nearly all that it makes: to look for garbage in that, again and again, is a quarter of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _searched(world: SharedWorld, search: _Search, check: Callable[[World], None], most: int) -> Orders:
     found, stack = Orders(), [(one, search.chosen(one)) for one in search.beginnings(world)]
-    seen = {hash(_mark(one)) for one, _ in stack}
+    seen = {mark(one) for one, _ in stack}
     while stack:
-        world, steps = stack.pop()
+        now, steps = stack.pop()
         found.states += 1
         if found.states > most:
             raise OracleError(f"more than {most} states: make the system smaller")
-        for mark, after in search.after(world, steps):
-            if mark not in seen:
-                seen.add(mark)
+        for marked, after in search.after(now, steps):
+            if marked not in seen:
+                seen.add(marked)
                 stack.append((after, search.chosen(after)))
         if not steps:
-            _check_end(world, found)
-            check(world)
+            _check_end(now, found)
+            check(now)
     return found
 
 
 def _check_end(world: World, found: Orders) -> None:
     check_all(world)
     check_quiet(world)
-    snapshots = frozenset(map(canonical, world.completed))
+    snapshots = frozenset(recorded.text for recorded in world.completed)
     found.snapshots |= snapshots
     has_crashed = any(host.is_down for host in world.hosts.values())
     found.outcomes.add((has_crashed, _histories(world), snapshots))
-
-
-def canonical(recorded: Recorded) -> Hashable:
-    """A snapshot as a value that does not depend on the order in which its parts came."""
-    counts = (recorded.channels, recorded.sent, recorded.accepted, recorded.duplicates)
-    kept = tuple(repr(sorted((key, value) for key, value in one.items() if value)) for one in counts)
-    return recorded.number, repr(sorted(recorded.states.items())), kept, repr(sorted(recorded.creations))
 
 
 def _histories(world: World) -> Hashable:
@@ -112,79 +122,6 @@ def _histories(world: World) -> Hashable:
         if any(recorded.number == number for recorded in world.completed)
     )
     return tuple((one.machine, one.accepted, tuple(one.sent)) for one in actions), cuts
-
-
-def _mark(world: World) -> Hashable:
-    """`fingerprint`, less what no future depends on, nor the oracle's opinion.
-
-    That is: in which order the parts of a snapshot came, what a host that is dead still holds, and the cuts of snapshots that
-    were given up.
-    """
-    parts, completed, hosts, cuts = world.parts, world.completed, world.hosts, world.log.cuts
-    found = tuple((number, tuple(sorted([part.text for part in found]))) for number, found in sorted(parts.items()))
-    world.parts = {}
-    world.hosts = {name: host for name, host in hosts.items() if not host.is_down}
-    given_up = {aborted.number for aborted in world.aborted}
-    world.log.cuts = {number: cut for number, cut in cuts.items() if number not in given_up}
-    world.completed, marks = [], tuple(sorted([repr(canonical(recorded)) for recorded in completed]))
-    try:
-        return fingerprint(world), found, marks, tuple(sorted(world.hosts)), tuple(world.coordinator.hosts)
-    finally:
-        world.parts, world.completed, world.hosts, world.log.cuts = parts, completed, hosts, cuts
-
-
-def renumber(world: World) -> None:
-    """Number the batches of each FIFO link from 0 again, and forget what nobody asks for any more.
-
-    That is what was reported of snapshots that are over; and which are over, of those that a host has recorded and that no
-    control message is on its way for.
-    """
-    if world.is_fifo:
-        for source, host in world.hosts.items():
-            for target, link in host.core.outputs.items():
-                _renumber_link(world, source, target, link)
-    told = {message[1:3] for message in world.control}
-    for name, host in world.hosts.items():
-        host.reported &= host.core.open.keys()
-        host.late_count = host.late_count if world.coordinator.pending else 0
-        for number in [*host.core.closed]:
-            if (name, number) not in told and _is_stale(world, ("abort", name, number)):
-                host.core.closed.remove(number)
-
-
-def _renumber_link(world: World, source: str, target: str, link: OutLink) -> None:
-    if world.hosts[target].is_down:
-        link.sequence = link.in_flight = 0
-        return
-    end = world.hosts[target].core.inputs.get(source)
-    arrived = end.next if end is not None else 0
-    if end is None or not arrived or end.early:
-        return
-    end.next, link.sequence = 0, link.sequence - arrived
-    for carried in world.network:
-        if (carried.source, carried.target) == (source, target):
-            name, sequence, declared, segments, acknowledgements = carried.batch
-            carried.batch = name, sequence - arrived, declared, segments, acknowledgements
-
-
-class _Saved:
-    """A world to make copies of. What never changes once it is there, the copies share."""
-
-    def __init__(self, world: World) -> None:
-        self.parts, self.completed = world.parts, world.completed
-        world.parts, world.completed = {}, []
-        self.rest = pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
-        world.parts, world.completed = self.parts, self.completed
-        self.parts, self.completed = self._both()
-
-    def copy(self) -> World:
-        """Another world in the same state."""
-        found: World = pickle.loads(self.rest)
-        found.parts, found.completed = self._both()
-        return found
-
-    def _both(self) -> tuple[dict[int, list[Part]], list[Recorded]]:
-        return {number: [*parts] for number, parts in self.parts.items()}, [*self.completed]
 
 
 class _Search:
@@ -223,7 +160,7 @@ class _Search:
         """Whether a crash that is to come, or to be noticed, could tell this host something that it has not done yet."""
         if self.crash is None or name == self.crash or self.crash not in world.coordinator.hosts:
             return False
-        return not all(_is_stale(world, ("abort", name, number)) for number in range(1, world.coordinator.last + 1))
+        return not all(is_stale(world, ("abort", name, number)) for number in range(1, world.coordinator.last + 1))
 
     def _by_host(self, world: World) -> dict[str, list[Step]]:
         found = {name: world.enabled_on(name) for name in world.hosts}
@@ -240,38 +177,37 @@ class _Search:
             found[self.crash] += [("notice", self.crash)] * self._is_unnoticed(world)
         return found
 
-    def after(self, world: World, steps: list[Step]) -> Iterator[tuple[int, World]]:
+    def after(self, world: SharedWorld, steps: list[Step]) -> Iterator[tuple[int, SharedWorld]]:
         """The worlds behind each of these steps, once they have run on, with their marks; the last is `world` itself."""
-        saved = _Saved(world) if len(steps) > 1 else None
         for at, step in enumerate(steps, 1):
-            before = saved.copy() if saved is not None and at < len(steps) else world
+            before = world.copy() if at < len(steps) else world
             for one in self._taken(before, step):
-                yield from self._run_on(one) if self.is_reduced else ((hash(_mark(one)), one),)
+                yield from self._run_on(one) if self.is_reduced else ((mark(one), one),)
 
-    def beginnings(self, world: World) -> Iterator[World]:
+    def beginnings(self, world: SharedWorld) -> Iterator[SharedWorld]:
         """The world once it has settled; and if a host may crash, that too."""
         if self.crash is not None and self.is_reduced:
-            yield from self._halted(_Saved(world))
+            yield from self._halted(world)
         yield from self._taken(world, None)
 
-    def _run_on(self, world: World) -> Iterator[tuple[int, World]]:
+    def _run_on(self, world: SharedWorld) -> Iterator[tuple[int, SharedWorld]]:
         """Go on while there is but one step to try."""
-        renumber(world)
-        mark = hash(_mark(world))
-        if mark in self.begun:
+        forget(world)
+        marked = mark(world)
+        if marked in self.begun:
             return
-        self.begun.add(mark)
+        self.begun.add(marked)
         steps = self.chosen(world)
         has_moved = len(steps) == 1
         while len(steps) == 1:
             world, *others = reversed([*self._taken(world, steps[0])])
             for other in others:
                 yield from self._run_on(other)
-            renumber(world)
+            forget(world)
             steps = self.chosen(world)
-        yield hash(_mark(world)) if has_moved else mark, world
+        yield mark(world) if has_moved else marked, world
 
-    def _taken(self, world: World, step: Step | None) -> Iterator[World]:
+    def _taken(self, world: SharedWorld, step: Step | None) -> Iterator[SharedWorld]:
         """What may come of a step and all that is eager behind it; the world itself last."""
         if self.crash is not None and self.is_reduced:
             yield from self._with_crashes(world, step)
@@ -281,19 +217,18 @@ class _Search:
         self.settle(world)
         yield world
 
-    def _with_crashes(self, world: World, step: Step | None) -> Iterator[World]:
+    def _with_crashes(self, world: SharedWorld, step: Step | None) -> Iterator[SharedWorld]:
         """Take a step and what is eager behind it; wherever the crash could be told from one elsewhere, it happens, too."""
-        emitted, completed = self._emitted(world), len(world.completed)
+        completed = len(world.completed)
         step = step or self._eager(world)
         while step is not None:
             world.perform(step, 1)
-            if not world.hosts[self._crash].is_down and self._emitted(world) != emitted:
-                emitted = self._emitted(world)
-                if self._is_new_once_halted(world):
-                    yield from self._halted(_Saved(world))
+            is_heard = step[0] in ("flush", "report", "late") and step[1] == self._crash
+            if is_heard and self._is_new_once_halted(world):
+                yield from self._halted(world)
             if self._is_unnoticed(world) and len(world.completed) > completed:
                 completed = len(world.completed)
-                yield self._noticed(_Saved(world).copy())
+                yield self._noticed(world.copy())
             step = self._eager(world)
         yield world
 
@@ -302,39 +237,31 @@ class _Search:
         assert self.crash is not None
         return self.crash
 
-    def _emitted(self, world: World) -> Hashable:
-        """What others may know of the host that will crash."""
-        host = world.hosts[self._crash]
-        return sum(link.sequence for link in host.core.outputs.values()), len(host.reported), host.late_count
-
-    def _is_new_once_halted(self, world: World) -> bool:
+    def _is_new_once_halted(self, world: SharedWorld) -> bool:
         """Whether the crash has not been tried here: what only the dead know makes no difference."""
-        host = world.hosts[self._crash]
-        host.is_down = True
-        mark = hash(_mark(world))
-        host.is_down = False
-        is_new = mark not in self.tried
-        self.tried.add(mark)
+        marked = mark(world, dead=self._crash)
+        is_new = marked not in self.tried
+        self.tried.add(marked)
         return is_new
 
-    def _halted(self, saved: _Saved) -> Iterator[World]:
-        world = saved.copy()
-        world.perform(("halt", self._crash))
-        on_its_way = any(one[0] == "part" and one[2].host == self._crash for one in world.control)
-        if on_its_way or any(self._crash in pending.reported for pending in world.coordinator.pending.values()):
-            later = saved.copy()
-            later.perform(("halt", self._crash))
-            yield from self._with_crashes(later, None)  # something may be completed before the crash is noticed
-        yield self._noticed(world)
+    def _halted(self, world: SharedWorld) -> Iterator[SharedWorld]:
+        """The worlds in which the host dies now; `world` stays as it is."""
+        halted = world.copy()
+        halted.perform(("halt", self._crash))
+        on_its_way = any(one[0] == "part" and one[2].host == self._crash for one in halted.control)
+        if on_its_way or any(self._crash in pending.reported for pending in halted.coordinator.pending.values()):
+            # something may be completed before the crash is noticed
+            yield from self._with_crashes(halted.copy(), None)
+        yield self._noticed(halted)
 
-    def _noticed(self, world: World) -> World:
+    def _noticed(self, world: SharedWorld) -> SharedWorld:
         world.perform(("notice", self._crash))
         self.settle(world)
         return world
 
     # ---- what is taken at once --------------------------------------------------------------------------------------
 
-    def settle(self, world: World) -> None:
+    def settle(self, world: SharedWorld) -> None:
         """Take the eager steps until there are none."""
         while (step := self._eager(world)) is not None:
             world.perform(step)
@@ -345,7 +272,7 @@ class _Search:
                 if step[0] in EAGER or (self.is_reduced and step[0] == "record"):
                     return step
         for index, message in enumerate(world.control):
-            if message[0] in ("part", "close") or (self.is_reduced and _is_stale(world, message)):
+            if message[0] in ("part", "close") or (self.is_reduced and is_stale(world, message)):
                 return "control", index
         for index in _heads(world) if self.is_reduced else ():
             if _tells_nothing(world, world.network[index]):
@@ -365,17 +292,6 @@ def _heads(world: World) -> list[int]:
     return [*heads.values()]
 
 
-def _is_stale(world: World, message: Step) -> bool:
-    """A control message to a host that is down, or has done what it asks."""
-    kind, name, *rest = message
-    core = world.hosts[name].core
-    if world.hosts[name].is_down:
-        return True
-    if kind == "request":
-        return rest[0] in core.closed or rest[0] in core.open
-    return kind == "abort" and core.is_recorded(rest[0]) and not core.protocol.is_white(core.colour, rest[0])
-
-
 def _tells_nothing(world: World, carried: Carried) -> bool:
     """A batch to a host that is down; or that carries no message, and no colour that its target has not."""
     host = world.hosts[carried.target]
@@ -391,10 +307,10 @@ def _tells_nothing(world: World, carried: Carried) -> bool:
 
 
 def _is_stale_barrier(core: Any, carried: Carried, message: Any) -> bool:
-    boxes = core.input(carried.source).mailboxes
-    if message[NUMBER] or message[0] >= len(boxes):
+    link = core.inputs.get(carried.source)  # only looked at: to look at a batch must not open the link
+    if message[NUMBER] or link is None or message[0] >= len(link.mailboxes):
         return False
-    box = boxes[message[0]]
+    box = link.mailboxes[message[0]]
     return not box.queue and message[COLOUR] <= box.owner.machine.copied
 
 
@@ -460,7 +376,9 @@ def _sends(world: World, name: str, event: str) -> list[Send]:
     behaviour = world.log.start[name][0]
     assert isinstance(behaviour, Script), f"{name} follows no script: what it may still send is unknown"
     outputs = next((outputs for key, outputs in behaviour.sends if key == event), ())
-    return [output for output in outputs if isinstance(output, Send)]
+    sends = [output for output in outputs if isinstance(output, Send)]
+    assert len(sends) == len(outputs), f"{name} does more than send when it has {event}: the search does not know that"
+    return sends
 
 
-__all__ = ["Orders", "canonical", "every_order"]
+__all__ = ["Orders", "every_order"]

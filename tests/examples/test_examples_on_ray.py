@@ -13,6 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+import ray
 
 import ray_snapshot as rs
 from ray_snapshot.examples import (
@@ -23,6 +24,8 @@ from ray_snapshot.examples import (
     token_ring,
     work_pool,
 )
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -123,3 +126,15 @@ def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> No
     facts = json.loads(done.stdout.splitlines()[-1])
     assert set(facts["meals"].values()) == {3}
     assert len(rs.History(tmp_path / "history").verdicts()) > 0
+
+
+def test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing() -> None:
+    address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    command = [sys.executable, str(EXAMPLES / "way_back.py"), "--rounds", "2", "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=True, env={**os.environ, **address}
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["balances"] == [100 - 10 - 20 + 1 + 2, 100 + 10 + 20 - 1 - 2]
+    assert found["backs"] == 2
+    assert "2 calls can never move again" in found["sentence"]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ray_snapshot.instrument import process as processes
-from ray_snapshot.instrument.process import Process, here, settle_in
+from ray_snapshot.instrument.here import here, settle_in
+from ray_snapshot.instrument.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 
 BOUND_S = 10.0

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ray_snapshot.instrument import calls, envelopes, shape
-from ray_snapshot.instrument.process import Process, settle_in
+from ray_snapshot.instrument.here import settle_in
+from ray_snapshot.instrument.process import Process
 from ray_snapshot.protocol.calls import CallLedger, Header
 
 BOUND_S = 10.0

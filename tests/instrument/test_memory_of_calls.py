@@ -10,7 +10,8 @@ import pytest
 import ray
 
 from ray_snapshot.instrument import calls, tracking
-from ray_snapshot.instrument.process import Process, settle_in
+from ray_snapshot.instrument.here import settle_in
+from ray_snapshot.instrument.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 
 SYSTEM = "app:1"

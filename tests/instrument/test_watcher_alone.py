@@ -47,6 +47,7 @@ class World:
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
         monkeypatch.setattr(shape, "actor_key", lambda handle: "the analyst's")
         monkeypatch.setattr(watchers, "living_nodes", dict)
+        monkeypatch.setattr(watchers, "HEARD_S", 0.0)
 
     def run(self, scenario: Callable[[Watcher], Awaitable[Any]]) -> Any:
         async def inner() -> Any:
@@ -63,7 +64,7 @@ class World:
         kind, _, key = machine.partition(":")
         welcome = await watcher.register(RUN, machine, {"class": kind, "key": key or None, "pid": 1, **facts}, 0)
         assert welcome is not None
-        incarnation, colour, pending, last = welcome
+        incarnation, colour, pending, last, _ = welcome
         ledger = CallLedger(machine, incarnation=incarnation, colour=colour, acts_unasked=machine == DRIVER)
         ledger.welcome(pending, last)
         self.ledgers[machine] = ledger
@@ -112,6 +113,17 @@ def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
 
     world.run(scenario)
     assert "the watcher could not look: ConnectionError: the cluster does not answer" in capsys.readouterr().err
+
+
+def test_who_waits_for_a_verdict_in_vain_hears_how_many_snapshots_there_were(world: World) -> None:
+    async def scenario(watcher: Watcher) -> list[int]:
+        await world.join(watcher, DRIVER)
+        for _ in range(2):
+            await world.record(watcher, DRIVER, await _snapshot(watcher))
+        watcher._give_up(await _snapshot(watcher))
+        return [await watcher.completed_after(number) for number in (0, 1, 2)]
+
+    assert world.run(scenario) == [2, 1, 0]
 
 
 def test_an_actor_that_never_reports_is_gone_without_and_named(world: World) -> None:
@@ -188,7 +200,29 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
 
 
-@pytest.mark.parametrize("setting", [{"checkpoint": True}, {"recover": "rollback"}, {"protocol": "observer"}])
+@pytest.mark.parametrize("setting", [{"trace": True}, {"recover": "rollback"}, {"protocol": "observer"}])
 def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=f"watch\\({next(iter(setting))}=...\\).*rs.System"):
         Watch("refused", **setting)
+
+
+def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "HEARD_S", TIMEOUT_S)
+    monkeypatch.setattr(watchers, "POLL_S", 0.001)
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "A:a")
+        again = asyncio.ensure_future(world.join(watcher, "A:a"))
+        while not watcher.mailboxes[DRIVER].commands:
+            await asyncio.sleep(0)
+        seen, commands = await watcher.commands(DRIVER, 0, [])
+        assert commands == [("restarted", "A:a", 1)]
+        assert not again.done(), "the driver has not obeyed it yet, for all that is known"
+        asking = asyncio.ensure_future(watcher.commands(DRIVER, seen, []))
+        await asyncio.wait_for(again, TIMEOUT_S)
+        await asking
+
+    world.run(scenario)

@@ -14,7 +14,7 @@ from ray_snapshot.protocol.call_collector import (
     PendingCallSnapshot,
     ResolvedWait,
 )
-from ray_snapshot.protocol.calls import CallLedger, call_id_of
+from ray_snapshot.protocol.calls import CallLedger, Header, call_id_of
 from ray_snapshot.protocol.collector import Answer
 
 
@@ -301,6 +301,24 @@ def test_what_an_earlier_incarnation_may_have_answered_is_unknown_until_the_send
     system.ledgers["a"].wait(waiting, (new,), 1, 0.0)
 
     assert wait_of(system.snapshot(), "a").is_satisfied is False
+
+
+def test_what_an_earlier_run_of_a_call_may_have_answered_is_unknown_while_it_runs_again() -> None:
+    """The caller has been told that it was cancelled, or has the reply; a repetition, accepted later, runs all the same."""
+    system = System("a", "b")
+    call = system.call("a", "b", is_retried=True)
+    header = Header("a", 0, 1, 0, 1, is_retried=True)
+    waiting = system.ledgers["a"].accept_unknown("outer", 0.0)
+    system.ledgers["a"].wait(waiting, (call,), 1, 0.0)
+    assert wait_of(system.snapshot(), "a").is_satisfied is False
+    second = system.ledgers["b"].accept(header._replace(colour=1), "m", 0.0)
+    assert wait_of(system.snapshot(), "a").is_satisfied is None
+    system.ledgers["b"].finish(call)
+    assert wait_of(system.snapshot(), "a").is_satisfied is None
+    system.ledgers["b"].finish(second)
+
+    assert wait_of(system.snapshot(), "a").is_satisfied is True
+    assert not system.ledgers["b"].repeated
 
 
 # ---- the driver leaves --------------------------------------------------------------------------------------------------

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 
 import pytest
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, PendingSnapshot
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
+from ray_snapshot.protocol.host import HostCore
 
 AB = ("a", "b", "mail")
 
@@ -228,3 +231,45 @@ def test_reports_travel() -> None:
     report = HostReport("A", {AB: 1})
 
     assert pickle.loads(pickle.dumps(report)) == report
+
+
+# ---- what is kept --------------------------------------------------------------------------------------------------------
+
+
+def in_full(one: Coordinator) -> str:
+    pending = [
+        {key: sorted(found) if isinstance(found, set) else found for key, found in vars(each).items()}
+        for each in one.pending.values()
+    ]
+    return repr((one.most_open, one.last, one.hosts, one.deadlines, pending))
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    one = coordinator("A", "B", "C")
+    one.start(0, 9)
+    one.report(1, HostReport("A", sent={AB: 2}, created={"D": 1}))
+    one.report(1, LateReport("A", sequence=1))
+    before = in_full(one)
+    other = one.copy()
+
+    assert in_full(other) == before
+    other.report(1, HostReport("B", accepted={AB: 2}))
+    other.report(1, LateReport("B", sequence=1))
+    other.register("D")
+    other.start(0, 9)
+    other.leave("C")
+    assert in_full(one) == before
+
+
+def test_a_host_keeps_nothing_of_a_snapshot_that_is_closed() -> None:
+    host = HostCore("A")
+    host.born("a", object())
+    host.request(1)
+    host.boundary()
+    recording = weakref.ref(host.open[1])
+    while host.copy_next():
+        pass
+    host.close(1)
+    gc.collect()
+
+    assert recording() is None

@@ -64,7 +64,7 @@ def test_a_long_action_is_recorded_as_active_without_a_state_and_named_as_an_obs
     gate = Gate(tmp_path)
     works.machine("worker").compute.send(gate.path)
     gate.await_arrival()
-    snapshot = works.snapshot(timeout=1.0)
+    snapshot = works.snapshot(timeout=3.0)
     gate.open()
     snapshot.verify()
     worker = snapshot.machines["worker"]
@@ -83,7 +83,7 @@ def test_what_a_long_action_sends_after_it_was_recorded_is_outside_the_cut(works
     gate = Gate(tmp_path)
     works.machine("worker").send_then_compute.send(works.machine("log"), gate.path)
     gate.await_arrival()
-    snapshot = works.snapshot(timeout=1.0)
+    snapshot = works.snapshot(timeout=3.0)
     gate.open()
     snapshot.verify()
     assert snapshot.channels["worker", "log"].sent_count == 1
@@ -96,7 +96,7 @@ def test_markers_alone_also_get_past_a_long_action(works: rs.System, tmp_path: A
     works.connect("log", "worker")
     works.machine("worker").compute.send(gate.path)
     gate.await_arrival()
-    snapshot = works.snapshot(timeout=1.0, initiators=["log"])
+    snapshot = works.snapshot(timeout=3.0, initiators=["log"])
     gate.open()
     assert snapshot.machines["worker"].status == "active"
 

@@ -77,6 +77,20 @@ def test_every_snapshot_of_calls_is_right_over_ten_thousand_seeds(profile: str) 
         run_calls(profile, seed)
 
 
+@pytest.mark.parametrize(("profile", "seed"), [("restarts", 3754), ("restarts", 8172), ("everything", 9705)])
+def test_who_begins_anew_does_not_take_the_calls_of_its_predecessor_for_its_own(profile: str, seed: int) -> None:
+    """What was to be told to the one before: which of its calls a target that died has not accepted."""
+    run_calls(profile, seed)
+
+
+def test_a_call_of_the_dead_is_not_executed_again() -> None:
+    run_calls("restarts", 5112)
+
+
+def test_a_call_that_was_cancelled_and_runs_again_may_have_been_answered() -> None:
+    run_calls("everything", 9668)
+
+
 def test_the_oracle_of_calls_shares_no_code_with_the_protocol() -> None:
     tree = ast.parse(inspect.getsource(calls_oracle))
     found = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

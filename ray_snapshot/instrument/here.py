@@ -1,0 +1,92 @@
+"""Which machine this process is, and what actors are called between processes.
+
+Imports nothing of the process itself: whoever attaches it says so here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.instrument import shape
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.process import Process
+
+CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
+"""The call that this thread, or this task of an event loop, is executing."""
+
+_here: list[Process] = []
+
+
+def here() -> Process | None:
+    """This process's machine, once it is watched."""
+    return _here[0] if _here and not _here[0].is_closed else None
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """The actor's own hooks run inside, between two calls: what they use of its methods is no call that begins."""
+    token = CURRENT.set("a hook")
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+def settle_in(process: Process | None) -> None:
+    """This process's machine is `process` from now on."""
+    _here[:] = [process] if process is not None else []
+    if process is not None:
+        for name in _held:
+            process.ledger.hold(name)
+
+
+def hold(machine: str) -> None:
+    """A handle of `machine` has come to this process."""
+    process = here()
+    if process is None:
+        _held.add(machine)
+    else:
+        with process.lock:
+            process.ledger.hold(machine)
+
+
+_held: set[str] = set()
+"""Handles that came before this process was watched."""
+
+
+def machine_of(handle: Any) -> str:
+    """The name of a handle's actor, the same in every process, and sorted out by the watcher for people."""
+    key = handle._ray_actor_id
+    found = _names.get(key)
+    if found is None:
+        found = _names[key] = internal_name(shape.class_name_of(handle), shape.actor_key(handle))
+    return found
+
+
+def internal_name(class_name: str, key: str) -> str:
+    """What an actor is called between processes."""
+    return f"{class_name}:{key[:16]}"
+
+
+_names: dict[Any, str] = {}
+
+
+def own_threads() -> tuple[str, ...]:
+    """The threads of this process that are neither Ray's nor ours nor the one that runs calls."""
+    found = [
+        thread
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread()
+        and not isinstance(thread, threading._DummyThread)
+        and not thread.name.startswith(_KNOWN_THREADS)
+    ]
+    rays = shape.rays_threads() if found else ()
+    return tuple(thread.name for thread in found if thread not in rays)
+
+
+_KNOWN_THREADS = ("ray-snapshot", "ray_", "PythonGCThread", "AsyncIO Thread", "Dummy", "raylet")

@@ -1,0 +1,354 @@
+"""A watched process's part in going back: what is refused, what is held, and how its actor takes its state back.
+
+What is decided, `protocol.rollback` decides: everybody leaves a generation before anybody enters the next. In an app that we
+did not write there is more to stopping than no longer accepting: who is inside an action must come to its end. So whatever
+such an action waits for or asks for ends with `RolledBackError`; when nothing runs any more, the process has stopped.
+
+What bears an older generation than the one that was loaded is refused; what bears a newer one comes from somebody who has been
+told to go on already, and is held until this process is told too. Everything here happens under the process's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackError
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.here import asking, here, machine_of, own_threads
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import parsed
+from ray_snapshot.protocol.rollback import (
+    Acknowledge,
+    Asked,
+    HostEffect,
+    LoadFinished,
+    LoadStates,
+    Phase,
+    RollbackHost,
+    StartAccepting,
+    Step,
+    StopAccepting,
+)
+from ray_snapshot.runtime.faults import text_of
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.process import Process
+    from ray_snapshot.instrument.states import Kept
+
+HELD_S = 60.0
+"""So long a call of the next generation is held."""
+
+RELEASED = 0
+"""What is acknowledged in place of a step: nothing comes of it, and the process has gone on."""
+
+STOP_LOOK_S = 0.05
+"""How often a process that is to stop looks whether threads and tasks of the app's own have ended."""
+
+LOOK_S = 0.25
+"""How often a wait looks whether it is to end."""
+
+CONSTRUCTOR = "__init__"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which terms a process takes part."""
+
+    keeps: bool = False
+    """Whether it keeps what a restore needs."""
+    generation: int = 0
+    """What it is in; of one that comes up while the app is rolled back, the one before."""
+    life: int = 0
+    """Which process of its machine it is."""
+    is_rolling: bool = False
+    incarnations: Mapping[str, int] = field(default_factory=dict)
+    """Of those machines that are not in their first."""
+
+
+class Welcome(NamedTuple):
+    """What a process that registers is told."""
+
+    incarnation: int
+    colour: int
+    """To be born with."""
+    pending: list[int]
+    last: int
+    """The highest number of a snapshot so far."""
+    terms: Terms
+
+
+@dataclass(slots=True)
+class Share:
+    """What one process loads."""
+
+    incarnation: int
+    colour: int
+    """It is red for every number given out so far."""
+    incarnations: dict[str, int]
+    """Of all machines; refs to calls of earlier ones are of the past."""
+    state: bytes | None = None
+    """None: it keeps the one it has (the driver; an actor that the snapshot has not)."""
+    calls: list[tuple[str, str, str | None, bytes]] = field(default_factory=list)
+    """(target, method, concurrency group, arguments) of its calls that were in flight, in the order of their numbers."""
+    actors: dict[str, tuple[str, list[Any]]] = field(default_factory=dict)
+    """By the name that stands for a handle in what is loaded: (machine, its handle, in a list)."""
+
+
+def stamp_of(system: str, generation: int) -> str:
+    """What a header says: the system, and the generation once there is more than one."""
+    return f"{system}:{generation}" if generation else system
+
+
+def system_of(stamp: str) -> str:
+    """The system (`name:run_id`) of a stamp."""
+    return ":".join(stamp.split(":")[:2])
+
+
+def generation_of(stamp: str, system: str) -> int | None:
+    """The generation that a header bears; None if it is another system's."""
+    if stamp == system:
+        return 0
+    base, _, generation = stamp.rpartition(":")
+    return int(generation) if base == system and generation.isdecimal() else None
+
+
+def _states() -> Any:
+    """Loaded where something is kept, and nowhere else: it needs libraries that a node may not have."""
+    return importlib.import_module("ray_snapshot.instrument.states")
+
+
+class Reloading:
+    """See the module."""
+
+    def __init__(self, process: Process, terms: Terms) -> None:
+        self.process = process
+        self.keeps = terms.keeps
+        self.loaded = terms.generation
+        """The generation that its state is of."""
+        phase = Phase.STOPPED if terms.is_rolling else Phase.RUNNING
+        self.host = RollbackHost(terms.generation, phase, terms.life)
+        self.started = threading.Condition(process.lock)
+        self.is_stopping = False
+        """Whether the end of what runs is waited for."""
+        self.share: Share | None = None
+        self.handles: dict[str, Any] = {}
+        """Of the actors in the last state that was recorded: what is loaded must not let them end."""
+        self.first: dict[str, int] = {}
+        """The first incarnation of each machine in this generation."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing may be accepted or sent now."""
+        return self.host.phase is not Phase.RUNNING
+
+    # ---- what arrives, and what is sent ---------------------------------------------------------------------------
+
+    def admit(self, generation: int, method: str) -> None:
+        """Something of this generation is about to be accepted; raises `RolledBackError`, now or when it was held too long."""
+        deadline = time.monotonic() + HELD_S
+        while method != CONSTRUCTOR and (self.is_held or generation < self.loaded):
+            if generation < max(self.loaded, self.host.generation):
+                raise self.refusal()
+            if not self.started.wait(deadline - time.monotonic()):
+                raise self.refusal()
+
+    def refusal(self) -> RolledBackError:
+        """What is raised where something of the past is asked for."""
+        who = self.process.machine.partition(":")[0]
+        text = f"the app was rolled back: what {who} was asked for, or asked for itself, is of a past that was given up"
+        return RolledBackError(text, snapshot_id=None)
+
+    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
+        """Raise `RolledBackError` if nothing may be sent now, or these arguments are refs of the past."""
+        if self.is_held and threading.current_thread() is not self.process.control.thread:
+            raise self.refusal()
+        if self.first:
+            self._check_refs((*(args or ()), *(kwargs or {}).values()))
+
+    def check_waiting(self, refs: Iterable[Any]) -> None:
+        """Raise `RolledBackError` if these refs are of the past, or who waits for them is to end."""
+        if self.is_held and self.process.machine != DRIVER:
+            raise self.refusal()
+        if self.first:
+            self._check_refs(refs)
+
+    def _check_refs(self, refs: Iterable[Any]) -> None:
+        for call_id in (getattr(ref, "call_id", None) for ref in refs):
+            if call_id is not None and parsed(call_id).incarnation < self.first.get(parsed(call_id).source, 0):
+                raise self.refusal()
+
+    def keep_call(self, args: Any, kwargs: Any) -> Kept:
+        """What a restore needs of a call that is about to be made."""
+        found: Kept = _states().kept((tuple(args or ()), kwargs or {}), "its arguments", machine_of)[0]
+        return found
+
+    def keep_state(self, body: Any) -> Kept:
+        """What a restore needs of the actor's state, as it is now."""
+        states = _states()
+        try:
+            with asking():
+                state = states.state_of(body)
+        except Exception as error:  # whatever the app's own methods raise
+            found: Kept = states.Kept(None, (), f"its state cannot be told: {type(error).__name__}: {text_of(error)}")
+            return found
+        found, self.handles = states.kept(state, "its state", machine_of)
+        return found
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    def obey(self, command: tuple[Any, ...]) -> None:
+        """A command of the watcher's, on the control thread."""
+        with self.process.lock:
+            match command:
+                case ("roll", step, generation, life, share):
+                    self.share = share if share is not None else self.share
+                    try:
+                        self._carry_out(self.host.step(Asked(Step(step), generation, life)))
+                    except ProtocolError as error:
+                        self._tell_failure(generation, error)
+                case ("release", generation) if generation == self.host.generation and self.loaded < generation:
+                    self.host.phase = Phase.RUNNING
+                    self.is_stopping = False
+                    self.started.notify_all()
+                    self._tell(RELEASED, generation)
+
+    def _carry_out(self, effects: Sequence[HostEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case StopAccepting():
+                    self._interrupt()
+                    self.started.notify_all()
+                case LoadStates(generation):
+                    self._begin_load(generation)
+                case StartAccepting():
+                    self._start()
+                case Acknowledge(Step.STOP, _):
+                    self.is_stopping = True
+                    self.ended()
+                    self._tell_busy()
+                case Acknowledge(step, generation):
+                    self._tell(int(step), generation)
+
+    def ended(self) -> None:
+        """Something has ended: was it the last that stopping waits for?"""
+        if self.is_stopping and not self.process.ledger.running and not self.process.creating and not self._others():
+            self.is_stopping = False
+            self._tell(int(Step.STOP), self.host.generation)
+
+    def _others(self) -> list[str]:
+        """What may act beside the calls: threads and tasks of the app's own; the driver's program is not stopped."""
+        if self.process.machine == DRIVER:
+            return []
+        return [f"thread {name}" for name in own_threads()] + [f"task {task.get_name()}" for task in self._tasks()]
+
+    def _tasks(self) -> list[Any]:
+        loop = self.process.loop
+        with suppress(RuntimeError):  # they change meanwhile
+            return [] if loop is None else [task for task in asyncio.all_tasks(loop) if not task.done()]
+        return [asyncio.current_task(loop)]
+
+    def _interrupt(self) -> None:
+        """Coroutines are cancelled wherever they are; threads look by themselves, as far as they wait (`tracking`)."""
+        own = [task for task, _ in self.process.coroutines.values()]
+        for task in {task for task in [*own, *self._tasks()] if task is not None}:
+            with suppress(RuntimeError):  # its loop has ended, and so has it
+                task.get_loop().call_soon_threadsafe(task.cancel)
+        threading.Thread(target=self._look, args=(self.host.generation,), name="ray-snapshot-stop", daemon=True).start()
+
+    def _look(self, generation: int) -> None:
+        """What ends beside the calls tells nobody."""
+        while not self.process.is_closed:
+            with self.process.lock:
+                self.ended()
+                if not self.is_stopping or self.host.generation != generation:
+                    return
+            time.sleep(STOP_LOOK_S)
+
+    def _begin_load(self, generation: int) -> None:
+        """A state is taken back where the calls run: what an actor makes anew may belong to its thread (as in sqlite3)."""
+        assert self.share is not None
+        if self.share.state is None:
+            self.load(generation)
+            return
+        try:
+            shape.run_as_call(_load_here, generation)
+        except Exception as error:  # too many of its own calls are pending
+            self._tell_failure(generation, self._failure("cannot be given its state", "", error))
+
+    def load(self, generation: int) -> None:
+        """Take the share that was told; nothing if all that is over by now."""
+        with self.process.lock:
+            if self.share is None or self.host.phase is not Phase.LOADING or generation != self.host.generation:
+                return
+            try:
+                self._set_state(self.share.state)
+            except Exception as error:
+                self._tell_failure(generation, self._failure("does not take its state back", "__setstate__", error))
+                return
+            self.process.begin_anew(self.share.incarnation, self.share.colour, self.share.incarnations)
+            self.loaded, self.first = generation, dict(self.share.incarnations)
+            self.process.stamp = stamp_of(self.process.system, generation)
+            self._carry_out(self.host.step(LoadFinished(generation)))
+
+    def _set_state(self, state: bytes | None) -> None:
+        if state is None:
+            return
+        body, recorded = self.process.body, self.handles
+        self.keep_state(body)  # a program that was just started has recorded nothing, and its actors have made others
+        self.handles = {**recorded, **self.handles}
+        with asking():
+            _states().set_state(body, _states().opened(state, self._actor))
+
+    def _failure(self, what: str, method: str, error: Exception) -> MachineFailedError:
+        text = f"{self.process.machine.partition(':')[0]} {what}: {type(error).__name__}: {text_of(error)}"
+        return MachineFailedError(
+            text, machine=self.process.machine, method=method, message=None, source=None, traceback=""
+        )
+
+    def _actor(self, name: str) -> Any:
+        """The handle for a name: this process's own, which keeps the actor alive, or else the watcher's."""
+        assert self.share is not None
+        machine, (handle,) = self.share.actors[name]
+        return self.handles.get(machine, handle)
+
+    def _start(self) -> None:
+        """What was in flight is sent again before anything else; then all go on."""
+        try:
+            for call in self.share.calls if self.share is not None else ():
+                self._send_again(*call)
+        except Exception as error:
+            failed = self._failure("cannot make the calls again that were in flight", "", error)
+            self._tell_failure(self.host.generation, failed)
+        self.share = None
+        self.started.notify_all()
+
+    def _send_again(self, target: str, method: str, group: str | None, blob: bytes) -> None:
+        args, kwargs = _states().opened(blob, self._actor)
+        called = getattr(self._actor(target), method)
+        (called if group is None else called.options(concurrency_group=group)).remote(*args, **kwargs)
+
+    # ---- what the watcher is told ---------------------------------------------------------------------------------
+
+    def _tell(self, step: int, generation: int) -> None:
+        self.process.control.tell("rolled", self.process.machine, step, generation)
+
+    def _tell_busy(self) -> None:
+        if self.is_stopping:
+            found = [f"at {site}" for site in self.process.call_sites().values()] or self._others()
+            self.process.control.tell("busy", self.process.machine, found[0] if found else "in an action")
+
+    def _tell_failure(self, generation: int, error: Exception) -> None:
+        self.process.control.tell("not_rolled", self.process.machine, generation, error)
+
+
+def _load_here(body: Any, generation: int) -> None:  # noqa: ARG001 - Ray gives it the actor's object
+    process = here()
+    if process is not None:
+        process.reloading.load(generation)

@@ -1,0 +1,312 @@
+"""The watcher's part in going back: who has what to load, who is asked for what, and whom nobody needs any more.
+
+What is decided, `protocol.rollback` decides; this file carries it out: nobody loads before all have stopped, nobody goes on
+before all have loaded. Actors are told apart by the names that people know, so a new run finds those of an earlier one again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from ray_snapshot.errors import NotRestorableError, RaySnapshotError, SnapshotTimeoutError
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.process import DRIVER
+from ray_snapshot.instrument.reloading import RELEASED, Share, Terms
+from ray_snapshot.instrument.sections import Section, opened_section
+from ray_snapshot.protocol.rollback import (
+    NO_GENERATION,
+    Acknowledged,
+    Ask,
+    BeginGeneration,
+    CoordinatorEffect,
+    HostFailed,
+    HostJoined,
+    RollbackAsked,
+    RollbackComplete,
+    RollbackCoordinator,
+    Step,
+)
+from ray_snapshot.runtime.faults import as_error
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.watcher import Watcher
+
+LOOK_S = 0.05
+
+RELEASE_S = 5.0
+"""How long a restore that was given up waits until all have heard of it."""
+
+
+class Rolling:
+    """See the module. Everything runs on the watcher's event loop."""
+
+    def __init__(self, watcher: Watcher, *, keeps: bool) -> None:
+        self.watcher = watcher
+        self.keeps = keeps
+        self.generation = 0
+        """That the app is in, or the last one that was begun."""
+        self.loaded = 0
+        """The last one that everybody entered."""
+        self.past = 0
+        """Who was made before this generation, and nobody knows, was made in a past that has been given up."""
+        self.is_same_run = False
+        """Whether what is restored is of this run; else all that the program makes belongs to it."""
+        self.moved = 0
+        """The generation for which all have another incarnation."""
+        self.restored_from: str | None = None
+        self.handles: dict[str, Any] = {}
+        self.lives: dict[str, int] = {}
+        self.coordinator: RollbackCoordinator | None = None
+        """While the app is being rolled back."""
+        self.section = Section()
+        self.target = ""
+        self.unneeded: set[str] = set()
+        """Actors that were made since, and are to end when all have stopped."""
+        self.released: set[str] = set()
+        """Who has heard that all go on as they were."""
+        self.busy: dict[str, str] = {}
+        """Where those are that do not stop."""
+        self.done: asyncio.Future[None] | None = None
+        self.is_torn = False
+        """Whether some may have loaded and others have not: nobody can go on, and there is nothing to take a snapshot of."""
+        self.turn = asyncio.Lock()
+        """Of whoever restores: one after the other."""
+
+    @property
+    def is_rolling(self) -> bool:
+        """Whether the app is being rolled back, or stands still since that failed."""
+        return self.coordinator is not None or self.is_torn
+
+    # ---- processes ------------------------------------------------------------------------------------------------
+
+    def is_past(self, machine: str, generation: int) -> bool:
+        """Whether a machine that nobody knows was made in a past that has been given up."""
+        is_late = generation < self.past or (self.is_rolling and self.is_same_run)
+        return is_late and machine not in self.watcher.facts
+
+    def joined(self, machine: str) -> Terms:
+        """A process has registered; the terms under which it takes part."""
+        life = self.lives[machine] = self.lives.get(machine, -1) + 1
+        if self.coordinator is not None:
+            self._carry_out(self.coordinator.step(HostJoined(machine, life, NO_GENERATION)))
+        facts = self.watcher.facts
+        later = {name: one["incarnation"] for name, one in facts.items() if one["incarnation"]}
+        return Terms(self.keeps, self.loaded, life, self.is_rolling, later)
+
+    # ---- a restore ------------------------------------------------------------------------------------------------
+
+    async def restore(self, snapshot_id: str, timeout: float) -> list[str]:
+        """Roll the app back; answers when everybody goes on, with those actors that the snapshot has not.
+
+        Raises, with nothing changed, `NotRestorableError`, `CheckpointError`; `SnapshotTimeoutError` naming whoever did not
+        stop: then all go on as they were. `MachineFailedError` if an actor does not take its state back.
+        """
+        deadline = time.monotonic() + timeout
+        await _within(deadline, self.turn.acquire(), "another restore to end", timeout)
+        try:
+            return await self._restore(snapshot_id, deadline, timeout)
+        finally:
+            self.section = Section()
+            self.turn.release()
+
+    async def _restore(self, snapshot_id: str, deadline: float, timeout: float) -> list[str]:
+        await self.watcher.handed_over(snapshot_id, deadline)
+        try:
+            asked = self.watcher.analyst.checkpoint_of.remote(snapshot_id)
+            checkpoint = await _within(deadline, asked, f"the checkpoint of {snapshot_id}", timeout)
+        except SnapshotTimeoutError:
+            raise
+        except Exception as error:
+            raise as_error(error) from None
+        self.section, self.target = opened_section(checkpoint.sections), snapshot_id
+        await self._all_there(deadline)
+        self.is_same_run = checkpoint.about["run_id"] == self.watcher.run_id
+        others = sorted(set(self._living()) - {*self.section.states, DRIVER})
+        self.unneeded = {self._living()[name] for name in others} if self.is_same_run else set()
+        await self._roll(self._begin(), deadline, timeout)
+        return [] if self.is_same_run else others
+
+    async def _roll(self, coordinator: RollbackCoordinator, deadline: float, timeout: float) -> None:
+        assert self.done is not None
+        try:
+            await asyncio.wait_for(asyncio.shield(self.done), max(0.1, deadline - time.monotonic()))
+        except TimeoutError:
+            if not self.done.done():
+                raise self._given_up(coordinator, timeout) from None
+        finally:
+            self.coordinator = None  # what comes now is too late: nobody shall be ended for it, or told to stop again
+            if self.loaded != self.generation and not self.is_torn:
+                await self._release()
+
+    async def _release(self) -> None:
+        """Nobody has loaded anything: all go on as they were."""
+        self.released.clear()
+        self.watcher.tell_all(("release", self.generation))
+        deadline = time.monotonic() + RELEASE_S
+        while self.released < set(self.watcher.collector.machines) and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK_S)
+
+    def _living(self) -> dict[str, str]:
+        """By the name that people know: the machine that lives."""
+        return {str(self.watcher.facts[name]["shown"]): name for name in self.watcher.collector.machines}
+
+    async def _all_there(self, deadline: float) -> None:
+        """Wait until every actor of the snapshot has begun: a program that was just started makes them now."""
+        while missing := sorted(set(self.section.states) - set(self._living())):
+            ended = [name for name in missing if self._has_ended(name)]
+            if ended or time.monotonic() > deadline:
+                what = "not there any more" if ended else "not made by the program"
+                text = f"snapshot {self.target} cannot be restored: actors {what}: {', '.join((ended or missing)[:5])}"
+                raise NotRestorableError(f"{text}; they are told apart by their names", obstacles=ended or missing)
+            await asyncio.sleep(LOOK_S)
+
+    def _has_ended(self, shown: str) -> bool:
+        machines = [name for name, facts in self.watcher.facts.items() if facts["shown"] == shown]
+        return bool(machines) and all(name in self.watcher.collector.dead for name in machines)
+
+    def _begin(self) -> RollbackCoordinator:
+        coordinator = RollbackCoordinator(last=self.generation)
+        for machine in self.watcher.collector.machines:
+            coordinator.step(HostJoined(machine, self.lives[machine], self.generation))
+            coordinator.step(Acknowledged(machine, Step.START, self.generation))
+        self.coordinator, self.done = coordinator, asyncio.get_running_loop().create_future()
+        self.done.add_done_callback(lambda future: future.exception())
+        self._carry_out(coordinator.step(RollbackAsked(f"rolled back to snapshot {self.target}")))
+        return coordinator
+
+    def _given_up(self, coordinator: RollbackCoordinator, timeout: float) -> RaySnapshotError:
+        """What is said when somebody does not do a step: nobody has loaded anything, or it is too late to go on."""
+        reached = coordinator.reached
+        behind = [name for name, step in coordinator.done.items() if step == reached]
+        told = [self.watcher.name_of(name) + (f" ({self.busy[name]})" if name in self.busy else "") for name in behind]
+        what = f"{', '.join(sorted(told)[:5])} to {Step(reached + 1).name.lower()}"
+        text = f"the restore of {self.target} was given up after {timeout:g} s of waiting for {what}"
+        return SnapshotTimeoutError(f"{text}; {self._outcome()}", waited_for=what, seconds=timeout)
+
+    def _outcome(self) -> str:
+        """What becomes of the app when a restore is given up now."""
+        if self.is_torn:
+            return "the app stands still: restore again, or end it"
+        return "all go on as they were, and calls that were on their way meanwhile have failed with RolledBackError"
+
+    # ---- what happens meanwhile -----------------------------------------------------------------------------------
+
+    def acknowledged(self, machine: str, step: int, generation: int) -> None:
+        """A process has done a step."""
+        if step == RELEASED:
+            self.released.add(machine)
+        elif self.coordinator is not None:
+            self._carry_out(self.coordinator.step(Acknowledged(machine, Step(step), generation)))
+
+    def failed(self, generation: int, error: RaySnapshotError) -> None:
+        """A process could not do a step."""
+        if self.done is not None and not self.done.done() and generation == self.generation:
+            self.done.set_exception(error)
+
+    async def look(self) -> None:
+        """Find out who has died meanwhile."""
+        for machine in list(self.coordinator.done) if self.coordinator is not None else ():
+            facts = self.watcher.facts.get(machine, {})
+            if facts.get("key") is None or self.coordinator is None or machine not in self.coordinator.done:
+                continue
+            life = self.lives[machine]
+            state, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
+            is_again = state == "RESTARTING" and restarts > facts["restarts"]
+            if (state == "DEAD" or is_again) and life == self.lives[machine] and self.coordinator is not None:
+                self._gone(machine, life, is_replaced=is_again)
+
+    def _gone(self, machine: str, life: int, *, is_replaced: bool) -> None:
+        assert self.coordinator is not None
+        if not is_replaced:
+            self.watcher.ended(machine)
+        if not is_replaced and self.watcher.name_of(machine) in self.section.states:
+            text = f"{self.watcher.name_of(machine)} died while the app was rolled back; {self._outcome()}"
+            self.failed(self.generation, NotRestorableError(text, obstacles=[text]))
+            return
+        self._carry_out(self.coordinator.step(HostFailed(machine, life, time.monotonic(), is_replaced)))
+
+    # ---- what is done about it ------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Iterable[CoordinatorEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case BeginGeneration(generation):
+                    self.generation = generation
+                    self.busy.clear()
+                    self.watcher.give_up_all(f"the app is rolled back to snapshot {self.target}")
+                case Ask(machine, step, generation, life):
+                    if generation == self.generation:
+                        self._ask(machine, step, life)
+                case RollbackComplete():
+                    self._complete()
+
+    def _ask(self, machine: str, step: Step, life: int) -> None:
+        self.is_torn |= step is Step.LOAD
+        if step is Step.LOAD and self.unneeded:
+            self._end_unneeded()
+            return
+        share = self._share(machine) if step is Step.LOAD else None
+        self.watcher.tell(machine, ("roll", int(step), self.generation, life, share))
+
+    def _end_unneeded(self) -> None:
+        """All have stopped: who was made since is not needed any more, and the others stop without them."""
+        found, self.unneeded = self.unneeded, set()
+        for machine in found:
+            handle = self.handles.pop(machine, None)
+            if handle is not None:
+                ray.kill(handle)
+            self._gone(machine, self.lives[machine], is_replaced=False)
+
+    def _share(self, machine: str) -> Share:
+        """What a process is to load."""
+        facts, living = self.watcher.facts, self._living()
+        if self.moved != self.generation:
+            self._move()
+        shown = self.watcher.name_of(machine)
+        state, names = self.section.states.get(shown, (None, ()))
+        calls = sorted((call for call in self.section.calls if call[0] == shown), key=lambda call: call[2])
+        needed = {
+            name: self.section.names[name] for saved in (names, *(call[-1][1] for call in calls)) for name in saved
+        }
+        needed |= {call[1]: call[1] for call in calls}
+        return Share(
+            facts[machine]["incarnation"],
+            self.watcher.collector.last,
+            {name: facts[name]["incarnation"] for name in living.values()},
+            state,
+            [(target, method, group, blob) for _, target, _, method, group, (blob, _) in calls],
+            {name: self._actor(living.get(known, name)) for name, known in needed.items()},
+        )
+
+    def _actor(self, machine: str) -> tuple[str, list[Any]]:
+        """What a handle is to be of; a snapshot's actors are all there, but for those that had died before it."""
+        return machine, [self.handles.get(machine)]
+
+    def _move(self) -> None:
+        """From here on each process is another incarnation of its machine, red for all numbers so far."""
+        self.moved = self.generation
+        collector = self.watcher.collector
+        for machine in list(collector.machines):
+            self.watcher.facts[machine]["incarnation"] += 1
+            collector.register(machine, self.watcher.facts[machine]["incarnation"], collector.last)
+
+    def _complete(self) -> None:
+        self.loaded, self.restored_from, self.is_torn = self.generation, self.target, False
+        if self.is_same_run:
+            self.past = self.generation
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+
+async def _within(deadline: float, work: Any, what: str, timeout: float) -> Any:
+    """What `work` gives; raises `SnapshotTimeoutError` past the deadline: then nothing is begun."""
+    try:
+        return await asyncio.wait_for(work, max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        text = f"waited {timeout:g} s for {what}"
+        raise SnapshotTimeoutError(text, waited_for=what, seconds=timeout) from None

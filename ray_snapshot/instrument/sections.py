@@ -1,0 +1,123 @@
+"""What a restore needs of a snapshot of an app: states and calls in flight, as bytes, and why there may be nothing to restore.
+
+Made by the analyst from what the processes reported; opened by the watcher, which never opens the states in it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ray_snapshot.instrument.process import DRIVER
+from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, Sent
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.joined import CollectedCalls
+    from ray_snapshot.instrument.states import Kept
+
+CHECKPOINT_OFF = "nothing is kept to restore it from: rs.watch(checkpoint=True)"
+"""The obstacle of every snapshot that was taken without."""
+
+Saved = tuple[bytes, tuple[str, ...]]
+"""(what was pickled, the names that stand for handles in it)."""
+
+SavedCall = tuple[str, str, int, str, str | None, Saved]
+"""(source, target, number, method, concurrency group, arguments)."""
+
+
+@dataclass(slots=True)
+class Section:
+    """Everything by the names that people know."""
+
+    states: dict[str, Saved] = field(default_factory=dict)
+    calls: list[SavedCall] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """By the name that stands for a handle: the machine."""
+
+    def dumps(self) -> bytes:
+        """The section as it is stored."""
+        return pickle.dumps((self.states, self.calls, self.names), protocol=5)
+
+
+def opened_section(sections: Iterable[bytes]) -> Section:
+    """A section as it was stored; its digest has been checked, or it never left this system."""
+    return Section(*pickle.loads(b"".join(sections)))
+
+
+def section_of(collected: CollectedCalls) -> Section:
+    """The section of a snapshot that has no obstacles."""
+    facts = collected.facts
+    found = Section(names={name: str(one["shown"]) for name, one in facts.items()})
+    for name in collected.completed.machines:
+        recorded = collected.recorded.get(name)
+        if name != DRIVER and recorded is not None and recorded.kept is not None and recorded.kept.blob is not None:
+            found.states[found.names[name]] = recorded.kept.blob, recorded.kept.names
+    for channel in collected.completed.channels:
+        for number, sent in sorted(channel.in_flight.items()):
+            if sent.kept is not None and sent.kept.blob is not None:
+                ends = found.names[channel.source], found.names[channel.target]
+                found.calls.append((*ends, number, sent.method, sent.group, (sent.kept.blob, sent.kept.names)))
+    return found
+
+
+# ---- obstacles --------------------------------------------------------------------------------------------------------------
+
+
+def obstacles_of(collected: CollectedCalls, uncovered: Iterable[str]) -> list[str]:
+    """Why a snapshot cannot be restored, machine by machine."""
+    if not collected.header.is_kept:
+        return [CHECKPOINT_OFF]
+    found = [f"it is not known what this does: {text}" for text in uncovered]
+    for report in collected.completed.machines.values():
+        found += _of_driver(report) if report.machine == DRIVER else _of_actor(collected, report)
+    for channel in collected.completed.channels:
+        for number, sent in sorted(channel.in_flight.items()):
+            found += _of_call(collected, channel.source, channel.target, number, sent)
+    return list(dict.fromkeys(found))
+
+
+def _of_driver(report: MachineReport) -> Iterator[str]:
+    for wait in report.waits:
+        if wait.call_id is None:
+            yield f"{DRIVER}: it waits inside its script, at {wait.call_site}"
+            return
+
+
+def _of_actor(collected: CollectedCalls, report: MachineReport) -> Iterator[str]:
+    recorded = collected.recorded.get(report.machine)
+    shown = collected.facts[report.machine]["shown"] if report.machine in collected.facts else report.machine
+    sites = {} if recorded is None else recorded.call_sites
+    waiting = {wait.call_id: wait.call_site for wait in report.waits}
+    for call in report.calls:
+        site = waiting.get(call.call_id)
+        where = f" at {site}, where it waits" if site else ""
+        running = sites.get(call.call_id)
+        yield f"{shown}: inside {call.method}{where or (f' at {running}' if running else '')}"
+    if report.calls:
+        return
+    kept = None if recorded is None else recorded.kept
+    yield from _of_kept(collected, shown, kept, "its state")
+
+
+def _of_call(collected: CollectedCalls, source: str, target: str, number: int, sent: Sent) -> Iterator[str]:
+    facts = collected.facts
+    ends = [str(facts[name]["shown"]) if name in facts else name.partition(":")[0] for name in (source, target)]
+    if number == CONSTRUCTOR or target not in facts:
+        yield f"{ends[1]}: it is just being made"
+    elif sent.needs:
+        yield f"{ends[0]}: its call of {ends[1]}.{sent.method} waits for the reply of another"
+    else:
+        yield from _of_kept(collected, f"{ends[0]}, in its call of {ends[1]}.{sent.method}", sent.kept, "its arguments")
+
+
+def _of_kept(collected: CollectedCalls, who: str, kept: Kept | None, what: str) -> Iterator[str]:
+    if kept is None:
+        yield f"{who}: {what} could not be copied"
+        return
+    if kept.obstacle is not None:
+        yield f"{who}: {kept.obstacle}"
+    for name in kept.names:
+        if name not in collected.facts:
+            yield f"{who}: a handle of an actor that is not watched ({name.partition(':')[0]}) in {what}"

@@ -1,0 +1,322 @@
+"""An app on paper: real processes' machines and a real watcher, and a network that delivers in any order. No Ray in here.
+
+Actors pass tokens. Whatever happens next is drawn: a call arrives, an action sends or ends, a command or a report travels, a
+snapshot is asked for, an actor dies and is started again without its tokens, the app goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ray_snapshot.errors import RolledBackError
+from ray_snapshot.history.checkpoints import Checkpoint
+from ray_snapshot.instrument import control as controls
+from ray_snapshot.instrument import process as processes
+from ray_snapshot.instrument import reloading, rolling, shape
+from ray_snapshot.instrument import watcher as watchers
+from ray_snapshot.instrument.joined import CollectedCalls
+from ray_snapshot.instrument.process import DRIVER, Process
+from ray_snapshot.instrument.reloading import generation_of
+from ray_snapshot.instrument.watcher import Watcher
+from ray_snapshot.protocol.calls import CallLedger, Header
+
+SYSTEM = "app:1"
+ACTORS = ("A:a", "B:b", "C:c")
+TOKENS = 100
+MOST_MOVING = 5
+BOUND_S = 60.0
+
+
+class Body:
+    """An actor's own object."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+
+
+class Answers:
+    """What has a method `remote` that is awaited."""
+
+    def __init__(self, work: Any) -> None:
+        self.work = work
+
+    def remote(self, *args: Any) -> Any:
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(self.work(*args))
+        return done
+
+
+class Analyst:
+    """Keeps what is complete."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, CollectedCalls] = {}
+        self.add = Answers(self._add)
+        self.checkpoint_of = Answers(self._checkpoint_of)
+
+    def _add(self, found: Any, place: int) -> None:
+        if isinstance(found, CollectedCalls):
+            self.found[found.header.snapshot_id] = found
+
+    def _checkpoint_of(self, snapshot_id: str) -> Checkpoint:
+        found = self.found[snapshot_id]
+        return Checkpoint({"snapshot_id": snapshot_id, "run_id": found.header.run_id}, found.checkpoints)
+
+
+@dataclass
+class Call:
+    """A call on its way."""
+
+    target: str
+    stamp: str
+    header: Header
+    amount: int
+
+
+@dataclass
+class Action:
+    """A call that runs."""
+
+    process: Process
+    call_id: str
+    amount: int
+
+
+@dataclass
+class App:
+    """See the module."""
+
+    seed: int
+    deaths: int = 0
+    machines: dict[str, Process] = field(default_factory=dict)
+    network: list[Call] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    seen: dict[str, int] = field(default_factory=dict)
+    states: dict[str, tuple[str, int]] = field(default_factory=dict)
+    wanted: list[str] = field(default_factory=list)
+    """Snapshots that can be gone back to."""
+    acting: Process | None = None
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.seed)
+        self.analyst = Analyst()
+        self.weights = [self.draw.choice([1, 3, 9]) for _ in range(4)]
+
+    async def begin(self) -> None:
+        """All are there."""
+        self.watcher = Watcher("app", "1", self.analyst, most_open=8, snapshot_timeout=BOUND_S, keeps=True)
+        self.watcher.looker.cancel()
+        self.watcher.uncovered = []
+        for machine in (DRIVER, *ACTORS):
+            await self.join(machine)
+        self.machines[ACTORS[0]].body.tokens = TOKENS
+
+    async def join(self, machine: str, **about: Any) -> None:
+        """A process comes up."""
+        key = None if machine == DRIVER else machine
+        facts = {"class": machine[0], "key": key, "pid": 1, **about}
+        stamp = self.machines[DRIVER].stamp if DRIVER in self.machines else SYSTEM
+        welcome = await self.watcher.register(stamp, machine, facts, 0)
+        assert welcome is not None
+        ledger = CallLedger(
+            machine,
+            incarnation=welcome.incarnation,
+            colour=welcome.colour,
+            acts_unasked=machine == DRIVER,
+            others=welcome.terms.incarnations,
+        )
+        ledger.welcome(welcome.pending, welcome.last)
+        process = Process(SYSTEM, self.watcher, ledger, {}, welcome.terms)
+        if machine != DRIVER:
+            process.body = Body()
+            await self.watcher.handle_of(machine, [Handle(self, machine)])
+        self.machines[machine], self.seen[machine] = process, 0
+
+    # ---- what may happen next -------------------------------------------------------------------------------------
+
+    async def step(self) -> None:
+        """One thing happens, if it can."""
+        (kind,) = self.draw.choices([self.carry, self.deliver, self.act, self.end], self.weights)
+        await kind()
+        await asyncio.sleep(0)
+
+    async def carry(self) -> None:
+        """A command reaches a process, or what it says reaches the watcher."""
+        machine = self.draw.choice(list(self.machines))
+        process = self.machines[machine]
+        if self.draw.random() < 0.5 and not process.control.outbox.empty():
+            await self._say(process, process.control.outbox.get())
+        await self._hear(machine, process)
+
+    async def carry_all(self, machine: str) -> None:
+        """All that a process has to say, and one command that it has been given."""
+        process = self.machines[machine]
+        while not process.control.outbox.empty():
+            await self._say(process, process.control.outbox.get())
+        await self._hear(machine, process)
+
+    async def _hear(self, machine: str, process: Process) -> None:
+        box = self.watcher.mailboxes.get(machine)
+        if box is not None and self.seen[machine] < len(box.commands):
+            self.seen[machine] += 1
+            self._obey(process, box.commands[self.seen[machine] - 1])
+        for recorded in process.control.ready:
+            await self.watcher.report(recorded)
+        process.control.ready.clear()
+
+    async def _say(self, process: Process, item: tuple[Any, ...]) -> None:
+        match item:
+            case ("flush soon",):
+                await self.watcher.acknowledge(process.take_acks())
+            case ("report", recorded):
+                await self.watcher.report(recorded)
+            case ("tell", what, about):
+                await getattr(self.watcher, what)(*about)
+
+    def _obey(self, process: Process, command: tuple[Any, ...]) -> None:
+        self.acting, process.control.thread = process, threading.current_thread()
+        process.obey(command)
+        self.acting, process.control.thread = None, threading.Thread()
+
+    async def deliver(self) -> None:
+        """A call arrives; it may be of the past, or too early."""
+        if not self.network:
+            return
+        call = self.network.pop(self.draw.randrange(len(self.network)))
+        process = self.machines[call.target]
+        generation = generation_of(call.stamp, SYSTEM)
+        assert generation is not None
+        is_busy = any(action.process is process for action in self.actions)
+        if is_busy or (process.reloading.is_held and generation >= process.reloading.host.generation):
+            self.network.append(call)  # it waits in Ray's queue, or would be held
+            return
+        try:
+            call_id = process.enter(call.header, "move", None, call.stamp)
+        except RolledBackError:
+            return
+        process.body.tokens += call.amount
+        self.actions.append(Action(process, call_id, call.amount))
+
+    async def act(self) -> None:
+        """An action sends; so does the driver, which has no tokens."""
+        action = self.draw.choice(self.actions) if self.actions and self.draw.random() < 0.7 else None
+        process = self.machines[DRIVER] if action is None else action.process
+        left = 0 if action is None else process.body.tokens
+        amount = self.draw.randint(0, max(0, min(left, 20)))
+        if action is None and len(self.network) > MOST_MOVING:
+            return
+        self.send(process, self.draw.choice(ACTORS), amount)
+
+    def send(self, process: Process, target: str, amount: int) -> None:
+        """Make a call; nothing is sent while that is refused."""
+        try:
+            process.reloading.check_sending()
+        except RolledBackError:
+            return
+        if process.body is not None and self.acting is None:
+            process.body.tokens -= amount
+        header, stamp = process.submit(target, "move", (amount,), False, ())
+        self.network.append(Call(target, stamp, header, amount))
+
+    async def end(self) -> None:
+        """An action ends."""
+        if self.actions:
+            action = self.actions.pop(self.draw.randrange(len(self.actions)))
+            action.process.leave(action.call_id)
+
+    async def snapshot(self) -> None:
+        """One is asked for."""
+        await self.watcher.snapshot([], BOUND_S, wait=False)
+
+    async def die(self) -> None:
+        """An actor is gone with its tokens, and started again without."""
+        machine = self.draw.choice(ACTORS)
+        self.actions = [action for action in self.actions if action.process is not self.machines[machine]]
+        self.states[machine] = "RESTARTING", self.states.get(machine, ("", 0))[1] + 1
+        if self.draw.random() < 0.5:
+            await self.watcher._look_once(0.0)
+        self.states[machine] = "ALIVE", self.states[machine][1]
+        await self.join(machine)
+
+    # ---- the whole ------------------------------------------------------------------------------------------------
+
+    async def run(self, steps: int) -> None:
+        """Work, with snapshots."""
+        for number in range(steps):
+            if number % 15 == 0:
+                await self.snapshot()
+            await self.step()
+
+    async def quiet(self) -> None:
+        """Everything arrives and ends; nobody sends any more."""
+        for _ in range(20_000):
+            await self.draw.choice([self.carry, self.deliver, self.end])()
+            await asyncio.sleep(0)
+            if not (self.network or self.actions or self.watcher.collections or self._is_busy()):
+                return
+        raise AssertionError("it does not become quiet")
+
+    def _is_busy(self) -> bool:
+        return any(
+            self.seen[machine] < len(self.watcher.mailboxes[machine].commands) or not process.control.outbox.empty()
+            for machine, process in self.machines.items()
+        )
+
+    async def go_back(self, snapshot_id: str) -> None:
+        """Restore, while whatever can happen happens; some of them die meanwhile."""
+        for _ in range(50):  # some of them are inside an action
+            await self.draw.choice([self.act, self.deliver])()
+        task = asyncio.get_running_loop().create_task(self.watcher.restore(snapshot_id, BOUND_S))
+        deaths = self.deaths
+        while not task.done():
+            if deaths and self.draw.random() < 0.05:
+                deaths -= 1
+                await self.die()
+            await self.step()
+        task.result()
+
+    def tokens(self) -> int:
+        """All that there are now."""
+        bodies = sum(process.body.tokens for process in self.machines.values() if process.body is not None)
+        return bodies + sum(call.amount for call in self.network)
+
+
+@dataclass
+class Handle:
+    """What stands for an actor where a call is made again."""
+
+    app: App
+    machine: str
+
+    @property
+    def move(self) -> Any:
+        """As of Ray's handles."""
+        return self
+
+    def remote(self, amount: int) -> None:
+        """As of Ray's handles."""
+        assert self.app.acting is not None
+        self.app.send(self.app.acting, self.machine, amount)
+
+
+def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
+    """Nothing here starts a thread, asks Ray, or waits for the time."""
+    patch.setattr(controls.Control, "start", lambda _: None)
+    patch.setattr(shape, "actor_state", lambda key: app.states.get(key, ("ALIVE", 0)))
+    patch.setattr(shape, "actors_of_job", dict)
+    patch.setattr(shape, "current_actor_key", lambda: "the watcher's")
+    patch.setattr(shape, "actor_key", lambda handle: "the analyst's")
+    patch.setattr(watchers, "living_nodes", dict)
+    patch.setattr(watchers, "LOOK_S", 0.0)
+    patch.setattr(watchers, "HEARD_S", 0.0)
+    patch.setattr(rolling, "LOOK_S", 0.0)
+    patch.setattr(processes, "own_threads", tuple)
+    patch.setattr(reloading, "own_threads", tuple)
+    patch.setattr(reloading.Reloading, "_look", lambda *_: None)
+    patch.setattr(reloading.Reloading, "_begin_load", reloading.Reloading.load)

@@ -1,0 +1,191 @@
+"""One process that goes back, without Ray: its actor's own hooks, its threads, and what it is told meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+from ray.exceptions import GetTimeoutError
+from test_a_process_alone import BOUND_S, Silent
+
+from ray_snapshot.errors import RolledBackError
+from ray_snapshot.instrument import shape, tracking
+from ray_snapshot.instrument.calls import watched_class
+from ray_snapshot.instrument.here import asking, settle_in
+from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.reloading import LOOK_S, Share, Terms
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.rollback import Step
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    found = Process("app:1", Silent(), CallLedger("A"), {}, Terms(keeps=True))
+    settle_in(found)
+    yield found
+    found.is_closed = True
+    found.control.end()
+    found.control.thread.join(BOUND_S)
+    settle_in(None)
+
+
+class Hooked:
+    """Says itself what its state is."""
+
+    def __init__(self) -> None:
+        self.count = 5
+
+    def add(self) -> None:
+        """Count."""
+        self.count += 1
+
+    def read(self) -> int:
+        """What it has counted."""
+        return self.count
+
+    def snapshot_state(self) -> int:
+        """The state."""
+        return self.read()
+
+    def restore_state(self, state: int) -> None:
+        """Take it back."""
+        self.count = state
+
+
+class Asking:
+    """Asks itself for its state."""
+
+    def __init__(self) -> None:
+        self.count = 5
+
+    def add(self) -> None:
+        """Count."""
+        self.count += 1
+
+    def read(self) -> int:
+        """What it has counted."""
+        return self.count
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"count": self.read()}
+
+
+@pytest.mark.parametrize("kind", [Hooked, Asking])
+def test_an_actors_own_hooks_are_no_calls_that_begin(process: Process, kind: Any) -> None:
+    """They run where calls do, between two of them; one that began there would record again, and again."""
+    body = process.body = watched_class(kind)()
+    process.ledger.request(1)
+    body.add(_ray_snapshot_header=b"app:1 1 driver 0 0 1 0 1")
+    recorded = process.reports[1]
+    assert recorded.kept is not None
+    assert (recorded.kept.obstacle, recorded.report.calls) == (None, ())
+    assert (body.count, process.is_closed) == (6, False)
+
+
+def roll(process: Process, generation: int) -> None:
+    """Take a process with nothing to load through all steps."""
+    share = Share(generation, 0, {process.machine: generation})
+    for step in Step:
+        process.obey(("roll", int(step), generation, 0, share if step is Step.LOAD else None))
+
+
+@pytest.fixture
+def driver() -> Iterator[Process]:
+    found = Process("app:1", Silent(), CallLedger(DRIVER, acts_unasked=True), {}, Terms(keeps=True))
+    yield found
+    found.is_closed = True
+    found.control.end()
+    found.control.thread.join(BOUND_S)
+
+
+def test_a_program_that_waits_for_a_verdict_still_waits_when_another_thread_has_restored(driver: Process) -> None:
+    """Or it would count as active for good, and termination could not be told any more."""
+    wait_id, _ = driver.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
+    roll(driver, 1)
+    driver.obey(("request", 1))
+    assert driver.reports[1].report.status == "passive"
+    driver.end_wait(wait_id, [])
+    driver.obey(("request", 2))
+    assert 2 not in driver.reports or driver.reports[2].report.status == "active"
+    assert not driver.ledger.waits
+
+
+def test_a_call_of_before_that_could_not_be_made_is_not_taken_for_one_of_after(driver: Process) -> None:
+    before, _ = driver.submit("B:1", "f", (), False, ())
+    roll(driver, 1)
+    after, _ = driver.submit("B:1", "f", (), False, ())
+    driver.retract(before, "B:1")
+    assert list(driver.ledger.outputs["B:1"].log) == [after.number]
+    driver.retract(after, "B:1")
+    assert not driver.ledger.outputs["B:1"].log
+
+
+TRANSFER_S = 3.0
+
+
+@pytest.mark.parametrize("timeout", [None, BOUND_S])
+def test_a_large_object_on_another_node_is_fetched_in_one_piece(
+    process: Process, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    """Ray gives up half a transfer when a `ray.get` ends; waits inside actors are cut into slices, to look up."""
+    tried: list[float | None] = []
+
+    def get(refs: Any, *, timeout: float | None) -> str:
+        tried.append(timeout)
+        assert len(tried) < 10
+        if timeout is not None and timeout < TRANSFER_S:
+            raise GetTimeoutError("not there")
+        return "large"
+
+    def wait(refs: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
+        assert (options["timeout"], options["fetch_local"]) == (0, False)
+        return (refs, []) if len(tried) > 2 else ([], refs)  # it is made only now
+
+    monkeypatch.setattr(shape, "original", lambda name: wait)
+    monkeypatch.setattr(process.reloading, "check_waiting", lambda refs: None)
+    process.body = object()
+    with asking():
+        monkeypatch.setattr(process, "begin_wait", lambda *_, **__: (1, []))
+        ref = ray.ObjectRef.from_random()
+        assert tracking.get(get, [ref, ref], timeout=timeout) == "large"
+    assert tried[:3] == [LOOK_S] * 3
+    assert len(tried) == 4
+
+
+@pytest.mark.parametrize("colour", [0, 3])
+def test_a_call_that_was_refused_is_in_flight_no_more_when_all_go_on_as_they_were(
+    process: Process, colour: int
+) -> None:
+    """Also one that is redder than its receiver: else it would be made again by a later restore, and has failed."""
+    body = process.body = watched_class(Hooked)()
+    process.obey(("roll", int(Step.STOP), 1, 0, None))
+    with pytest.raises(RolledBackError):
+        body.add(_ray_snapshot_header=f"app:1 1 driver 0 0 7 {colour} 1".encode())
+    process.obey(("release", 1))
+    assert [(one.source, one.numbers) for one in process.take_acks()] == [("driver", ((7, 7),))]
+    assert (body.count, process.is_closed) == (5, False)
+
+
+class Ref:
+    """A ref that knows which call answers it."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+
+
+def test_a_ref_of_the_past_is_neither_waited_for_nor_passed_on(driver: Process) -> None:
+    before = Ref(f"{DRIVER}/0/B:1/1")
+    driver.reloading.check_sending((before,), {})
+    roll(driver, 1)
+    driver.reloading.check_sending((Ref(f"{DRIVER}/1/B:1/1"), "anything"), {"else": 1})
+    for what in (
+        lambda: driver.reloading.check_waiting([before]),
+        lambda: driver.reloading.check_sending((before,), {}),
+    ):
+        with pytest.raises(RolledBackError):
+            what()
+    with pytest.raises(RolledBackError):
+        driver.reloading.check_sending((), {"amount": before})
