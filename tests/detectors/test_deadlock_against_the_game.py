@@ -12,7 +12,7 @@ from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, reduction
 
 BLOCKS, BLOCK = 10, 200
-SEEDS = 150
+SEEDS = 100
 
 
 def names(records: list[dict[str, object]]) -> set[str]:

@@ -69,6 +69,7 @@ def test_the_philosophers_deadlock_and_every_one_of_them_and_of_their_forks_is_n
     assert True not in heard.answers("termination"), "stuck is not done"
 
 
+@pytest.mark.nightly
 def test_polite_philosophers_all_eat_and_no_snapshot_shows_a_deadlock() -> None:
     heard = Heard()
     facts = dining_philosophers.play(on_verdict=heard.append, polite=True, meals=4)

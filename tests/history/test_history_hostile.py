@@ -21,7 +21,7 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, HistoryWriter, tables
 
 FLAG = "RAY_SNAPSHOT_EXECUTED"
-SEEDS = [*range(45), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(45, 200))]
+SEEDS = [*range(25), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(25, 200))]
 
 
 class Trap:

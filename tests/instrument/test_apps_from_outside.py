@@ -84,6 +84,7 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
     assert "Parent-0 in Parent.__init__" in done.errors, "the last diagnosis"
 
 
+@pytest.mark.nightly
 def test_a_second_run_on_one_cluster_gets_a_name_of_its_own(runner: Runner) -> None:
     apps = [runner.start_watched("twins", "standing.py", "idle") for _ in range(2)]
     assert [_said(app) for app in apps] == ["hello\n"] * 2
@@ -92,6 +93,7 @@ def test_a_second_run_on_one_cluster_gets_a_name_of_its_own(runner: Runner) -> N
     assert [runner.finish(app, "go on\n").exit_code for app in apps] == [0, 0]
 
 
+@pytest.mark.nightly
 def test_calls_of_a_program_that_nobody_watches_are_seen_to_run_and_their_caller_is_missing(runner: Runner) -> None:
     app = runner.start_watched("called", "--every", "60", "standing.py", "named")
     assert _said(app) == "hello\n"

@@ -11,12 +11,11 @@ from app_runner import Runner
 
 pytestmark = pytest.mark.ray
 
-APPS = ("kinds", "methods", "references", "failures", "waiting")
+APPS = ("kinds", "methods", "references")
+BY_NIGHT = ("failures", "waiting", "handles", "lifetimes")
 
 
-@pytest.mark.parametrize(
-    "app", [*APPS, *(pytest.param(app, marks=pytest.mark.nightly) for app in ("handles", "lifetimes"))]
-)
+@pytest.mark.parametrize("app", [*APPS, *(pytest.param(app, marks=pytest.mark.nightly) for app in BY_NIGHT)])
 def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str) -> None:
     plain, watched = runner.both(app, f"{app}.py")
     assert plain.exit_code == 0, plain.errors
@@ -30,6 +29,7 @@ def test_a_programs_own_hook_and_variables_reach_its_workers_as_well_as_ours(run
     assert (watched.output, watched.exit_code) == (plain.output, 0), watched.errors
 
 
+@pytest.mark.nightly
 def test_a_module_runs_as_python_would_run_it(runner: Runner) -> None:
     plain, watched = runner.both("as-module", "-m", "program", "ray")
     assert "program.py program.py" in plain.output, plain.errors

@@ -12,6 +12,7 @@ import ray_snapshot as rs
 pytestmark = pytest.mark.ray
 
 
+@pytest.mark.nightly
 def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
     history = tmp_path / "history"
     options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(history)]

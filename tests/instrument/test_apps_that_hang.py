@@ -148,6 +148,9 @@ SCENARIOS = {
     ),
 }  # fmt: skip
 
+BY_NIGHT = ("again", "ring", "async_self_call", "blocked_loop", "threaded_slots", "named_group", "behind")
+BY_DAY_AND_NIGHT = [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in SCENARIOS]
+
 Hanging = Callable[[str], tuple[Done, dict[str, Any]]]
 
 
@@ -201,14 +204,14 @@ def _calls(record: dict[str, Any]) -> str:
     return " ".join(sorted(set(calls)))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", BY_DAY_AND_NIGHT)
 def test_the_members_and_those_behind_are_named_with_their_methods_and_places(hanging: Hanging, scenario: str) -> None:
     _, evidence = hanging(scenario)
     assert _lines(evidence["members"]) == SCENARIOS[scenario].members
     assert _lines(evidence["stuck_behind"]) == SCENARIOS[scenario].behind
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", BY_DAY_AND_NIGHT)
 def test_the_app_is_ended_with_code_3_and_the_report_is_on_stderr(hanging: Hanging, scenario: str) -> None:
     done, evidence = hanging(scenario)
     assert done.exit_code == DEADLOCKED, done.errors

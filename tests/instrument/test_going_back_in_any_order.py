@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rolled_back_app import TOKENS, App, on_paper
 
-SEEDS = 60
+SEEDS = 40
 NIGHTLY_SEEDS = 3_000
 
 

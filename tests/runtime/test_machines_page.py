@@ -13,6 +13,7 @@ from ray_snapshot.runtime.system import Settings
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_every_block_of_code_runs_one_after_the_other() -> None:

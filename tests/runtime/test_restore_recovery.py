@@ -137,6 +137,7 @@ def test_a_killed_host_costs_nothing_but_time_and_a_line_says_so(
     assert alarms == []
 
 
+@pytest.mark.nightly
 def test_what_the_driver_sends_meanwhile_comes_once_and_in_its_order(bank: rs.System) -> None:
     """Its program is not rolled back, so what it had sent outside the snapshot is sent again."""
     first, second = bank.spawn_many(Relay, args=[("second",), (None,)], names=["first", "second"], per_host=1)

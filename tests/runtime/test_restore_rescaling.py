@@ -29,6 +29,7 @@ def begin(system: rs.System, count: int) -> None:
             machine.pass_on.send(1, 500)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_machines_of_two_hosts_are_restored_on_one_and_on_three(count: int, tmp_path: Path) -> None:
     folder, total = tmp_path / "history", count * TOKENS

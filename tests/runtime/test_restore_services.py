@@ -135,6 +135,7 @@ def test_the_service_and_the_analyst_die_and_the_program_hears_nothing_of_it(fol
     assert kept.sequence in numbers
 
 
+@pytest.mark.nightly
 def test_what_the_program_has_restored_is_gone_back_to_though_the_analyst_that_kept_it_has_died() -> None:
     """Nobody takes a snapshot meanwhile, and there is no history: the driver has the copy."""
     with rs.System("restored", recover="rollback", detectors=[]) as system:

@@ -18,6 +18,7 @@ from ray_snapshot.cli import main
 pytestmark = pytest.mark.ray
 
 CONSISTENT = ("chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier")
+BY_DAY = ("chandy-lamport", "unaligned-barrier")
 ALL = (*CONSISTENT, "at-least-once-barrier")
 RECORDED_BY = {"chandy-lamport": "marker", "observer": "observer"}
 MACHINES, TOKENS, HOPS = 6, 3, 60
@@ -105,7 +106,11 @@ def _several_at_once(system: rs.System, count: int) -> list[rs.Snapshot]:
     return found
 
 
-@pytest.mark.parametrize("system", CONSISTENT, indirect=True)
+@pytest.mark.parametrize(
+    "system",
+    [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in CONSISTENT],
+    indirect=True,
+)
 def test_tokens_that_go_round_are_conserved_in_every_snapshot_and_the_witness_proves_it(
     system: rs.System, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,6 +256,7 @@ def test_unaligned_barriers_may_begin_aligned(ray_cluster: None, gate: Gate) -> 
         assert taken.machines["sink"].record_delay_ms < 0.75 * taken.machines["middle-0"].record_delay_ms
 
 
+@pytest.mark.nightly
 def test_a_long_action_holds_up_no_barrier_of_the_other_machines_of_its_host(ray_cluster: None, gate: Gate) -> None:
     """One of two machines of a host is in a long action: the other passes its barrier on meanwhile."""
     with rs.System("beside", protocol="aligned-barrier", detectors=[], snapshot_timeout=BOUND_S) as system:

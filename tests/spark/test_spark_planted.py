@@ -64,6 +64,7 @@ def test_changes_finds_who_came_who_went_and_the_field_that_never_changes(run: A
     }
 
 
+@pytest.mark.nightly
 def test_changes_are_what_the_snapshots_themselves_say(run: Any, made: tuple[History, dict[str, Any]]) -> None:
     """Side by side with the states as `History.load` gives them, between two snapshots that are not neighbours."""
     history = made[0]
@@ -98,6 +99,7 @@ def test_deadlocks_tells_the_one_deadlock_once_and_how_it_formed(run: Any, told:
     assert len(edges) == 3
 
 
+@pytest.mark.nightly
 def test_progress_tells_when_nothing_moved_any_more(run: Any, told: dict[str, Any]) -> None:
     frames = run("progress")
     found = rows(frames["runs"], "system")
@@ -151,6 +153,7 @@ def test_traffic_finds_what_stands_still_what_piles_up_and_who_is_hot(run: Any, 
     assert abs(sum(row["share"] for key, row in hosts.items() if key[0] == "clean") - 1) < 1e-9
 
 
+@pytest.mark.nightly
 def test_conservation_names_the_machine_that_lost_something(run: Any, told: dict[str, Any]) -> None:
     frames = run("conservation")
     leak = told["leak"]
@@ -198,6 +201,7 @@ def test_detections_disagrees_with_the_lie_and_dates_the_deadlock(run: Any, told
     }
 
 
+@pytest.mark.nightly
 def test_compare_holds_two_runs_side_by_side(run: Any, made: tuple[History, dict[str, Any]]) -> None:
     from ray_snapshot.spark_jobs.tables import Selection
 

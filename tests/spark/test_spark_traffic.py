@@ -53,6 +53,7 @@ def test_a_head_of_line_that_does_not_move_is_told_with_its_message(frames: dict
     assert len(found) == 2  # the deposits keep moving
 
 
+@pytest.mark.nightly
 def test_a_head_is_stuck_only_while_it_is_the_same_and_counts_start_anew_after_a_restore(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -349,6 +349,7 @@ def test_a_trace_needs_a_history() -> None:
         rs.System("nowhere", trace=True)
 
 
+@pytest.mark.nightly
 def test_a_long_run_without_snapshots_is_written_out_as_it_goes(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
