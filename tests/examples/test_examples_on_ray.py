@@ -49,6 +49,7 @@ def test_no_snapshot_of_the_bank_loses_a_coin_though_money_is_in_flight_in_some(
     assert facts["terminated"] is True
 
 
+@pytest.mark.nightly
 def test_the_right_that_goes_round_is_found_in_transit_and_is_never_lost_or_doubled() -> None:
     heard = Heard()
     facts = token_ring.play(on_verdict=heard.append, members=6, laps=300)

@@ -11,8 +11,8 @@ from app_runner import Runner
 
 pytestmark = pytest.mark.ray
 
-APPS = ("kinds", "methods", "references")
-BY_NIGHT = ("failures", "waiting", "handles", "lifetimes")
+APPS = ("kinds", "methods")
+BY_NIGHT = ("references", "failures", "waiting", "handles", "lifetimes")
 
 
 @pytest.mark.parametrize("app", [*APPS, *(pytest.param(app, marks=pytest.mark.nightly) for app in BY_NIGHT)])

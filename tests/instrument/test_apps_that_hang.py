@@ -148,7 +148,16 @@ SCENARIOS = {
     ),
 }  # fmt: skip
 
-BY_NIGHT = ("again", "ring", "async_self_call", "blocked_loop", "threaded_slots", "named_group", "behind")
+BY_NIGHT = (
+    "again",
+    "async_slots",
+    "ring",
+    "async_self_call",
+    "blocked_loop",
+    "threaded_slots",
+    "named_group",
+    "behind",
+)
 BY_DAY_AND_NIGHT = [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in SCENARIOS]
 
 Hanging = Callable[[str], tuple[Done, dict[str, Any]]]

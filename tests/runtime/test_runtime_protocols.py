@@ -239,6 +239,7 @@ def test_named_initiators_record_first(system: rs.System) -> None:
     assert any(snapshot.machines[name].recorded_at == first for name in names)
 
 
+@pytest.mark.nightly
 def test_unaligned_barriers_may_begin_aligned(ray_cluster: None, gate: Gate) -> None:
     """The middle is in a long action: the sink waits for its barrier, and when patience is over records without it."""
     with rs.System(

@@ -129,6 +129,7 @@ def test_cost_names_the_host_that_was_late_and_the_machine_that_was_given_up_on(
     }
 
 
+@pytest.mark.nightly
 def test_traffic_finds_what_stands_still_what_piles_up_and_who_is_hot(run: Any, told: dict[str, Any]) -> None:
     frames = run("traffic")
     deadlock, deaf = told["deadlock"]["details"], told["deaf"]["details"]["machine"]

@@ -312,6 +312,7 @@ def lose_a_host(folder: Path) -> None:
         ray.kill(system._hosts["host-0"])
 
 
+@pytest.mark.nightly
 def test_a_crash_loses_only_what_was_not_shipped(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
