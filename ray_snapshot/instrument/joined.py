@@ -84,7 +84,8 @@ class _Tables:
             "blocked_loops": {self._shown(name): self._run_id(call) for name, call in self.blocking.items()},
         }
         obstacles = [self._named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
-        obstacles += obstacles_of(self.collected, uncovered)
+        of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
+        obstacles += obstacles_of(self.collected, [text for text in uncovered if text not in of_program])
         return checked(header, tables, coverage, obstacles)
 
     def _uncovered(self) -> list[str]:
@@ -96,13 +97,17 @@ class _Tables:
         for name, one in zip(self.completed.machines, recorded, strict=True):
             if one is not None and one.has_background:
                 found.append(f"tasks and timers on the loop of {self._shown(name)}")
-            found += [f"thread {thread} of {self._shown(name)}" for thread in (one.threads if one is not None else ())]
+            found += self._threads(name)
         found += [
             self._named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")
         ]
         callers = [self._shown(one.machine) for one in self.completed.machines.values() if _has_unknown_calls(one)]
         found += [f"who called {name} without a header" for name in callers]
         return found
+
+    def _threads(self, machine: str) -> list[str]:
+        one = self.collected.recorded.get(machine)
+        return [f"thread {thread} of {self._shown(machine)}" for thread in (one.threads if one is not None else ())]
 
     # ---- names ----------------------------------------------------------------------------------------------------
 

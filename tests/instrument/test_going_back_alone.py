@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -202,3 +203,17 @@ def test_each_obstacle_names_its_machine() -> None:
         "driver: it waits inside its script, at app.py:99",
         "driver: its call of B-0.move waits for the reply of another",
     ]
+
+
+def test_threads_of_an_actor_are_an_obstacle_and_those_of_the_program_are_not() -> None:
+    async def scenario(app: App) -> list[list[str]]:
+        found = await taken(app)
+        told = []
+        for machine in (DRIVER, "A:a"):
+            recorded = {**found.recorded, machine: replace(found.recorded[machine], threads=("monitor",))}
+            snapshot = replace(found, recorded=recorded).snapshot()
+            assert snapshot.coverage["uncovered"] == [f"thread monitor of {'driver' if machine == DRIVER else 'A-0'}"]
+            told.append(snapshot.obstacles)
+        return told
+
+    assert played(scenario) == [[], ["it is not known what this does: thread monitor of A-0"]]
