@@ -31,7 +31,7 @@ from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.keeping import Keeper, not_restorable
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service_state import listed
-from ray_snapshot.runtime.settings import detectors_of, seconds_of, settings_of
+from ray_snapshot.runtime.settings import detectors_of, refuse_redaction, seconds_of, settings_of
 from ray_snapshot.runtime.system import System
 from ray_snapshot.snapshot import Snapshot
 
@@ -58,11 +58,8 @@ class Watch(System):
         self._wanted = wanted(self.name)
         self.restored = self._wanted is not None
         self._is_checkpointing = self.settings.checkpoint
-        if (self._is_checkpointing or self.restored) and redaction.names():
-            raise SettingError(
-                f"watch(checkpoint=True) after rs.redact({redaction.names()[0]!r}): a checkpoint holds states whole, so what"
-                " is redacted would be stored: leave one of the two out"
-            )
+        if self._is_checkpointing or self.restored:
+            refuse_redaction("watch")
         keeps_files = self._is_checkpointing and self.history is not None
         self._key = checkpoint_key() if keeps_files or self._wanted else None
         self._hosts: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import cloudpickle
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import (
     DetectorError,
     HistoryWriteError,
@@ -79,6 +80,15 @@ def check_writable(folder: Path) -> None:
             " folder",
             path=str(folder),
         ) from None
+
+
+def refuse_redaction(what: str) -> None:
+    """Raise `SettingError` if something is to be redacted: for `what` keeps checkpoints."""
+    for name in redaction.names()[:1]:
+        raise SettingError(
+            f"{what}(checkpoint=True) after rs.redact({name!r}): a checkpoint holds states whole, so what is redacted would be"
+            " stored: leave one of the two out"
+        )
 
 
 def host_options(resources: dict[str, float] | None) -> dict[str, Any]:

@@ -50,7 +50,7 @@ from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
 from ray_snapshot.runtime.service_state import listed
-from ray_snapshot.runtime.settings import Settings, check_writable, detectors_of, settings_of
+from ray_snapshot.runtime.settings import Settings, check_writable, detectors_of, refuse_redaction, settings_of
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
@@ -93,11 +93,8 @@ class System(Awaiting):
         self.restored = self._wanted is not None
         """Whether the system goes on from a snapshot."""
         self._is_checkpointing = self.settings.checkpoint or self.settings.recover is not None
-        if self._is_checkpointing and redaction.names():
-            raise SettingError(
-                f"System(checkpoint=True) after rs.redact({redaction.names()[0]!r}): a checkpoint holds states whole, so"
-                " what is redacted would be stored: leave one of the two out"
-            )
+        if self._is_checkpointing:
+            refuse_redaction("System")
         if self.settings.trace and (self._wanted or self._is_checkpointing):
             raise SettingError("System(trace=True, checkpoint=True): a trace has one past only; leave one of them out")
         keeps_files = self._is_checkpointing and self.history is not None

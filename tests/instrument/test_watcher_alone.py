@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument import watcher as watchers
@@ -226,3 +227,12 @@ def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of
         await asking
 
     world.run(scenario)
+
+
+def test_what_is_redacted_and_a_checkpoint_exclude_each_other() -> None:
+    redaction.redact("password")
+    try:
+        with pytest.raises(SettingError, match=r"watch\(checkpoint=True\) after rs\.redact\('password'\)"):
+            Watch("redacted", checkpoint=True)
+    finally:
+        redaction.forget()
