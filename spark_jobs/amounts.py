@@ -6,7 +6,9 @@ Sums are exact, or unreadable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
@@ -97,23 +99,51 @@ def _recorded(column: str) -> Column:
 
 def _with_whole(frame: DataFrame, column: str, quick: Sequence[str]) -> DataFrame:
     """With `whole`: the number at `path` as `_whole` finds it, where that is one of the paths `quick`; else null."""
-    extracted = F.lit(None).cast("string")
-    for path in quick:
-        extracted = F.when(F.col("path") == path, F.get_json_object("text", _sparks(path))).otherwise(extracted)
-    return _whole(frame.withColumn("text", _recorded(column)), extracted, "whole")
+
+    def at_path(found: Callable[[str], Column]) -> Column:
+        any_of = F.lit(None).cast("string")
+        for path in quick:
+            any_of = F.when(F.col("path") == path, found(path)).otherwise(any_of)
+        return any_of
+
+    return _whole(frame.withColumn("text", _recorded(column)), at_path, "whole")
 
 
-def _whole(frame: DataFrame, extracted: Column, name: str) -> DataFrame:
-    """With `name`: the number that Spark extracted from `text`, if it is a JSON integer of at most 64 bits; else null.
+def _whole(frame: DataFrame, at_path: Callable[[Callable[[str], Column]], Column], name: str) -> DataFrame:
+    """With `name`: the number at a path in `text`, if it is a JSON integer of at most 64 bits; else null.
 
-    These are by far the most frequent. What Spark extracts is text, and does not tell a number from a string: nowhere may
-    the same stand in quotes.
+    These are by far the most frequent. Most are seen without reading the JSON (`_pattern`). From the other texts Spark
+    extracts what is there; that is text, and does not tell a number from a string: nowhere may the same stand in quotes.
     """
-    found, text = F.col(f"{name}_found"), F.col("text")
+    seen, found, text = F.col(f"{name}_seen"), F.col(f"{name}_found"), F.col("text")
+    unseen = F.when(seen.isNull(), text)
     may_be_text = text.contains(F.concat(F.lit('"'), found, F.lit('"'))) | text.contains("\\")
     # One column at a time: Spark would extract once for each time that it is named.
-    frame = frame.withColumn(f"{name}_found", extracted)
-    return frame.withColumn(name, F.when(~may_be_text, found.try_cast("bigint")))
+    frame = frame.withColumn(f"{name}_seen", at_path(_seen).try_cast("bigint"))
+    frame = frame.withColumn(f"{name}_found", at_path(lambda path: F.get_json_object(unseen, _sparks(path))))
+    return frame.withColumn(name, F.coalesce(seen, F.when(~may_be_text, found.try_cast("bigint"))))
+
+
+def _seen(path: str) -> Column:
+    """The digits at `path`, if `text` is so simple that they are seen in it; else no number."""
+    pattern = _pattern(path)
+    return F.lit(None).cast("string") if pattern is None else F.regexp_extract("text", pattern, 1)
+
+
+def _pattern(path: str) -> str | None:
+    """What JSON looks like that has an integer of at most 18 digits at `path`; None if too much looks like that.
+
+    For a field of the whole, or its first element. In front of the field no object begins, and nothing is escaped: so each
+    quote opens or closes a string, and what stands in quotes before a colon is a key of the whole. Of two fields of
+    one name it is the last, as for Python. No part of it is a repeated group, for which Java would need a stack.
+    """
+    number = "(-?(?:0|[1-9][0-9]{0,17}))"
+    match compile_path(path).steps:
+        case [0]:
+            return rf"^\[{number}(?:\]|,.*\])$"
+        case [str() as name] if re.fullmatch(r"[A-Za-z0-9_]+", name):
+            return rf'^\{{[^{{\\]*"{name}":{number}(?:\}}|,.*\}})$'
+    return None
 
 
 def _sparks(path: str) -> str | None:
@@ -135,7 +165,7 @@ def _added_whole(rows: DataFrame, column: str, quick: Sequence[str]) -> DataFram
     found = [F.count(F.lit(1)).alias("rows")]
     for place, path in enumerate(quick):
         name = f"whole_{place}"
-        rows = _whole(rows, F.get_json_object("text", _sparks(path)), name)
+        rows = _whole(rows, methodcaller("__call__", path), name)
         found += [
             F.sum(F.shiftright(name, 32)).alias(f"upper_{place}"),
             F.sum(F.col(name).bitwiseAND(F.lit(2**32 - 1))).alias(f"lower_{place}"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -12,6 +14,8 @@ from typing import Any
 
 import pytest
 from conftest import BANK, bank, live, rows, snapshot, write
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
@@ -134,14 +138,36 @@ def _some_run(chance: random.Random, run: str) -> list[Snapshot]:
     return taken
 
 
+TEXTS = [
+    '{"balance":',
+    "7",
+    '{"balance":300',
+    '{"balance":300,"a":',
+    '{"balance": 300}',
+    '{"a":{"balance":300},"b":[300]}',
+    '{"a":"\\"balance\\":300,","b":0}',
+    '{"a":"","balance":300}',
+    '{"balance":0,"balance":300}',
+    '{"balance":300,"a":{"b":"\\\\"}}',
+    '{"balance":300.5}',
+    '{"balance":"300"}',
+    '{"balance":3e2}',
+    '{"balance":-300}',
+    '{"balance":[300]}',
+    '{"bal\\u0061nce":300}',
+]
+"""How a state could be written, though our own writer writes none of some of these."""
+
+
 def _by_hand() -> list[Snapshot]:
-    """States that were cut off, not recorded, or are no JSON at all."""
+    """States that were cut off, not recorded, written otherwise than we write them, or are no JSON at all."""
     import pyarrow as pa
 
-    taken = [snapshot("cut-1", n, machines=[{"machine": "m", "state": {"balance": 300}}]) for n in range(5)]
-    for n, (column, value) in enumerate(
-        [("state_truncated", True), ("state", None), ("state", '{"balance":'), ("state", "7")]
-    ):
+    by_hand = [("state_truncated", True), ("state", None), *(("state", text) for text in TEXTS)]
+    taken = [
+        snapshot("cut-1", n, machines=[{"machine": "m", "state": {"balance": 300}}]) for n in range(len(by_hand) + 1)
+    ]
+    for n, (column, value) in enumerate(by_hand):
         table = taken[n].tables["machines"]
         place = table.schema.get_field_index(column)
         taken[n].tables["machines"] = table.set_column(
@@ -159,6 +185,43 @@ def _large() -> list[Snapshot]:
         )
         for n, values in enumerate(held)
     ]
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(['"balance":5,', "balance", ",}", ""])
+)
+KEYS = st.sampled_from(["balance", "a", '"balance":7,', "\\", "{"])
+ANYTHING = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
+SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")])
+
+
+@given(ANYTHING, SEPARATORS)
+@example({"balance": -(10**18) + 1}, (",", ":"))
+@example([0, '"'], (",", ":"))
+def test_a_number_that_is_seen_in_a_text_is_the_one_that_json_has_there(
+    value: Any, separators: tuple[str, str]
+) -> None:
+    from ray_snapshot.spark_jobs.amounts import _pattern
+
+    text = json.dumps(value, separators=separators)
+    for path, found in (
+        ("$.balance", value.get("balance") if isinstance(value, dict) else None),
+        ("$[0]", value[0] if isinstance(value, list) and value else None),
+    ):
+        seen = re.search(_pattern(path) or "", text)
+        is_small = type(found) is int and abs(found) < 10**18
+        if seen:
+            assert is_small
+            assert int(seen[1]) == found
+        elif text.count("{") + text.count("[") == 1 and "\\" not in text and separators == (",", ":"):
+            assert not is_small, f"it is quick for what is simple: {text}"
+
+
+@pytest.mark.parametrize("path", ["$", "$.a.balance", "$['big one']", "$['a|b']", "$[1]"])
+def test_other_paths_are_left_to_spark(path: str) -> None:
+    from ray_snapshot.spark_jobs.amounts import _pattern
+
+    assert _pattern(path) is None
 
 
 @pytest.mark.parametrize("seed", [SEED])
