@@ -139,7 +139,7 @@ def run(
 def fresh(
     spark: SparkSession,
     history: History,
-    selection: Selection,
+    snapshots: Sequence[Mapping[str, Any]],
     specs: Mapping[str, Mapping[str, str]],
     carried: Mapping[str, Any],
     *,
@@ -149,9 +149,10 @@ def fresh(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """For `--follow`: the ledger of some snapshots, none of them before one that was asked about earlier.
 
-    `specs`: by run and detector; `carried`, and what is returned of it: by run and detector, what their stretch began with.
+    `snapshots`: rows with `snapshot_id`; `specs`: by run and detector; `carried`, and what is returned of it: by run and
+    detector, what their stretch began with.
     """
-    tables = Tables(spark, history, selection)
+    tables = Tables(spark, history, Selection(ids=tuple(row["snapshot_id"] for row in snapshots)))
     given = (state, messages or {}, total)
     stored = stored_specs(tables.complete, specs_frame(spark, specs))
     if given != (None, {}, None):

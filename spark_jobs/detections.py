@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between, spark_schema, specs_frame
+from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between, spark_schema
 from ray_snapshot.verdicts import Detector, Verdict, evaluate, load_detector
 from ray_snapshot.views.tables import one_line
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 MOST_FAILURES = 10
 """So many detectors that failed are named."""
+
+MOST_HERE = 4
+"""So few new snapshots are judged in the process of the job: to give them to Spark's tasks takes longer than to judge them."""
 
 MOST_IDS = 20
 """So many snapshot ids are listed in a row."""
@@ -118,7 +121,7 @@ def run(
 def fresh(
     spark: SparkSession,
     history: History,
-    selection: Selection,
+    snapshots: Sequence[Mapping[str, Any]],
     specs: Mapping[str, Mapping[str, str]],
     carried: Mapping[str, dict[str, str]],
     *,
@@ -126,18 +129,50 @@ def fresh(
 ) -> tuple[pa.Table, dict[str, dict[str, str]]]:
     """For `--follow`: the verdicts on some snapshots, none of them before one that was asked about earlier.
 
-    `specs`: by run and detector; `carried`, and what is returned of it: by run and detector, the snapshot to look back to.
+    `snapshots`: rows with `snapshot_id, run_id, sequence`, those of a run one after the other; `specs`: by run and detector;
+    `carried`, and what is returned of it: by run and detector, the snapshot to look back to. Few snapshots are judged here;
+    the user's own code runs in Spark's tasks in any case.
     """
-    tables = Tables(spark, history, selection)
     extra = [_spec_of(reference) for reference in detectors]
-    work = assignments(tables.complete, specs_frame(spark, specs), in_order=any(map(_looks_back, detectors)))
-    tasks = 2 * spark.sparkContext.defaultParallelism
-    rows = evaluated(work, history, extra, tasks, {run: carried[run] for run in specs if run in carried}).toArrow()
+    before = {run: carried[run] for run in specs if run in carried}
+    stored = {run: [_data(spec) for spec in found.values()] for run, found in specs.items()}
+    looks_back = {run for run, found in stored.items() if any(map(_may_look_back, found))}
+    work = [
+        {
+            **{name: row[name] for name in ("snapshot_id", "run_id", "sequence")},
+            "specs": dict(specs.get(row["run_id"], {})),
+            "in_order": row["run_id"] in looks_back or any(map(_looks_back, detectors)),
+        }
+        for row in snapshots
+    ]
+    if len(work) <= MOST_HERE and not any(map(_is_own, chain(extra, *stored.values()))):
+        rows = pa.Table.from_batches(evaluate_assignments(work, history, extra, before), EVALUATED)
+    else:
+        shape = "snapshot_id string, run_id string, sequence long, specs map<string,string>, in_order boolean"
+        tasks = 2 * spark.sparkContext.defaultParallelism
+        rows = evaluated(spark.createDataFrame(work, shape), history, extra, tasks, before).toArrow()
     rows = rows.sort_by([(name, "ascending") for name in (*DETECTOR, "sequence")])
     last = {run: dict(found) for run, found in carried.items()}
     for row in rows.filter(pc.invert(rows["alarm"])).select(["run_id", "detector", "snapshot_id"]).to_pylist():
         last.setdefault(row["run_id"], {})[row["detector"]] = row["snapshot_id"]
     return rows, last
+
+
+def _may_look_back(data: Mapping[str, Any]) -> bool:
+    return _is_own(data) or (data.get("type") == "token-conservation" and data.get("total") is None)
+
+
+def _is_own(data: Mapping[str, Any]) -> bool:
+    """Whether the data of a detector leads to the user's own code."""
+    return data.get("type") == "callable"
+
+
+def _data(spec: str) -> dict[str, Any]:
+    try:
+        found = json.loads(spec)
+    except ValueError:  # said where it is evaluated
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def news(rows: pa.Table) -> pa.Table:

@@ -45,7 +45,7 @@ FOLLOWER = "ray-snapshot-follow"
 LISTED = ("snapshot_id", "system", "run_id", "sequence", "status", "started_at", "completed_at")
 
 Fresh = Callable[..., tuple[pa.Table, dict[str, Any]]]
-"""A job's `fresh(spark, history, selection, specs, carried, **options)`: its rows, and what to carry over to the next."""
+"""A job's `fresh(spark, history, snapshots, specs, carried, **options)`: its rows, and what to carry over to the next."""
 
 
 @dataclass
@@ -150,6 +150,8 @@ class Follower:
         if version == self.state.version and not ready:
             return None
         state = State(self.state.turn + 1, version, waiting, dict(self.state.specs), dict(self.state.carried))
+        there = self.history.listed(row["snapshot_id"] for row in ready)
+        ready = [row for row in ready if row["snapshot_id"] in there]
         found = [self._step(rows, state) for rows in _steps(ready)]
         answers = pa.concat_tables(found) if found else None
         self._commit(state, answers)
@@ -186,8 +188,7 @@ class Follower:
             state.specs.setdefault(run, {})[detector] = spec
         runs = {row["run_id"] for row in rows}
         specs = {run: found for run, found in state.specs.items() if run in runs}
-        selection = Selection(ids=tuple(ids))
-        answers, state.carried = self.fresh(self.spark, self.history, selection, specs, state.carried, **self.options)
+        answers, state.carried = self.fresh(self.spark, self.history, rows, specs, state.carried, **self.options)
         return answers
 
     def _commit(self, state: State, answers: pa.Table | None) -> None:

@@ -118,6 +118,13 @@ class History:
             return self._read(name, snapshot_ids=ids, system=system)
         return tables.in_order(self._listed(name, snapshot_id, system), tables.ORDER[name])
 
+    def listed(self, snapshot_ids: Iterable[str]) -> set[str]:
+        """Which of these snapshots the history has: retention may have taken some away."""
+        ids = list(snapshot_ids)
+        if not ids:
+            return set()
+        return set(self._read("snapshots", snapshot_ids=ids, columns=["snapshot_id"])["snapshot_id"].to_pylist())
+
     # Whole snapshots
 
     def load(self, snapshot_id: str) -> Snapshot:

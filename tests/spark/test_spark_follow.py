@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -17,13 +17,14 @@ from deltalake import DeltaTable
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import HistoryFormatError, HistoryWriteError, SettingError
-from ray_snapshot.history import History, HistoryWriter
+from ray_snapshot.history import History, HistoryWriter, upkeep
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import conservation, detections, following
 from ray_snapshot.spark_jobs.following import Follower
 from ray_snapshot.spark_jobs.tables import Selection
 
 pytestmark = pytest.mark.spark
+NIGHTLY = pytest.mark.nightly
 
 JOBS: dict[str, tuple[ModuleType, tuple[str, ...]]] = {
     "detections": (detections, ("snapshot_id", "detector")),
@@ -77,10 +78,16 @@ def whole(spark: Any, history: History, job: str) -> dict[tuple[Any, ...], dict[
     return {tuple(row[name] for name in key): plain(row) for row in listed}
 
 
-@pytest.mark.parametrize("job", ["detections", pytest.param("conservation", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("job", "most_here"),
+    [("detections", 3), pytest.param("detections", 0, marks=NIGHTLY), pytest.param("conservation", 0, marks=NIGHTLY)],
+)
 def test_following_turn_by_turn_gives_what_the_job_gives_over_the_whole_history(
-    spark: Any, tmp_path: Path, job: str
+    spark: Any, tmp_path: Path, job: str, most_here: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        detections, "MOST_HERE", most_here
+    )  # 3: of three parts, the one of four snapshots goes to Spark
     path, earlier = tmp_path / "history", list[Snapshot]()
     for part in three_parts():
         add(path, part, earlier)
@@ -96,6 +103,44 @@ def test_following_turn_by_turn_gives_what_the_job_gives_over_the_whole_history(
     assert found == expected
     assert len(found) == (18 if job == "conservation" else 36)
     assert {True, False, None} <= {row["holds"] for row in found.values()}
+
+
+@pytest.mark.parametrize("own", ["given", "stored", "none"])
+def test_the_users_own_code_runs_in_sparks_tasks_only(
+    tmp_path: Path, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_detector_to_follow.py").write_text(
+        "import ray_snapshot as rs\n\n@rs.detector\ndef quiet(snapshot):\n    return True\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name, no_spark = "own_detector_to_follow:quiet", cast("Any", None)
+    history = write(tmp_path / "h", [bank("bank-1", 0)])
+    spec = {"type": "callable", "name": name} if own == "stored" else OWN.spec
+    listed = [{"snapshot_id": "bank-1-0000", "run_id": "bank-1", "sequence": 0}]
+    arguments = (no_spark, history, listed, {"bank-1": {"own": json.dumps(spec)}}, {})
+    if own == "none":
+        found, _ = detections.fresh(*arguments, detectors=["termination"])
+        assert found["detector"].to_pylist() == ["deadlock", "own", "termination"]
+    else:
+        with pytest.raises(AttributeError, match="sparkContext"):
+            detections.fresh(*arguments, detectors=[name] if own == "given" else [])
+
+
+def test_a_snapshot_that_retention_takes_away_before_its_turn_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, no_spark = tmp_path / "h", cast("Any", None)
+    add(path, [bank("bank-1", 0), bank("bank-1", 1)])
+    seen = following._added
+
+    def taken_away(*arguments: Any) -> Any:
+        yield from list(seen(*arguments))
+        upkeep.drop(path, "snapshots", ["bank-1-0000"], "")
+
+    monkeypatch.setattr(following, "_added", taken_away)
+    with follower(no_spark, History(path), tmp_path / "out", "detections") as one:
+        assert one.turn() is not None
+    assert {snapshot_id for snapshot_id, _ in rows(tmp_path / "out", "detections")} == {"bank-1-0001"}
 
 
 class Killed(BaseException):
