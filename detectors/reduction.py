@@ -39,8 +39,10 @@ def movable(graph: Graph, seeds: Booleans) -> Booleans:
     one, so that a chain of a million machines is not a million levels.
     """
     missing, moves = _missing(graph), seeds | free(graph)
-    starts, waiting = _incoming(graph)
     found = np.flatnonzero(moves)
+    if not len(found):
+        return moves
+    starts, waiting = _incoming(graph)
     while len(found) >= _FEW:
         found = _level(graph.owner, missing, moves, _reached(starts, waiting, found))
     return _one_by_one(graph.owner, missing, moves, (starts, waiting), found) if len(found) else moves
