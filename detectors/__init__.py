@@ -60,6 +60,8 @@ def from_spec(spec: Mapping[str, Any]) -> Detector:
     A spec of type `callable` imports the module that it names, so pass only specs of histories whose writer
     you trust. Raises `DetectorError` for a spec that no detector of this version understands.
     """
+    if not isinstance(spec, Mapping):
+        raise DetectorError(f"detector spec {spec!r} is not understood: it is no object", detector=None)
     settings = dict(spec)
     kind = settings.pop("type", None)
     if kind == "callable":

@@ -6,6 +6,7 @@ Sums are exact, or unreadable.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
@@ -76,8 +77,9 @@ def _of_machines(machines: DataFrame, settings: DataFrame) -> DataFrame:
 
 
 def _without_driver(machines: DataFrame) -> DataFrame:
-    """A driver without a state holds nothing."""
-    return machines.where(~((F.col("machine") == DRIVER) & _recorded("state").isNull()))
+    """A driver without a state holds nothing; one whose state was cut off may hold something."""
+    has_none = F.col("state").isNull() | (F.col("state") == "null")
+    return machines.where(~((F.col("machine") == DRIVER) & has_none))
 
 
 def _of_messages(messages: DataFrame, settings: DataFrame) -> DataFrame:
@@ -120,8 +122,16 @@ def _whole(frame: DataFrame, at_path: Callable[[Callable[[str], Column]], Column
     may_be_text = text.contains(F.concat(F.lit('"'), found, F.lit('"'))) | text.contains("\\")
     # One column at a time: Spark would extract once for each time that it is named.
     frame = frame.withColumn(f"{name}_seen", at_path(_seen).try_cast("bigint"))
-    frame = frame.withColumn(f"{name}_found", at_path(lambda path: F.get_json_object(unseen, _sparks(path))))
+    frame = frame.withColumn(f"{name}_found", at_path(lambda path: _extracted(unseen, path)))
     return frame.withColumn(name, F.coalesce(seen, F.when(~may_be_text, found.try_cast("bigint"))))
+
+
+def _extracted(text: Column, path: str) -> Column:
+    """What Spark finds at `path`; nothing where a name of it comes twice, of which Spark would take the first."""
+    is_clear = text.isNotNull()
+    for name in (step for step in compile_path(path).steps if isinstance(step, str)):
+        is_clear &= F.substring_index(text, json.dumps(name, ensure_ascii=False), 2) == text
+    return F.when(is_clear, F.get_json_object(text, _sparks(path)))
 
 
 def _seen(path: str) -> Column:
@@ -134,15 +144,15 @@ def _pattern(path: str) -> str | None:
     """What JSON looks like that has an integer of at most 18 digits at `path`; None if too much looks like that.
 
     For a field of the whole, or its first element. In front of the field no object begins, and nothing is escaped: so each
-    quote opens or closes a string, and what stands in quotes before a colon is a key of the whole. Of two fields of
-    one name it is the last, as for Python. No part of it is a repeated group, for which Java would need a stack.
+    quote opens or closes a string, and what stands in quotes before a colon is a key of the whole. Behind it, the name does
+    not come again, nor anything that could be read as it. No part is a repeated group, for which Java would need a stack.
     """
     number = "(-?(?:0|[1-9][0-9]{0,17}))"
     match compile_path(path).steps:
         case [0]:
             return rf"^\[{number}(?:\]|,.*\])$"
         case [str() as name] if re.fullmatch(r"[A-Za-z0-9_]+", name):
-            return rf'^\{{[^{{\\]*"{name}":{number}(?:\}}|,.*\}})$'
+            return rf'^\{{[^{{\\]*"{name}":{number}(?:\}}|,(?!.*(?:"{name}"|\\)).*\}})$'
     return None
 
 

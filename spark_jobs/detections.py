@@ -65,6 +65,9 @@ EVALUATED = pa.schema(
 
 DETECTOR = ("system", "run_id", "detector")
 
+Carried = Sequence[Any]
+"""A snapshot's id, and the total in it, if that is known and right."""
+
 VIEWS = (
     View(
         "detectors",
@@ -123,18 +126,20 @@ def fresh(
     history: History,
     snapshots: Sequence[Mapping[str, Any]],
     specs: Mapping[str, Mapping[str, str]],
-    carried: Mapping[str, dict[str, str]],
+    carried: Mapping[str, dict[str, Carried]],
     *,
     detectors: Sequence[str] = (),
-) -> tuple[pa.Table, dict[str, dict[str, str]]]:
+) -> tuple[pa.Table, dict[str, dict[str, Carried]]]:
     """For `--follow`: the verdicts on some snapshots, none of them before one that was asked about earlier.
 
     `snapshots`: rows with `snapshot_id, run_id, sequence`, those of a run one after the other; `specs`: by run and detector;
-    `carried`, and what is returned of it: by run and detector, the snapshot to look back to. Few snapshots are judged here;
-    the user's own code runs in Spark's tasks in any case.
+    `carried`, and what is returned of it: by run and detector, the snapshot to look back to, and the total in it, which is
+    the one to expect if retention has taken it away. Few snapshots are judged here; the user's own code runs in
+    Spark's tasks in any case.
     """
     extra = [_spec_of(reference) for reference in detectors]
-    before = {run: carried[run] for run in specs if run in carried}
+    before = {run: {name: known[0] for name, known in carried[run].items()} for run in specs if run in carried}
+    told, specs = specs, _without_earlier(history, specs, carried)
     stored = {run: [_data(spec) for spec in found.values()] for run, found in specs.items()}
     looks_back = {run for run, found in stored.items() if any(map(_may_look_back, found))}
     work = [
@@ -151,15 +156,51 @@ def fresh(
         shape = "snapshot_id string, run_id string, sequence long, specs map<string,string>, in_order boolean"
         tasks = 2 * spark.sparkContext.defaultParallelism
         rows = evaluated(spark.createDataFrame(work, shape), history, extra, tasks, before).toArrow()
+    if specs != told:
+        rows = _with_specs(rows, told)
     rows = rows.sort_by([(name, "ascending") for name in (*DETECTOR, "sequence")])
     last = {run: dict(found) for run, found in carried.items()}
-    for row in rows.filter(pc.invert(rows["alarm"])).select(["run_id", "detector", "snapshot_id"]).to_pylist():
-        last.setdefault(row["run_id"], {})[row["detector"]] = row["snapshot_id"]
+    columns = ["run_id", "detector", "snapshot_id", "holds", "evidence"]
+    for row in rows.filter(pc.invert(rows["alarm"])).select(columns).to_pylist():
+        last.setdefault(row["run_id"], {})[row["detector"]] = row["snapshot_id"], _total_in(row)
     return rows, last
 
 
+def _without_earlier(
+    history: History, specs: Mapping[str, Mapping[str, str]], carried: Mapping[str, dict[str, Carried]]
+) -> dict[str, dict[str, str]]:
+    """The detectors of `specs`; where one compares with a snapshot that is gone, with the total that this had."""
+    there = history.listed({known[0] for run in specs for known in carried.get(run, {}).values()})
+    found = {run: dict(named) for run, named in specs.items()}
+    for run, named in found.items():
+        for name, spec in named.items():
+            snapshot_id, total = carried.get(run, {}).get(name, (None, None))
+            if snapshot_id not in there and total is not None and _has_no_total(data := _data(spec)):
+                named[name] = json.dumps({**data, "total": total})
+    return found
+
+
+def _with_specs(rows: pa.Table, specs: Mapping[str, Mapping[str, str]]) -> pa.Table:
+    """Verdicts with the data of their detectors as it is stored."""
+    keys = zip(*(rows[name].to_pylist() for name in ("run_id", "detector", "detector_spec")), strict=True)
+    stored = [specs.get(run, {}).get(name, spec) for run, name, spec in keys]
+    place = rows.schema.get_field_index("detector_spec")
+    return rows.set_column(place, rows.schema.field(place), pa.array(stored, rows.schema.field(place).type))
+
+
+def _total_in(row: Mapping[str, Any]) -> float | None:
+    """The total that a verdict found right, if it found one."""
+    found = _data(row["evidence"] or "").get("found") if row["holds"] else None
+    return found if type(found) in (int, float) else None
+
+
 def _may_look_back(data: Mapping[str, Any]) -> bool:
-    return _is_own(data) or (data.get("type") == "token-conservation" and data.get("total") is None)
+    return _is_own(data) or _has_no_total(data)
+
+
+def _has_no_total(data: Mapping[str, Any]) -> bool:
+    """Whether it is the data of a detector that expects what the snapshot before had."""
+    return data.get("type") == "token-conservation" and data.get("total") is None
 
 
 def _is_own(data: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ray_snapshot.errors import HistoryFormatError, HistoryWriteError, SettingError
+from ray_snapshot.errors import HistoryFormatError, HistoryWriteError, RaySnapshotError, SettingError
 from ray_snapshot.history import tables
 from ray_snapshot.spark_jobs.source import Options, Task, rows_of
 from ray_snapshot.spark_jobs.stream import BEGINNING, added_between
@@ -40,6 +41,9 @@ SNAPSHOTS_PER_STEP = 500
 """So many snapshots are given to the job at once; a turn may have many steps."""
 
 PATIENCE_S = 60.0
+
+_READ_ATTEMPTS = 10
+"""A vacuum may take files away while they are read."""
 
 FOLLOWER = "ray-snapshot-follow"
 LISTED = ("snapshot_id", "system", "run_id", "sequence", "status", "started_at", "completed_at")
@@ -57,6 +61,8 @@ class State:
     """Of `snapshots`: all up to it has been seen."""
     waiting: list[dict[str, Any]] = field(default_factory=list)
     """Snapshots that were seen and not taken yet: `LISTED`."""
+    seen: dict[str, int] = field(default_factory=dict)
+    """By run: the highest number of a snapshot that was seen."""
     specs: dict[str, dict[str, str]] = field(default_factory=dict)
     """By run and detector: the data of the detectors that it is watched with."""
     carried: dict[str, Any] = field(default_factory=dict)
@@ -144,21 +150,40 @@ class Follower:
 
     def turn(self) -> pa.Table | None:
         """Answer for what is new; returns the rows, committed by then, or None if there is nothing to answer for."""
-        version = self.history.version("snapshots")
-        seen = [*self.state.waiting, *self._chosen(_added(self.history, self.state.version, version))]
+        version, new = self._new()
+        seen = [*self.state.waiting, *self._chosen(new)]
         ready, waiting = self._parted(sorted(seen, key=lambda row: (row["run_id"], row["sequence"])))
         if version == self.state.version and not ready:
             return None
-        state = State(self.state.turn + 1, version, waiting, dict(self.state.specs), dict(self.state.carried))
-        there = self.history.listed(row["snapshot_id"] for row in ready)
-        ready = [row for row in ready if row["snapshot_id"] in there]
-        found = [self._step(rows, state) for rows in _steps(ready)]
+        one = self.state
+        state = State(one.turn + 1, version, waiting, _highest(one.seen, new), dict(one.specs), dict(one.carried))
+        found = [answers for rows in _steps(ready) if (answers := self._step(rows, state)) is not None]
         answers = pa.concat_tables(found) if found else None
         self._commit(state, answers)
         self.state = state
         return answers
 
-    def _chosen(self, rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _new(self) -> tuple[int, list[dict[str, Any]]]:
+        """The version of `snapshots` as of now, and the rows that came since the last turn.
+
+        Where a compaction and a vacuum have taken away the files that they came in: what lies there now with a higher
+        number than any snapshot of its run that was seen.
+        """
+        start, seen = self.state.version, dict[str, int]()
+        for attempt in range(_READ_ATTEMPTS):
+            version = self.history.version("snapshots")
+            try:
+                rows = [
+                    row for row in _added(self.history, start, version) if row["sequence"] > seen.get(row["run_id"], -1)
+                ]
+                return version, rows
+            except HistoryFormatError as fault:
+                if not isinstance(fault.__cause__, FileNotFoundError) or attempt == _READ_ATTEMPTS - 1:
+                    raise
+                start, seen = BEGINNING, self.state.seen
+        raise AssertionError("the loop returns or raises")
+
+    def _chosen(self, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         one = self.selection
         return [
             row
@@ -182,7 +207,18 @@ class Follower:
             (ready if is_ready and not follows else waiting).append(row)
         return ready, waiting
 
-    def _step(self, rows: Sequence[Mapping[str, Any]], state: State) -> pa.Table:
+    def _step(self, rows: Sequence[Mapping[str, Any]], state: State) -> pa.Table | None:
+        """The answers for those snapshots that retention has not taken away, before it begins or while it lasts."""
+        ids = {row["snapshot_id"] for row in rows}
+        while ids := self.history.listed(ids):
+            try:
+                return self._answers([row for row in rows if row["snapshot_id"] in ids], state)
+            except (RaySnapshotError, PySparkException):
+                if self.history.listed(ids) == ids:
+                    raise
+        return None
+
+    def _answers(self, rows: Sequence[Mapping[str, Any]], state: State) -> pa.Table:
         ids = [row["snapshot_id"] for row in rows]
         for run, detector, spec in _specs(self.history, ids):
             state.specs.setdefault(run, {})[detector] = spec
@@ -232,29 +268,30 @@ def _added(history: History, start: int, end: int) -> Iterator[dict[str, Any]]:
                 yield {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 
+def _highest(seen: Mapping[str, int], rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """`seen`, brought up to date."""
+    found = dict(seen)
+    for row in rows:
+        found[row["run_id"]] = max(row["sequence"], found.get(row["run_id"], -1))
+    return found
+
+
 def _steps(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     left = iter(rows)
     while some := list(islice(left, SNAPSHOTS_PER_STEP)):
         yield some
 
 
-def _verdicts(history: History, ids: Sequence[str], columns: Sequence[str]) -> pa.Table:
-    table = tables.open_table(history.path, "verdicts")
-    files = tables.data_files(history.path, "verdicts", table, snapshot_ids=ids)
-    return tables.scan("verdicts", files, snapshot_ids=ids, columns=columns)
-
-
 def _judged(history: History, ids: Sequence[str]) -> set[str]:
     """Which of these snapshots have a live verdict."""
-    if not ids:
-        return set()
-    found = _verdicts(history, ids, ["snapshot_id", "evaluator"])
+    found = history.rows_of("verdicts", ids, ["snapshot_id", "evaluator"])
     return set(found.filter(pc.equal(found["evaluator"], "live"))["snapshot_id"].to_pylist())
 
 
 def _specs(history: History, ids: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """(run, detector, its data) of the verdicts on these snapshots, the latest last."""
-    found = _verdicts(history, ids, ["run_id", "detector", "detector_spec", "evaluated_at"]).sort_by("evaluated_at")
+    columns = ["run_id", "detector", "detector_spec", "evaluated_at"]
+    found = history.rows_of("verdicts", ids, columns).sort_by("evaluated_at")
     for row in found.filter(pc.is_valid(found["detector_spec"])).to_pylist():
         yield row["run_id"], row["detector"], row["detector_spec"]
 

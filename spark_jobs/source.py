@@ -351,7 +351,8 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
         yield
     except FileNotFoundError as fault:
         raise HistoryFormatError(
-            f"history {history}: {piece.path} is gone: a vacuum took it away while it was read; read again",
+            f"history {history}: {piece.path} is gone: a vacuum took it away. Read again; a stream that stays behind what is"
+            " vacuumed begins again with an empty checkpoint, or with startingVersion",
             path=history,
             table=name,
         ) from fault

@@ -118,12 +118,17 @@ class History:
             return self._read(name, snapshot_ids=ids, system=system)
         return tables.in_order(self._listed(name, snapshot_id, system), tables.ORDER[name])
 
-    def listed(self, snapshot_ids: Iterable[str]) -> set[str]:
-        """Which of these snapshots the history has: retention may have taken some away."""
+    def rows_of(self, name: str, snapshot_ids: Iterable[str], columns: Sequence[str]) -> pa.Table:
+        """Some columns of one table for some snapshots, in no order; nothing for a snapshot that is not there."""
+        self._check_table(name)
         ids = list(snapshot_ids)
         if not ids:
-            return set()
-        return set(self._read("snapshots", snapshot_ids=ids, columns=["snapshot_id"])["snapshot_id"].to_pylist())
+            return tables.stored_schema(name).empty_table().select(columns)
+        return self._read(name, snapshot_ids=ids, columns=columns)
+
+    def listed(self, snapshot_ids: Iterable[str]) -> set[str]:
+        """Which of these snapshots the history has: retention may have taken some away."""
+        return set(self.rows_of("snapshots", snapshot_ids, ["snapshot_id"])["snapshot_id"].to_pylist())
 
     # Whole snapshots
 

@@ -16,7 +16,8 @@ from deltalake import DeltaTable
 
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import TokenConservation
-from ray_snapshot.errors import HistoryFormatError, HistoryWriteError, SettingError
+from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, SettingError
 from ray_snapshot.history import History, HistoryWriter, upkeep
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import conservation, detections, following
@@ -126,21 +127,67 @@ def test_the_users_own_code_runs_in_sparks_tasks_only(
             detections.fresh(*arguments, detectors=[name] if own == "given" else [])
 
 
-def test_a_snapshot_that_retention_takes_away_before_its_turn_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("when", ["_added", "_specs", "evaluate_assignments"])
+def test_a_snapshot_that_retention_takes_away_during_a_turn_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    path, no_spark = tmp_path / "h", cast("Any", None)
+    path = tmp_path / "h"
     add(path, [bank("bank-1", 0), bank("bank-1", 1)])
-    seen = following._added
+    owner: Any = detections if when == "evaluate_assignments" else following
+    before = getattr(owner, when)
+    left = ["bank-1-0000"]
 
     def taken_away(*arguments: Any) -> Any:
-        yield from list(seen(*arguments))
-        upkeep.drop(path, "snapshots", ["bank-1-0000"], "")
+        found = list(before(*arguments)) if when == "_added" else before(*arguments)
+        upkeep.drop(path, "snapshots", left[:1], "")
+        left.clear()
+        return found
 
-    monkeypatch.setattr(following, "_added", taken_away)
-    with follower(no_spark, History(path), tmp_path / "out", "detections") as one:
+    monkeypatch.setattr(owner, when, taken_away)
+    with follower(None, History(path), tmp_path / "out", "detections") as one:
         assert one.turn() is not None
     assert {snapshot_id for snapshot_id, _ in rows(tmp_path / "out", "detections")} == {"bank-1-0001"}
+
+
+def test_an_error_that_is_not_retentions_doing_ends_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "h"
+    add(path, [bank("bank-1", 0)])
+    monkeypatch.setattr(detections, "evaluate_assignments", lambda *_: iter(History(path).load("bank-9").tables))
+    with follower(None, History(path), tmp_path / "out", "detections") as one, pytest.raises(HistoryNotFoundError):
+        one.turn()
+
+
+def test_an_alarm_goes_on_when_retention_takes_away_what_it_was_compared_with(tmp_path: Path) -> None:
+    path, out = tmp_path / "h", tmp_path / "out"
+    taken = [bank("bank-1", sequence, lost=9 * (sequence > 1)) for sequence in range(5)]
+    add(path, taken[:3])
+    for later in (taken[3:4], taken[4:]):
+        with follower(None, History(path), out, "detections") as one:
+            one.turn()
+        upkeep.drop(path, "snapshots", ["bank-1-0000", "bank-1-0001"], "")
+        add(path, later, taken[: later[0].sequence])
+    with follower(None, History(path), out, "detections") as one:
+        one.turn()
+
+    found = rows(out, "detections")
+    answers = [found[one.snapshot_id, OWN.name] for one in taken]
+    assert [(row["holds"], row["alarm"]) for row in answers] == [(None, False), (True, False), *[(False, True)] * 3]
+    assert {row["detector_spec"] for row in answers} == {to_json(OWN.spec).text}
+
+
+def test_who_follows_goes_on_behind_what_was_compacted_and_vacuumed_meanwhile(tmp_path: Path) -> None:
+    path, out = tmp_path / "h", tmp_path / "out"
+    taken = [bank("bank-1", sequence) for sequence in range(5)]
+    for new in (taken[:1], taken[1:2], taken[2:3], taken[3:]):
+        add(path, new, taken[: new[0].sequence])
+        if new[0].sequence != 1:
+            with follower(None, History(path), out, "detections") as one:
+                assert one.turn() is not None
+                assert one.turn() is None
+        History(path).compact()
+        History(path).vacuum(retention_hours=0)
+
+    assert {snapshot_id for snapshot_id, _ in rows(out, "detections")} == {one.snapshot_id for one in taken}
 
 
 class Killed(BaseException):
