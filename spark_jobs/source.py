@@ -351,8 +351,8 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
         yield
     except FileNotFoundError as fault:
         raise HistoryFormatError(
-            f"history {history}: {piece.path} is gone: a vacuum took it away. Read again; a stream that stays behind what is"
-            " vacuumed begins again with an empty checkpoint, or with startingVersion",
+            f"history {history}: {piece.path} is gone: a vacuum took it away; read again, and a stream that"
+            " has stayed too far behind from an empty checkpoint",
             path=history,
             table=name,
         ) from fault
