@@ -1,0 +1,184 @@
+"""Detectors on snapshots of a history: in Spark's tasks, or where the caller runs.
+
+The rows of one snapshot span many Arrow batches, so ids are distributed, and each task loads its snapshots whole, many at a
+time. A run with a detector that compares with earlier snapshots goes to one task, in order. Imports no job; read
+`detections` for which snapshots and detectors are assigned.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ray_snapshot.detectors import Deadlock, Termination, from_spec
+from ray_snapshot.encoding import to_json
+from ray_snapshot.errors import HistoryNotFoundError, RaySnapshotError
+from ray_snapshot.names import DRIVER
+from ray_snapshot.schema import SNAPSHOTS, VERDICTS
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.spark_jobs.distributed import SNAPSHOTS_AT_ONCE
+from ray_snapshot.spark_jobs.tables import spark_schema
+from ray_snapshot.verdicts import Detector, Verdict, evaluate
+
+if TYPE_CHECKING:
+    from ray_snapshot.history import History
+
+EVALUATED = pa.schema(
+    [
+        *VERDICTS,
+        *(SNAPSHOTS.field(name) for name in ("system", "sequence", "restored_from", "started_at", "completed_at")),
+        pa.field("stable", pa.bool_()),
+        pa.field("alarm_when", pa.bool_()),
+        pa.field("incarnation", pa.int64()),
+        pa.field("driver_status", pa.string()),
+        pa.field("driver_sent_count", pa.int64()),
+    ]
+)
+"""A verdict, and what must be known of its snapshot to hold a stable predicate against the later ones."""
+
+
+def evaluated(
+    work: DataFrame,
+    history: History,
+    extra: Sequence[Mapping[str, Any]],
+    tasks: int,
+    before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> DataFrame:
+    """The verdicts on the assigned snapshots (columns `EVALUATED`), evaluated in so many `tasks`.
+
+    `before`: by run and detector, the snapshot to look back to from the first that is assigned.
+    """
+    before = dict(before)
+    paths = list(sys.path)
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sys.path.extend(path for path in paths if path not in sys.path)  # where the driver finds `module:name`
+        rows = (row for batch in batches for row in batch.to_pylist())
+        return evaluate_assignments(rows, history, extra, before)
+
+    # Ids sort by time: a range of them lies together in few files. A run that is evaluated in order is one range.
+    key = F.when(F.col("in_order"), F.col("run_id")).otherwise(F.col("snapshot_id"))
+    shared = work.repartitionByRange(tasks, key).sortWithinPartitions("run_id", "sequence")
+    return shared.mapInArrow(task, spark_schema(EVALUATED)).select(*EVALUATED.names)
+
+
+def evaluate_assignments(
+    rows: Iterable[Mapping[str, Any]],
+    history: History,
+    extra: Sequence[Mapping[str, Any]],
+    before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> Iterator[pa.RecordBatch]:
+    """Load the snapshots of `rows`, many at a time, and evaluate their detectors."""
+    earlier: dict[tuple[str, str], Snapshot] = {}
+    looked_back: set[str] = set()
+    for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
+        assigned = {row["snapshot_id"]: row for row in chunk}
+        for run in {row["run_id"] for row in chunk if row["in_order"]} - looked_back:
+            looked_back.add(run)
+            earlier |= {(run, name): taken for name, taken in _loaded(history, before.get(run, {}))}
+        found: list[dict[str, Any]] = []
+        for snapshot in history.load_many(assigned):
+            row = assigned[snapshot.snapshot_id]
+            detectors = detectors_of(dict(row["specs"] or ()), extra)
+            found += verdict_rows(snapshot, detectors, earlier if row["in_order"] else None)
+        yield from pa.Table.from_pylist(found, EVALUATED).to_batches()
+
+
+def _loaded(history: History, ids: Mapping[str, str]) -> Iterator[tuple[str, Snapshot]]:
+    """The snapshots of `ids`, by whatever names them; without those that retention has taken away."""
+    known: dict[str, Snapshot | None] = {}
+    for name, snapshot_id in ids.items():
+        if snapshot_id not in known:
+            with suppress(HistoryNotFoundError):
+                known[snapshot_id] = history.load(snapshot_id)
+        if found := known.get(snapshot_id):
+            yield name, found
+
+
+def chunks(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
+    """The rows, so many at a time."""
+    left = iter(rows)
+    while chunk := list(islice(left, size)):
+        yield chunk
+
+
+def detectors_of(specs: Mapping[str, str], extra: Sequence[Mapping[str, Any]]) -> list[Detector]:
+    """The detectors to evaluate, each name once: the user's go before those stored, these before the ready-made."""
+    stored = [_rebuilt(spec, name) for name, spec in specs.items()]
+    given = [_rebuilt(json.dumps(spec), spec["name"]) for spec in extra]
+    found: dict[str, Detector] = {}
+    for detector in [*given, *stored, Termination(), Deadlock()]:
+        found.setdefault(detector.name, detector)
+    return list(found.values())
+
+
+class _Unreadable:
+    """Stands for a detector whose stored data this version cannot read: each of its verdicts says why."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self.name = name
+        self.stable = False
+        self.alarm_when: bool | None = None
+        self.error = error
+
+    def evaluate(self, _: Snapshot) -> Verdict:
+        raise self.error
+
+
+@lru_cache(maxsize=1_000)
+def _rebuilt(spec: str, name: str) -> Detector:
+    try:
+        return from_spec(json.loads(spec))
+    except (RaySnapshotError, ValueError) as error:
+        return _Unreadable(name, error)
+
+
+def verdict_rows(
+    snapshot: Snapshot, detectors: Iterable[Detector], earlier: dict[tuple[str, str], Snapshot] | None = None
+) -> Iterator[dict[str, Any]]:
+    """One row of `EVALUATED` a detector.
+
+    `earlier`: by run and detector, the last snapshot whose answer was not the alarm; brought up to date.
+    """
+    incarnation = pc.max(snapshot.tables["machines"]["incarnation"]).as_py()
+    known = {**_row(snapshot), **_driver(snapshot), "incarnation": incarnation}
+    for detector in detectors:
+        key = snapshot.run_id, detector.name
+        verdict = evaluate(detector, snapshot, earlier=(earlier or {}).get(key), evaluator="spark")
+        if earlier is not None and not verdict.alarm:
+            earlier[key] = snapshot
+        yield {**known, **_verdict_row(verdict), "stable": detector.stable, "alarm_when": detector.alarm_when}
+
+
+def _verdict_row(verdict: Verdict) -> dict[str, Any]:
+    row = verdict.model_dump(include=set(VERDICTS.names))
+    spec = row["detector_spec"]
+    return {
+        **row,
+        "evidence": to_json(row["evidence"]).text,
+        "detector_spec": None if spec is None else to_json(spec).text,
+    }
+
+
+def _row(snapshot: Snapshot) -> dict[str, Any]:
+    names = ("system", "sequence", "restored_from", "started_at", "completed_at")
+    return {name: getattr(snapshot, name) for name in names}
+
+
+def _driver(snapshot: Snapshot) -> dict[str, Any]:
+    """What the driver did, as far as it takes part in the system."""
+    machines = snapshot.tables["machines"]
+    rows = machines.filter(pc.equal(machines["machine"], DRIVER)).select(["status", "sent_count"]).to_pylist()
+    driver = rows[0] if rows else {"status": None, "sent_count": None}
+    return {"driver_status": driver["status"], "driver_sent_count": driver["sent_count"]}
