@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from operator import methodcaller
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
@@ -24,6 +23,9 @@ EXACT = "decimal(38,12)"
 _NAMES = {"state": "class_name", "args": "method"}
 _PATHS = {"state": "state_paths", "args": "message_paths"}
 """By the column that amounts are in: what names a row's path, and the settings' paths by that name."""
+
+AtPath = Callable[[Callable[[str], Column]], Column]
+"""Applies what finds something at a path to the path of each row."""
 
 _FINER = "decimal(38,18)"
 _WHOLE = ("BIGINT", "BOOLEAN")
@@ -111,7 +113,7 @@ def _with_whole(frame: DataFrame, column: str, quick: Sequence[str]) -> DataFram
     return _whole(frame.withColumn("text", _recorded(column)), at_path, "whole")
 
 
-def _whole(frame: DataFrame, at_path: Callable[[Callable[[str], Column]], Column], name: str) -> DataFrame:
+def _whole(frame: DataFrame, at_path: AtPath, name: str) -> DataFrame:
     """With `name`: the number at a path in `text`, if it is a JSON integer of at most 64 bits; else null.
 
     These are by far the most frequent. Most are seen without reading the JSON (`_pattern`). From the other texts Spark
@@ -124,6 +126,11 @@ def _whole(frame: DataFrame, at_path: Callable[[Callable[[str], Column]], Column
     frame = frame.withColumn(f"{name}_seen", at_path(_seen).try_cast("bigint"))
     frame = frame.withColumn(f"{name}_found", at_path(lambda path: _extracted(unseen, path)))
     return frame.withColumn(name, F.coalesce(seen, F.when(~may_be_text, found.try_cast("bigint"))))
+
+
+def _only(path: str) -> AtPath:
+    """For rows that all have their amount at one path."""
+    return lambda found: found(path)
 
 
 def _extracted(text: Column, path: str) -> Column:
@@ -175,7 +182,7 @@ def _added_whole(rows: DataFrame, column: str, quick: Sequence[str]) -> DataFram
     found = [F.count(F.lit(1)).alias("rows")]
     for place, path in enumerate(quick):
         name = f"whole_{place}"
-        rows = _whole(rows, methodcaller("__call__", path), name)
+        rows = _whole(rows, _only(path), name)
         found += [
             F.sum(F.shiftright(name, 32)).alias(f"upper_{place}"),
             F.sum(F.col(name).bitwiseAND(F.lit(2**32 - 1))).alias(f"lower_{place}"),

@@ -155,8 +155,8 @@ class Follower:
         ready, waiting = self._parted(sorted(seen, key=lambda row: (row["run_id"], row["sequence"])))
         if version == self.state.version and not ready:
             return None
-        one = self.state
-        state = State(one.turn + 1, version, waiting, _highest(one.seen, new), dict(one.specs), dict(one.carried))
+        last = self.state
+        state = State(last.turn + 1, version, waiting, _highest(last.seen, new), dict(last.specs), dict(last.carried))
         found = [answers for rows in _steps(ready) if (answers := self._step(rows, state)) is not None]
         answers = pa.concat_tables(found) if found else None
         self._commit(state, answers)
