@@ -157,22 +157,28 @@ def test_an_error_that_is_not_retentions_doing_ends_the_turn(tmp_path: Path, mon
         one.turn()
 
 
-def test_an_alarm_goes_on_when_retention_takes_away_what_it_was_compared_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", ["detections", pytest.param("conservation", marks=NIGHTLY)])
+def test_an_alarm_goes_on_when_retention_takes_away_what_it_was_compared_with(
+    request: pytest.FixtureRequest, tmp_path: Path, job: str
+) -> None:
     path, out = tmp_path / "h", tmp_path / "out"
+    spark = None if job == "detections" else request.getfixturevalue("spark")
     taken = [bank("bank-1", sequence, lost=9 * (sequence > 1)) for sequence in range(5)]
     add(path, taken[:3])
     for later in (taken[3:4], taken[4:]):
-        with follower(None, History(path), out, "detections") as one:
+        with follower(spark, History(path), out, job) as one:
             one.turn()
         upkeep.drop(path, "snapshots", ["bank-1-0000", "bank-1-0001"], "")
         add(path, later, taken[: later[0].sequence])
-    with follower(None, History(path), out, "detections") as one:
+    with follower(spark, History(path), out, job) as one:
         one.turn()
 
-    found = rows(out, "detections")
+    found = rows(out, job)
     answers = [found[one.snapshot_id, OWN.name] for one in taken]
-    assert [(row["holds"], row["alarm"]) for row in answers] == [(None, False), (True, False), *[(False, True)] * 3]
-    assert {row["detector_spec"] for row in answers} == {to_json(OWN.spec).text}
+    assert [row["holds"] for row in answers] == [None, True, False, False, False]
+    if job == "detections":
+        assert [row["alarm"] for row in answers] == [False, False, True, True, True]
+        assert {row["detector_spec"] for row in answers} == {to_json(OWN.spec).text}
 
 
 def test_who_follows_goes_on_behind_what_was_compacted_and_vacuumed_meanwhile(tmp_path: Path) -> None:
@@ -216,31 +222,32 @@ def kill(patch: pytest.MonkeyPatch, step: str, *, is_done: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "is_done"),
+    ("job", "step", "is_done"),
     [
-        pytest.param(step, is_done, marks=() if (step, is_done) in BY_DAY else pytest.mark.nightly)
+        pytest.param(job, step, is_done, marks=() if (step, is_done) in BY_DAY else NIGHTLY)
+        for job in JOBS
         for step in STEPS
         for is_done in (False, True)
     ],
 )
 def test_whoever_is_killed_anywhere_goes_on_with_nothing_lost_and_nothing_twice(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, step: str, is_done: bool
 ) -> None:
     first, second, _ = three_parts()
     path, out = tmp_path / "history", tmp_path / "out"
     add(path, first)
-    with follower(spark, History(path), out, "conservation") as one:
+    with follower(spark, History(path), out, job) as one:
         one.turn()
     add(path, second, first)
 
     with monkeypatch.context() as patch:
         kill(patch, step, is_done=is_done)
-        with pytest.raises(Killed), follower(spark, History(path), out, "conservation") as one:
+        with pytest.raises(Killed), follower(spark, History(path), out, job) as one:
             one.turn()
-    with follower(spark, History(path), out, "conservation") as one:
+    with follower(spark, History(path), out, job) as one:
         one.turn()
 
-    assert rows(out, "conservation") == whole(spark, History(path), "conservation")
+    assert rows(out, job) == whole(spark, History(path), job)
 
 
 def test_a_snapshot_waits_for_its_detectors_and_nobody_overtakes_it(spark: Any, tmp_path: Path) -> None:
