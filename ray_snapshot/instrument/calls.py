@@ -92,7 +92,7 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
         handle = original(actor_class, args, {**(kwargs or {}), HEADER: wire}, **options)
         target = machine_of(handle)
     finally:
-        process.guarded(lambda: process.end_creation(target, args, about["is_retried"]))
+        process.guarded(lambda: process.end_creation(target, args, about))
     return handle
 
 

@@ -73,6 +73,11 @@ def internal_name(class_name: str, key: str) -> str:
     return f"{class_name}:{key[:16]}"
 
 
+def class_in(machine: str) -> str:
+    """The class in an internal name; all of it if it has no key, as the driver's."""
+    return machine.rpartition(":")[0] or machine
+
+
 _names: dict[Any, str] = {}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
+from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.sections import obstacles_of, section_of
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, ResolvedWait
@@ -33,6 +34,13 @@ class CollectedCalls:
     """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
     traces: tuple[bytes, ...] = ()
     """Apps that we did not write are not traced."""
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """Names for people of machines that have not registered: their constructors have not begun, or they are not watched."""
+
+    def shown(self, machine: str) -> str:
+        """What people call a machine."""
+        found = self.facts.get(machine)
+        return str(found["shown"]) if found is not None else self.reserved.get(machine, class_in(machine))
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the collection; O(machines + channels + calls)."""
@@ -112,18 +120,14 @@ class _Tables:
     # ---- names ----------------------------------------------------------------------------------------------------
 
     def _shown(self, machine: str) -> str:
-        found = self.collected.facts.get(machine)
-        if found is not None:
-            return str(found["shown"])
-        kind, _, key = machine.partition(":")  # it has not begun yet, and so has no number
-        return f"{kind}.{key[:6]}" if key else machine
+        return self.collected.shown(machine)
 
     def _call_id(self, call_id: str) -> str:
         source, incarnation, target, number = parsed(call_id)
         return call_id_of(self._shown(source), incarnation, self._shown(target), number)
 
     def _named(self, text: str) -> str:
-        for machine in sorted(self.collected.facts, key=len, reverse=True):
+        for machine in sorted((*self.collected.facts, *self.collected.reserved), key=len, reverse=True):
             text = text.replace(machine, self._shown(machine))
         return text
 

@@ -25,7 +25,7 @@ from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.coroutines import current_task, is_quiet, parked_at, resolved, site_of
 from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
-from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport
+from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
 
@@ -57,6 +57,8 @@ class Recorded:
     """Whether tasks or timers of the app's own may act on its loop."""
     kept: Kept | None = None
     """The state, as a restore needs it; None if nothing is kept, or there is no state."""
+    births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`)."""
 
 
 class Hearing(threading.local):
@@ -115,6 +117,8 @@ class Process:
         """What was recorded, until it is closed or given up."""
         self.made: Counter[str] = Counter()
         """By class: the actors that this driver has made."""
+        self.births: dict[str, Mapping[str, Any]] = {}
+        """Actors that this process has made, and whose constructors are not known to have begun; see `Recorded`."""
         self.kept: Kept | None = None
         """The state as it was copied last."""
         self.reloading = Reloading(self, terms)
@@ -181,13 +185,17 @@ class Process:
             self.creating += 1
             return self.machine, self.ledger.incarnation, self.ledger.colour
 
-    def end_creation(self, target: str | None, args: Any, is_retried: bool) -> None:
-        """It has been made (None: that raised); from now on its constructor is in the ledger."""
-        about = tuple(redaction.arguments("__init__", args or ()))
+    def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
+        """It has been made (None: that raised); from now on its constructor is in the ledger.
+
+        `birth`: what the maker knows of it (`shape.options_of`, and its ordinal).
+        """
+        about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
         with self.lock:
             self.creating -= 1
             if target is not None:
                 self.ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
+                self.births[target] = {"class": birth["kind"], "name": birth["name"], "ordinal": birth["ordinal"]}
             self.reloading.ended()
         if self.ledger.must_record:
             self.record_soon()
@@ -401,7 +409,8 @@ class Process:
                     report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
                 blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
                 facts = (self.tasks, threads, blocking, self.puts, background)
-                self.reports[number] = Recorded(report, now, sites, *facts, self.kept)
+                self.births = {name: self.births[name] for name in _being_made(report) if name in self.births}
+                self.reports[number] = Recorded(report, now, sites, *facts, self.kept, self.births)
                 self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)
@@ -532,6 +541,11 @@ class Process:
         self.is_closed = True
         self.control.end()
         self.watcher.left.remote(report)
+
+
+def _being_made(report: MachineReport) -> list[str]:
+    """The actors whose constructors are in the sender's log."""
+    return [output.target for output in report.outputs if CONSTRUCTOR in output.log]
 
 
 def is_gone(error: BaseException) -> bool:

@@ -55,7 +55,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         found = [check_detector(item) for item in options.detectors]
     reporter = Reporter(options)
     watching.install(
-        options.name or _system_name(script or module or "app"),
+        options.name or system_name(script, module),
         on_watch=reporter.follow,
         every=options.every,
         history=options.history,
@@ -167,9 +167,15 @@ def _show(error: BaseException) -> None:
     sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
-def _system_name(program: str) -> str:
-    stem = re.sub(r"[^a-z0-9_.-]", "-", Path(program).stem.lower())
+def system_name(script: str | None, module: str | None) -> str:
+    """The file's name without its ending, or the last part of the module's (of a package that is run, the package's)."""
+    program = Path(script).stem if script is not None else _last_part(str(module))
+    stem = re.sub(r"[^a-z0-9_.-]", "-", program.lower())
     return stem if stem[:1].isalpha() or stem[:1] == "_" else f"app-{stem}"
+
+
+def _last_part(module: str) -> str:
+    return module.removesuffix(".__main__").rpartition(".")[2]
 
 
 class Reporter:

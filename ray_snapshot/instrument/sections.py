@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process import DRIVER
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, Sent
 
@@ -87,7 +88,7 @@ def _of_driver(report: MachineReport) -> Iterator[str]:
 
 def _of_actor(collected: CollectedCalls, report: MachineReport) -> Iterator[str]:
     recorded = collected.recorded.get(report.machine)
-    shown = collected.facts[report.machine]["shown"] if report.machine in collected.facts else report.machine
+    shown = collected.shown(report.machine)
     sites = {} if recorded is None else recorded.call_sites
     waiting = {wait.call_id: wait.call_site for wait in report.waits}
     for call in report.calls:
@@ -102,9 +103,8 @@ def _of_actor(collected: CollectedCalls, report: MachineReport) -> Iterator[str]
 
 
 def _of_call(collected: CollectedCalls, source: str, target: str, number: int, sent: Sent) -> Iterator[str]:
-    facts = collected.facts
-    ends = [str(facts[name]["shown"]) if name in facts else name.partition(":")[0] for name in (source, target)]
-    if number == CONSTRUCTOR or target not in facts:
+    ends = [collected.shown(name) for name in (source, target)]
+    if number == CONSTRUCTOR or target not in collected.facts:
         yield f"{ends[1]}: it is just being made"
     elif sent.needs:
         yield f"{ends[0]}: its call of {ends[1]}.{sent.method} waits for the reply of another"
@@ -120,4 +120,4 @@ def _of_kept(collected: CollectedCalls, who: str, kept: Kept | None, what: str) 
         yield f"{who}: {kept.obstacle}"
     for name in kept.names:
         if name not in collected.facts:
-            yield f"{who}: a handle of an actor that is not watched ({name.partition(':')[0]}) in {what}"
+            yield f"{who}: a handle of an actor that is not watched ({class_in(name)}) in {what}"

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,12 +21,13 @@ from ray.exceptions import RayActorError
 from ray_snapshot.errors import RaySnapshotError, RolledBackError, SnapshotAbortedError, SystemNotRunningError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
+from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.joined import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.reloading import Welcome, generation_of
 from ray_snapshot.instrument.rolling import Rolling
 from ray_snapshot.names import is_machine_name
-from ray_snapshot.protocol.call_collector import CallCollector
+from ray_snapshot.protocol.call_collector import CallCollector, CompletedCallSnapshot
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.collector import AbortedSnapshot
 from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
@@ -97,6 +98,8 @@ class Watcher:
         self.collector = CallCollector(most_open=most_open)
         self.facts: dict[str, dict[str, Any]] = {}
         self.counts: Counter[str] = Counter()
+        self.reserved: dict[str, str] = {}
+        """Names for people of machines that a snapshot has shown, and that have not registered."""
         self.mailboxes: dict[str, Mailbox] = {}
         self.collections: dict[int, Collection] = {}
         self.handing_over: set[asyncio.Task[Any]] = set()
@@ -139,7 +142,12 @@ class Watcher:
             facts = {**{name: known[name] for name in known if name not in facts}, **facts}
         born = self.collector.register(machine, incarnation, colour)
         self.blind.pop(machine, None)
-        self.facts[machine] = {**facts, "incarnation": incarnation, "shown": self._shown(machine, facts, known)}
+        shown = (
+            str(known["shown"])
+            if known is not None
+            else self.reserved.pop(machine, None) or self._named(machine, facts)
+        )
+        self.facts[machine] = {**facts, "incarnation": incarnation, "shown": shown}
         self.facts[machine]["restarts"] = restarts
         self.mailboxes[machine] = Mailbox()
         if incarnation:
@@ -165,12 +173,11 @@ class Watcher:
         ):
             await asyncio.sleep(HEARD_LOOK_S)
 
-    def _shown(self, machine: str, facts: dict[str, Any], known: dict[str, Any] | None) -> str:
-        if known is not None:
-            return str(known["shown"])
+    def _named(self, machine: str, facts: Mapping[str, Any]) -> str:
+        """A name for people: that in Ray, or the class and a number."""
         if machine == DRIVER:
             return DRIVER
-        taken = {one["shown"] for one in self.facts.values()}
+        taken = {one["shown"] for one in self.facts.values()} | {*self.reserved.values()}
         name = facts.get("name")
         if name and is_machine_name(name) and self._is_free(name):
             return str(name)
@@ -182,6 +189,17 @@ class Watcher:
             self.counts[kind] += 1
             if shown not in taken:
                 return shown
+
+    def _reserve(self, completed: CompletedCallSnapshot, recorded: Iterable[Recorded]) -> None:
+        """Name the machines of a snapshot that have not registered, by what their makers know of them.
+
+        They bear these names when they register, too: an actor is called the same in each snapshot.
+        """
+        births = {name: birth for one in recorded for name, birth in one.births.items()}
+        ends = dict.fromkeys(end for channel in completed.channels for end in (channel.source, channel.target))
+        for machine in ends:
+            if machine not in self.facts and machine not in self.reserved:
+                self.reserved[machine] = self._named(machine, births.get(machine, {"class": class_in(machine)}))
 
     async def _find_namesakes(self, name: str | None) -> None:
         """Ray gives a name again as soon as who had it is dead; nobody may have told us yet."""
@@ -316,10 +334,11 @@ class Watcher:
         self.completed.append(number)
         header = collection.header
         header.completed_at = time.time()
+        self._reserve(completed, collection.recorded.values())
         unseen = [*self.blind, *self.collector.restarting]
         header.uncovered = [*self.uncovered, *(f"{self.name_of(machine)}, which does not report" for machine in unseen)]
         self.tell_all(("close", number), is_urgent=False)
-        found = CollectedCalls(header, completed, collection.recorded, dict(self.facts))
+        found = CollectedCalls(header, completed, collection.recorded, dict(self.facts), reserved=dict(self.reserved))
         if not collection.done.done():
             collection.done.set_result(found)
         self._hand_over(number, found)
@@ -410,7 +429,7 @@ class Watcher:
         self._look_at_all()
 
     def name_of(self, machine: str) -> str:
-        return str(self.facts.get(machine, {}).get("shown", machine.replace(":", ".")))
+        return str(self.facts.get(machine, {}).get("shown") or self.reserved.get(machine, class_in(machine)))
 
     def give_up_all(self, reason: str) -> None:
         """Give up every pending snapshot."""

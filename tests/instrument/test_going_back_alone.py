@@ -197,7 +197,7 @@ def test_each_obstacle_names_its_machine() -> None:
 
     assert sorted(played(scenario)) == [
         "A-0: inside move at app.py:7, where it waits",
-        "N: it is just being made",
+        "N-0: it is just being made",
         "driver, in its call of B-0.move: a handle of an actor that is not watched (Z) in its arguments",
         "driver, in its call of B-0.move: an ObjectRef in its arguments",
         "driver: it waits inside its script, at app.py:99",

@@ -139,7 +139,7 @@ def test_an_actor_that_never_reports_is_gone_without_and_named(world: World) -> 
         return watcher.analyst.taken
 
     (found,) = world.run(scenario)
-    assert found.header.uncovered[-1] == "Busy.b1, which does not report"
+    assert found.header.uncovered[-1] == "Busy-0, which does not report"
 
 
 def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_is_gone_is_not(world: World) -> None:
@@ -236,3 +236,39 @@ def test_what_is_redacted_and_a_checkpoint_exclude_each_other() -> None:
             Watch("redacted", checkpoint=True)
     finally:
         redaction.forget()
+
+
+def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(world: World) -> None:
+    """Also before its constructor has begun, and of whomever it is; never one made of its id."""
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "Worker:0a", ordinal=0)
+        births = {
+            "Worker:5e4654": {"class": "Worker", "name": None, "ordinal": 2},
+            "Boss:77": {"class": "Boss", "name": "chief", "ordinal": None},
+        }
+        driver = world.ledgers[DRIVER]
+        for made in births:
+            driver.create(made, "__init__", (), time.time())
+        driver.hold("Helper:c0ffee")
+        driver.submit("Helper:c0ffee", "help", (), time.time())  # nobody has told of it: it was made unwatched
+        number = await _snapshot(watcher)
+        driver.request(number)
+        driver.record(lambda: None)
+        await watcher.report(Recorded(driver.report(number), time.time(), births=births))
+        await world.record(watcher, "Worker:0a", number)
+        await watcher._look_once(_soon(watcher, number))
+        while not watcher.analyst.taken:
+            await asyncio.sleep(0)
+        snapshot = watcher.analyst.taken[0].snapshot()
+        assert {target for _, target, _ in snapshot.channels} == {"Worker-2", "chief", "Helper-0"}
+        assert not [text for text in snapshot.obstacles if any(key in text for key in ("5e4654", ":77", "c0ffee"))]
+        for made, birth in births.items():
+            await world.join(watcher, made, name=birth["name"])
+        await world.join(watcher, "Helper:c0ffee")
+        await world.join(watcher, "Worker:1b")
+        shown = [watcher.name_of(name) for name in (*births, "Helper:c0ffee", "Worker:1b")]
+        assert shown == ["Worker-2", "chief", "Helper-0", "Worker-1"]
+
+    world.run(scenario)
