@@ -503,13 +503,14 @@ def changed_channels(channels: DataFrame, messages: DataFrame, settings: DataFra
 
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:
-    """What machines hold, what is in flight, and the difference from what it has to be, over time."""
+    """What machines hold, what is in flight, and the difference from what it has to be, over time; a line a ledger."""
     from ray_snapshot.spark_jobs import pictures
 
     columns = ["in_machines", "in_flight", "difference"]
     broken = frames["breaks"].where(F.col("first_broken").isNotNull()).select("first_broken_at", "detector")
     marks = [(row["first_broken_at"], f"{row['detector']} broke") for row in some_rows(broken, 10)]
-    pictures.lines(path, "The ledger over time", pictures.series(frames["ledger"], columns), marks=marks)
+    found = pictures.series(frames["ledger"], columns, by=["detector"])
+    pictures.lines(path, "The ledger over time", found, marks=marks)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

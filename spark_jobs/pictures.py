@@ -20,58 +20,69 @@ MOST_POINTS = 400
 """So many points a line; each is the mean of what lies in its span of time."""
 
 MOST_RUNS = 6
-"""So many runs are drawn, the first ones."""
+"""So many runs (or ledgers, ...) are drawn, the first ones."""
 
 Series = dict[str, dict[str, tuple[list[datetime], list[float]]]]
-"""By column, by run: times and values."""
+"""By column, by line (a run, or one ledger of a run): times and values."""
 
 _COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#edae49", "#6f4a8e", "#555555")
 
 
-def series(frame: DataFrame, columns: Sequence[str]) -> Series:
-    """The means of `columns` over time, by run; `frame` has `system`, `run_id`, `started_at`."""
+def series(frame: DataFrame, columns: Sequence[str], *, by: Sequence[str] = ()) -> Series:
+    """The means of `columns` over time, a line a run; `frame` has `system`, `run_id`, `started_at`.
+
+    `by`: the columns that tell the lines of one run apart, where a snapshot has several rows.
+    """
     bounds = some_rows(frame.agg(F.min("started_at").alias("low"), F.max("started_at").alias("high")), 1)[0]
     if bounds["low"] is None:
         return {column: {} for column in columns}
     width = max((bounds["high"] - bounds["low"]).total_seconds() / MOST_POINTS, 1e-6)
     low_us = int(bounds["low"].timestamp() * 1e6)
     bucket = F.floor((F.unix_micros("started_at") - low_us) / (width * 1e6))
-    points = frame.groupBy("system", "run_id", bucket.alias("bucket")).agg(
+    key = ("system", "run_id", *by)
+    points = frame.groupBy(*key, bucket.alias("bucket")).agg(
         F.min("started_at").alias("at"), *(F.avg(column).alias(column) for column in columns)
     )
-    rows = some_rows(points.orderBy("system", "run_id", "bucket"), MOST_RUNS * (MOST_POINTS + 1))
+    rows = some_rows(points.orderBy(*key, "bucket"), MOST_RUNS * (MOST_POINTS + 1))
     found: Series = {column: {} for column in columns}
     for row in rows:
-        run = f"{row['system']} {row['run_id'][:6]}"
+        line = " ".join([row["system"], row["run_id"][:6], *(str(row[name]) for name in by)])
         for column in columns:
             if row[column] is not None:
-                times, values = found[column].setdefault(run, ([], []))
+                times, values = found[column].setdefault(line, ([], []))
                 times.append(row["at"])
                 values.append(row[column])
     return found
 
 
-def lines(
-    path: str, title: str, found: Series, *, marks: Sequence[tuple[datetime, str]] = (), expected: float | None = None
-) -> None:
-    """One chart a column, one line a run; `marks` are named moments."""
+def lines(path: str, title: str, found: Series, *, marks: Sequence[tuple[datetime, str]] = ()) -> None:
+    """One chart a column, a line and a colour a run, the same in each chart; `marks` are named moments."""
+    _save(charts(found, marks), title, path)
+
+
+def charts(found: Series, marks: Sequence[tuple[datetime, str]] = ()) -> Any:
+    """What `lines` draws."""
     figure = _figure(len(found))
     axes = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
-    for chart, (column, by_run) in zip(axes, found.items(), strict=True):
-        for colour, (run, (times, values)) in zip(_COLOURS, by_run.items(), strict=False):
-            chart.plot(times, values, label=run, color=colour, linewidth=1.4, marker="." if len(times) < 50 else "")
+    names = dict.fromkeys(name for by_name in found.values() for name in by_name)
+    colours = dict(zip(names, _COLOURS, strict=False))
+    drawn: dict[str, Any] = {}
+    for chart, (column, by_name) in zip(axes, found.items(), strict=True):
+        for name, (times, values) in by_name.items():
+            if name in colours:
+                marker = "." if len(times) < 50 else ""
+                (line,) = chart.plot(times, values, label=name, color=colours[name], linewidth=1.4, marker=marker)
+                drawn.setdefault(name, line)
         chart.set_ylabel(column.replace("_", " "), fontsize=9)
         chart.grid(alpha=0.25)
         chart.margins(x=0.01)
         for at, _ in marks:
             chart.axvline(at, color="#888888", linewidth=0.8, linestyle=":")
-        if expected is not None:
-            chart.axhline(expected, color="#888888", linewidth=0.8, linestyle="--")
     _name(axes[0], marks)
-    if any(found.values()):
-        axes[0].legend(fontsize=8, frameon=False, loc="upper left")
+    if drawn:
+        axes[0].legend([*drawn.values()], [*drawn], fontsize=8, frameon=False, loc="upper left")
     axes[-1].tick_params(axis="x", labelrotation=20, labelsize=8)
-    _save(figure, title, path)
+    return figure
 
 
 def _name(chart: Any, marks: Sequence[tuple[datetime, str]]) -> None:
@@ -113,13 +124,13 @@ def circles(path: str, title: str, graphs: Sequence[tuple[str, Sequence[tuple[st
     """Graphs (title; edges with a label each), their nodes in a circle, side by side."""
     figure = _figure(2.2)
     shown = graphs[:MOST_RUNS]
-    charts = figure.subplots(1, max(1, len(shown)), squeeze=False)[0]
-    for chart in charts:
+    places = figure.subplots(1, max(1, len(shown)), squeeze=False)[0]
+    for chart in places:
         chart.set_axis_off()
         chart.set_aspect("equal")
         chart.set_xlim(-1.6, 1.6)
         chart.set_ylim(-1.5, 1.5)
-    for chart, (name, edges) in zip(charts, shown, strict=False):
+    for chart, (name, edges) in zip(places, shown, strict=False):
         chart.set_title(name, fontsize=9)
         _graph(chart, edges)
     _save(figure, title, path)

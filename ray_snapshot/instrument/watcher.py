@@ -142,11 +142,8 @@ class Watcher:
             facts = {**{name: known[name] for name in known if name not in facts}, **facts}
         born = self.collector.register(machine, incarnation, colour)
         self.blind.pop(machine, None)
-        shown = (
-            str(known["shown"])
-            if known is not None
-            else self.reserved.pop(machine, None) or self._named(machine, facts)
-        )
+        shown = self.reserved.pop(machine, "") if known is None else str(known["shown"])
+        shown = shown or self._named(machine, facts)
         self.facts[machine] = {**facts, "incarnation": incarnation, "shown": shown}
         self.facts[machine]["restarts"] = restarts
         self.mailboxes[machine] = Mailbox()
