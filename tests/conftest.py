@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+os.environ.setdefault("RAY_USE_UVLOOP", "0")
+"""uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
 
 
 @pytest.fixture(scope="session")

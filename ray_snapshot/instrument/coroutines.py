@@ -2,7 +2,7 @@
 
 A coroutine that awaits a lock, a queue, an event or a condition of its own loop waits for a later call to the same actor.
 One that sleeps, or waits for a thread or for anything that we do not know, may go on by itself. Reads coroutines between
-two steps of their loop; changes nothing. Imports the standard library and the protocol's plain data only.
+two steps of their loop (`loops`: what the loop has to run besides); changes nothing. Imports the protocol's plain data only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from ray_snapshot.instrument import loops
 from ray_snapshot.protocol.calls import CallWait, MachineReport
 
 _LOCAL = {"queues.py": {"get", "put", "join"}, "locks.py": {"acquire", "wait"}}
@@ -38,13 +39,22 @@ def site_of(coroutine: Any) -> str | None:
     return f"{found[0].f_code.co_filename}:{found[0].f_lineno}" if found else None
 
 
-def is_quiet(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> bool:
-    """Whether nothing on the loop can act but new calls: no timers, and no tasks of the app's own that may go on."""
-    if getattr(loop, "_scheduled", None) != []:  # not asyncio's own kind of loop: its timers cannot be seen
-        return False
-    known = set(calls)
-    others = (task for task in asyncio.all_tasks(loop) if task not in known and task is not asyncio.current_task(loop))
-    return all(_is_waiting(task) for task in others)
+def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> str:
+    """What may act on the loop besides new calls and the tasks of `calls`, for the coverage; "" if nothing can."""
+    found = loops.pending(loop)
+    if found is None:
+        kind = type(loop)
+        return f"the event loop ({kind.__module__}.{kind.__qualname__}, whose timers cannot be seen)"
+    known = {*calls, asyncio.current_task(loop)}
+    has_tasks = not all(_is_waiting(task) for task in asyncio.all_tasks(loop) if task not in known)
+    acting = {
+        "tasks": has_tasks,
+        "timers": found.timers,
+        "callbacks": found.has_callbacks,
+        "sockets": found.has_sockets,
+    }
+    names = [name for name, acts in acting.items() if acts]
+    return f"{' and '.join(names)} on the loop" if names else ""
 
 
 def _is_waiting(task: Any) -> bool:
@@ -117,11 +127,10 @@ def _children(task: Any, inner: Any) -> tuple[list[Any], bool]:
 
 def has_timeout(loop: Any, task: Any) -> bool:
     """Whether a timer of asyncio's is set to cancel this task; True if the loop's timers cannot be seen."""
-    timers = getattr(loop, "_scheduled", None)
-    if timers is None:
-        return True
-    owners = (getattr(timer._callback, "__self__", None) for timer in timers if not timer.cancelled())
-    return any(getattr(owner, "_task", None) is task for owner in owners if owner is not None)
+    found = loops.pending(loop)
+    return found is None or any(
+        getattr(owner, "_task", None) is task for timer in found.timers for owner in loops.owners(timer)
+    )
 
 
 def _joined(waits: list[CallWait]) -> CallWait:

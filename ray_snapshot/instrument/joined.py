@@ -103,8 +103,8 @@ class _Tables:
         if any(one is None or one.tasks for one in recorded):
             found.append("plain tasks")
         for name, one in zip(self.completed.machines, recorded, strict=True):
-            if one is not None and one.has_background:
-                found.append(f"tasks and timers on the loop of {self._shown(name)}")
+            if one is not None and one.background:
+                found.append(f"{one.background} of {self._shown(name)}")
             found += self._threads(name)
         found += [
             self._named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")

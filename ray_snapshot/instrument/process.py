@@ -22,7 +22,7 @@ from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.control import Control
-from ray_snapshot.instrument.coroutines import current_task, is_quiet, parked_at, resolved, site_of
+from ray_snapshot.instrument.coroutines import background, current_task, parked_at, resolved, site_of
 from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport
@@ -53,8 +53,8 @@ class Recorded:
     """The call that blocks the loop of an async actor, and with it all others."""
     puts: int = 0
     """Objects that the process has put into the store."""
-    has_background: bool = False
-    """Whether tasks or timers of the app's own may act on its loop."""
+    background: str = ""
+    """What of the app's own may act on its loop (tasks, timers, ...); "" if nothing can."""
     kept: Kept | None = None
     """The state, as a restore needs it; None if nothing is kept, or there is no state."""
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -399,16 +399,14 @@ class Process:
         sites, now, threads = self.call_sites(), time.time(), own_threads()
         self.kept = None
         parked = self._park(now, sites) if self.is_async and between_steps else []
-        background = self.is_async and (
-            self.has_many_loops or (self.loop is not None and not is_quiet(self.loop, self._call_tasks()))
-        )
+        acting = self._background() if self.is_async else ""
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             if number in self.ledger.open:
                 report = self._rested(self.ledger.report(number))
                 if self.is_async:
                     report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
                 blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
-                facts = (self.tasks, threads, blocking, self.puts, background)
+                facts = (self.tasks, threads, blocking, self.puts, acting)
                 self.births = {name: self.births[name] for name in _being_made(report) if name in self.births}
                 self.reports[number] = Recorded(report, now, sites, *facts, self.kept, self.births)
                 self.control.report(self.reports[number])
@@ -436,8 +434,12 @@ class Process:
                 found.append(self.ledger.wait(call_id, (), 1, now, call_site=site, is_local=True))
         return found
 
-    def _call_tasks(self) -> list[Any]:
-        return [*(task for task, _ in self.coroutines.values()), *self.wait_tasks.values()]
+    def _background(self) -> str:
+        """What may act on the loops besides calls."""
+        if self.has_many_loops:
+            return "tasks and timers on the loops"
+        calls = [*(task for task, _ in self.coroutines.values()), *self.wait_tasks.values()]
+        return "" if self.loop is None else background(self.loop, calls)
 
     def follow(self, call_id: str, coroutine: Any) -> None:
         """This coroutine is a call's own, and will be looked into when the machine is recorded."""

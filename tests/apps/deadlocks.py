@@ -1,4 +1,4 @@
-"""Programs that hang for ever, each in its own way: `python deadlocks.py NAME`."""
+"""Programs that hang for ever, each in its own way: `python deadlocks.py NAME`; `NAME.uvloop` runs its actors on uvloop."""
 
 import asyncio
 import os
@@ -253,6 +253,7 @@ def again():
 
 
 if __name__ == "__main__":
-    ray.init()
+    name, _, loop = sys.argv[1].partition(".")
+    ray.init(runtime_env={"env_vars": {"RAY_USE_UVLOOP": "1"}} if loop == "uvloop" else None)
     print("start", flush=True)
-    print(globals()[sys.argv[1]]())
+    print(globals()[name]())

@@ -144,6 +144,6 @@ def main():
 
 
 if __name__ == "__main__":
-    ray.init()
+    ray.init(runtime_env={"env_vars": {"RAY_USE_UVLOOP": "1"}} if "uvloop" in sys.argv else None)
     main()
     sys.exit(0)

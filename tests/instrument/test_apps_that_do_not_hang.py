@@ -13,10 +13,13 @@ pytestmark = pytest.mark.ray
 
 
 @pytest.mark.nightly
-def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(runner: Runner, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
+    runner: Runner, tmp_path: Path, loop: str
+) -> None:
     history = tmp_path / "history"
     options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(history)]
-    done = runner.command("run", *options, "healthy.py")
+    done = runner.command("run", *options, "healthy.py", loop)
     assert done.exit_code == 0, done.errors
     assert done.output.splitlines()[-1] == "a full queue [30, 435]"
     assert "deadlock" not in done.errors

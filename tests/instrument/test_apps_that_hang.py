@@ -148,6 +148,10 @@ SCENARIOS = {
     ),
 }  # fmt: skip
 
+ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
+SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] for name in ON_UVLOOP}
+"""Ray runs async actors on uvloop where that is installed."""
+
 BY_NIGHT = (
     "again",
     "async_slots",
@@ -157,6 +161,7 @@ BY_NIGHT = (
     "threaded_slots",
     "named_group",
     "behind",
+    *(f"{name}.uvloop" for name in ON_UVLOOP[1:]),
 )
 BY_DAY_AND_NIGHT = [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in SCENARIOS]
 
@@ -188,7 +193,7 @@ def _run(runner: Runner, scenario: str, history: Path) -> Done:
         "--history",
         str(history),
         "--name",
-        scenario.replace("_", "-"),
+        scenario.replace("_", "-").replace(".", "-"),
     ]
     return runner.command("run", *options, "deadlocks.py", scenario)
 
@@ -233,4 +238,4 @@ def test_the_app_is_ended_with_code_3_and_the_report_is_on_stderr(hanging: Hangi
 
 def test_the_scenarios_are_those_of_the_app() -> None:
     source = (APPS / "deadlocks.py").read_text()
-    assert all(f"\ndef {name}(" in source for name in SCENARIOS)
+    assert all(f"\ndef {name.partition('.')[0]}(" in source for name in SCENARIOS)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+import uvloop
 
-from ray_snapshot.instrument.coroutines import is_quiet, parked_at, resolved
+from ray_snapshot.instrument import loops
+from ray_snapshot.instrument.coroutines import background, parked_at, resolved
 from ray_snapshot.protocol.calls import CallWait, MachineReport, RunningCall
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+"""Ray runs async actors on uvloop where that is installed, and on asyncio's own loop where it is not."""
 
 CALL = "driver/0/A/1"
 
@@ -29,7 +35,8 @@ exec(compile(_SOURCE, "ray_snapshot/stand_in.py", "exec"), _SPACE)
 class World:
     """One call on a loop, and the waits that it, or what it started, has begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
         self.tasks: dict[int, Any] = {}
 
     def reply(self) -> Any:
@@ -41,9 +48,11 @@ class World:
         self.tasks[wait_id] = asyncio.current_task()
         return wait_id
 
-    def waits_of(self, body: Callable[[World], Awaitable[Any]]) -> tuple[tuple[CallWait, ...], str, str | None, bool]:
-        """(the call's waits, the machine's status, where it is parked, whether the loop is quiet) once nothing moves."""
-        return asyncio.run(self._look(body))
+    def waits_of(self, body: Callable[[World], Awaitable[Any]]) -> tuple[tuple[CallWait, ...], str, str | None, str]:
+        """(the call's waits, the machine's status, where it is parked, what acts on the loop) once nothing moves."""
+        with asyncio.Runner(loop_factory=LOOPS[self.kind]) as runner:
+            found: Any = runner.run(self._look(body))
+        return found  # type: ignore[no-any-return]
 
     async def _look(self, body: Callable[[World], Awaitable[Any]]) -> Any:
         coroutine: Any = body(self)
@@ -54,7 +63,7 @@ class World:
         report = MachineReport("A", 0, 1, 0, status="blocked", calls=(RunningCall(CALL, "m", 0.0),), waits=waits)
         loop = asyncio.get_running_loop()
         found = resolved(report, {CALL: (task, coroutine)}, self.tasks, loop)
-        answer = found.waits, found.status, parked_at(task, coroutine), is_quiet(loop, [task, *self.tasks.values()])
+        answer = found.waits, found.status, parked_at(task, coroutine), background(loop, [task, *self.tasks.values()])
         for left in asyncio.all_tasks() - {asyncio.current_task()}:
             left.cancel()
         return answer
@@ -90,32 +99,130 @@ async def asleep(world: World) -> None:
     await asyncio.sleep(60)
 
 
-def test_a_reply_that_the_call_itself_awaits_is_its_wait() -> None:
-    waits, status, _, _ = World().waits_of(alone)
+async def due(world: World) -> None:
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_soon(_again, event, 100)
+    await event.wait()
+
+
+def _again(event: asyncio.Event, times: int) -> None:
+    asyncio.get_running_loop().call_soon(_again, event, times - 1) if times else event.set()
+
+
+async def cancelling(world: World) -> None:
+    """A task's own method, as a callback, is not the task's next step."""
+    task = asyncio.ensure_future(asyncio.Event().wait())
+    asyncio.get_running_loop().call_soon(_cancel_later, task, 100)
+    await asyncio.Event().wait()
+
+
+def _cancel_later(task: asyncio.Task[Any], times: int) -> None:
+    asyncio.get_running_loop().call_soon(_cancel_later, task, times - 1) if times else task.cancel()
+
+
+async def timed(world: World) -> None:
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_later(60, event.set)
+    await event.wait()
+
+
+async def timed_no_more(world: World) -> None:
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_later(60, event.set).cancel()
+    await event.wait()
+
+
+async def served(world: World) -> None:
+    world.here = socket.create_server(("127.0.0.1", 0))  # type: ignore[attr-defined]
+    world.server = await asyncio.start_server(lambda *_: None, sock=world.here)  # type: ignore[attr-defined]
+    await asyncio.Event().wait()
+
+
+async def connected(world: World) -> None:
+    event, (here, world.there) = asyncio.Event(), socket.socketpair()  # type: ignore[attr-defined]
+    world.streams = await asyncio.open_connection(sock=here)  # type: ignore[attr-defined]
+    await event.wait()
+
+
+async def datagrams(world: World) -> None:
+    loop, (here, world.there) = asyncio.get_running_loop(), socket.socketpair(type=socket.SOCK_DGRAM)  # type: ignore[attr-defined]
+    world.point = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=here)  # type: ignore[attr-defined]
+    await asyncio.Event().wait()
+
+
+async def read(world: World) -> None:
+    event, (world.here, world.there) = asyncio.Event(), socket.socketpair()  # type: ignore[attr-defined]
+    asyncio.get_running_loop().add_reader(world.here, event.set)  # type: ignore[attr-defined]
+    await event.wait()
+
+
+@pytest.fixture(params=LOOPS)
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    found = World(request.param)
+    yield found
+    for item in (getattr(found, name, None) for name in ("here", "there")):
+        if item is not None:
+            item.close()
+
+
+def test_a_reply_that_the_call_itself_awaits_is_its_wait(world: World) -> None:
+    waits, status, _, _ = world.waits_of(alone)
     assert [wait.wait_id for wait in waits] == [1]
     assert status == "blocked"
 
 
-def test_a_gather_is_one_wait_for_all() -> None:
-    ((wait,), status, _, _) = World().waits_of(together)
+def test_a_gather_is_one_wait_for_all(world: World) -> None:
+    ((wait,), status, _, _) = world.waits_of(together)
     assert (len(wait.on), wait.k, status) == (2, 2, "blocked")
 
 
 @pytest.mark.parametrize("body", [beside, bounded, under_a_timeout])
-def test_a_call_that_goes_on_by_itself_is_active_whatever_its_tasks_await(body: Any) -> None:
-    waits, status, _, _ = World().waits_of(body)
+def test_a_call_that_goes_on_by_itself_is_active_whatever_its_tasks_await(world: World, body: Any) -> None:
+    waits, status, _, _ = world.waits_of(body)
     assert all(wait.may_act for wait in waits)
     assert status == "active"
 
 
-def test_a_call_that_awaits_an_event_of_its_own_loop_is_parked_where_it_says_so() -> None:
-    _, _, site, is_still = World().waits_of(parked)
+@pytest.mark.parametrize("body", [parked, timed_no_more])
+def test_a_call_that_awaits_an_event_of_its_own_loop_is_parked_where_it_says_so(world: World, body: Any) -> None:
+    _, _, site, acting = world.waits_of(body)
     assert site is not None
     assert site.startswith(__file__)
-    assert is_still
+    assert acting == ""
 
 
-def test_a_call_that_sleeps_is_not_parked_and_its_loop_not_quiet() -> None:
-    _, _, site, is_still = World().waits_of(asleep)
+def test_a_call_that_sleeps_is_not_parked_and_its_loop_not_quiet(world: World) -> None:
+    _, _, site, acting = world.waits_of(asleep)
     assert site is None
-    assert not is_still
+    assert acting == "timers on the loop"
+
+
+@pytest.mark.parametrize(
+    ("body", "acting"),
+    [
+        (timed, "timers"),
+        (due, "callbacks"),
+        (cancelling, "callbacks"),
+        (served, "sockets"),
+        (connected, "sockets"),
+        (datagrams, "sockets"),
+        (read, "sockets"),
+    ],
+)
+def test_what_may_wake_a_parked_call_is_named(world: World, body: Any, acting: str) -> None:
+    _, _, site, found = world.waits_of(body)
+    assert site is not None
+    assert acting in found.split(" ")
+
+
+def test_a_loop_of_another_kind_is_named_and_nothing_is_said_of_it() -> None:
+    found = background(asyncio.AbstractEventLoop(), [])
+    assert found == "the event loop (asyncio.events.AbstractEventLoop, whose timers cannot be seen)"
+
+
+def test_a_uvloop_that_keeps_its_timers_elsewhere_is_one_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "_shows", lambda _: False)
+    loop = uvloop.new_event_loop()
+    found = background(loop, [])
+    loop.close()
+    assert found == "the event loop (uvloop.Loop, whose timers cannot be seen)"
