@@ -1,8 +1,8 @@
 """Recorded JSON back into Python values, as far as that can be done without executing or unpickling anything.
 
 The other way of `ray_snapshot.encoding`. JSON does not know a tuple from a list, nor 1 from "1" as a key: `exact` tags what
-would be lost, for who records something that must be built again. Only the standard library is imported, and, where a value
-names them, the classes of dataclasses and the like, and numpy.
+would be lost, for who records something that must be built again. Only the standard library is imported, and
+numpy; classes of dataclasses and the like come from whoever decodes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ from ray_snapshot.plain import type_name
 
 NamedMachine = Callable[[str], Any]
 """Gives the handle of a machine by name."""
+
+Find = Callable[[str], Any]
+"""Gives the class or function of a name; raises `NotDecodableError` for one that may not be used."""
+
+
+_WIDEST_ITEM = 4_096
+"""Bytes of one item of an array; a forged width would take all memory."""
 
 
 class NotDecodableError(ValueError):
@@ -60,27 +67,30 @@ def _fields(value: Any) -> tuple[str, ...] | None:
     return getattr(type(value), "_fields", None) if isinstance(value, tuple) else None
 
 
-def decoded(value: Any, machine: NamedMachine) -> Any:
+def decoded(value: Any, machine: NamedMachine, find: Find) -> Any:
     """The value that `to_json` has written as `value` (parsed); raises `NotDecodableError`.
 
-    `machine` gives the handle of a machine by name. Where `exact` has not tagged them, tuples and deques come back as lists.
+    `machine` gives the handle of a machine by name, `find` a class or function: whoever decodes decides what may be
+    imported. Where `exact` has not tagged them, tuples and deques come back as lists.
     """
     if isinstance(value, list):
-        return [decoded(item, machine) for item in value]
+        return [decoded(item, machine, find) for item in value]
     if not isinstance(value, dict):
         return value
     tag = next((key for key in value if key.startswith("$")), None)
     if tag is None:
-        return {key: decoded(item, machine) for key, item in value.items()}
-    if tag == "$machine":
-        return machine(value[tag])
-    if tag in _CONTAINERS:
-        return _CONTAINERS[tag](value[tag], machine)
-    if tag == "$type":
-        return _object(value, machine)
-    if tag not in _SCALARS:
-        raise NotDecodableError(f"{tag} ({_shown(value)}) cannot be built again from what is recorded of it")
+        return {key: decoded(item, machine, find) for key, item in value.items()}
     try:
+        if tag == "$machine":
+            return machine(value[tag])
+        if tag in _CONTAINERS:
+            return _CONTAINERS[tag](value[tag], machine, find)
+        if tag == "$type":
+            return _object(value, machine, find)
+        if tag == "$name":
+            return find(value[tag])
+        if tag not in _SCALARS:
+            raise NotDecodableError(f"{tag} ({_shown(value)}) cannot be built again from what is recorded of it")
         return _SCALARS[tag](value[tag])
     except NotDecodableError:
         raise
@@ -93,18 +103,18 @@ def _hashable(value: Any) -> Any:
     return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
 
 
-def _pairs(pairs: list[list[Any]], machine: NamedMachine) -> dict[Any, Any]:
-    return {_hashable(decoded(key, machine)): decoded(item, machine) for key, item in pairs}
+def _pairs(pairs: list[list[Any]], machine: NamedMachine, find: Find) -> dict[Any, Any]:
+    return {_hashable(decoded(key, machine, find)): decoded(item, machine, find) for key, item in pairs}
 
 
-def _set(items: list[Any], machine: NamedMachine) -> set[Any]:
-    return {_hashable(decoded(item, machine)) for item in items}
+def _set(items: list[Any], machine: NamedMachine, find: Find) -> set[Any]:
+    return {_hashable(decoded(item, machine, find)) for item in items}
 
 
-def _object(value: dict[str, Any], machine: NamedMachine) -> Any:
+def _object(value: dict[str, Any], machine: NamedMachine, find: Find) -> Any:
     """A dataclass, named tuple or pydantic model, its fields put back without its constructor."""
-    kind = named(value["$type"])
-    fields = {key: decoded(item, machine) for key, item in value.items() if key != "$type"}
+    kind = find(value["$type"])
+    fields = {key: decoded(item, machine, find) for key, item in value.items() if key != "$type"}
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_make"):
         return kind(**fields)
     if isinstance(kind, type) and hasattr(kind, "model_construct"):
@@ -120,12 +130,13 @@ def _object(value: dict[str, Any], machine: NamedMachine) -> Any:
     )
 
 
-def named(name: str) -> Any:
-    """What stands under "module.name" or "module:name"; imports the module. Raises `NotDecodableError`."""
-    module_name, colon, path = name.partition(":")
-    places = [(module_name, path)] if colon else _splits(name)
+def named(name: str, allows: Callable[[str], bool]) -> Any:
+    """What stands under "module.name" or "module:name"; imports the module, if it is allowed.
+
+    Raises `NotDecodableError`.
+    """
     reason = ""
-    for place, inner in places:
+    for place, inner in filter(lambda found: allows(found[0]), places_of(name)):
         try:
             found: Any = importlib.import_module(place)
             for part in inner.split("."):
@@ -139,9 +150,17 @@ def named(name: str) -> Any:
     raise NotDecodableError(f"{name} cannot be imported ({reason})")
 
 
-def _splits(name: str) -> list[tuple[str, str]]:
+def places_of(name: Any) -> list[tuple[str, str]]:
+    """(module, what in it) that a name may mean; empty if it is no such name."""
+    if not isinstance(name, str):
+        return []
+    module, colon, path = name.partition(":")
     parts = name.split(".")
-    return [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(len(parts) - 1, 0, -1)]
+    return (
+        [(module, path)]
+        if colon
+        else [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(len(parts) - 1, 0, -1)]
+    )
 
 
 def _timedelta(text: str) -> datetime.timedelta:
@@ -155,16 +174,19 @@ def _timedelta(text: str) -> datetime.timedelta:
 def _array(about: dict[str, Any]) -> Any:
     import numpy as np
 
-    return np.array(about["values"], dtype=about["dtype"]).reshape(about["shape"])
+    kind = np.dtype(about["dtype"])
+    if kind.itemsize > _WIDEST_ITEM:
+        raise NotDecodableError(f"an array of items of {kind.itemsize} bytes each")
+    return np.array(about["values"], dtype=kind).reshape(about["shape"])
 
 
 def _shown(value: Any) -> str:
     return str(value)[:120]
 
 
-_CONTAINERS: dict[str, Callable[[Any, NamedMachine], Any]] = {
-    "$tuple": lambda items, machine: tuple(decoded(item, machine) for item in items),
-    "$deque": lambda items, machine: collections.deque(decoded(item, machine) for item in items),
+_CONTAINERS: dict[str, Callable[[Any, NamedMachine, Find], Any]] = {
+    "$tuple": lambda items, *how: tuple(decoded(item, *how) for item in items),
+    "$deque": lambda items, *how: collections.deque(decoded(item, *how) for item in items),
     "$dict": _pairs,
     "$set": _set,
 }
@@ -185,5 +207,4 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "$path": pathlib.Path,
     "$pattern": re.compile,
     "$array": _array,
-    "$name": named,
 }

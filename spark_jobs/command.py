@@ -75,6 +75,7 @@ class Request:
     follow: bool = False
     once: bool = False
     every: float = 10.0
+    trust: bool | None = None
 
 
 _OPTIONS = {
@@ -87,6 +88,7 @@ _OPTIONS = {
     "value": "--value",
     "between": "--between",
     "against": "--against",
+    "trust": "--trust",
 }
 """The options that belong to single jobs: a job takes those that are parameters of its `run`."""
 
@@ -96,6 +98,7 @@ def execute(job: str, request: Request) -> int:
     check_job(job)
     check_installed()
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
+    from ray_snapshot.commands import consent
     from ray_snapshot.spark_jobs.tables import Selection, parse_time, whole_run_id
 
     if request.master:
@@ -104,6 +107,9 @@ def execute(job: str, request: Request) -> int:
     history = _open(request.history)
     options = _options(job, module, request)
     run_id = whole_run_id(history, request.run)
+    if hasattr(module, "named_code"):
+        alone = module.named_code(history) - set(request.detectors)
+        options |= {"trust": True} if consent.is_given(bool(request.trust), alone, request.history) else {}
     since, until = parse_time(request.since, "--from"), parse_time(request.until, "--to")
     selection = Selection(request.system, run_id, since, until)
     if request.follow:
@@ -364,6 +370,8 @@ def main(job: str, argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(job: str) -> argparse.ArgumentParser:
+    from ray_snapshot.commands import consent
+
     parser = argparse.ArgumentParser(prog=job, description=JOBS[job].capitalize() + ".")
     parser.add_argument("history", help="the folder of the history")
     parser.add_argument("--master", help="the Spark master; default: this machine, or as submitted")
@@ -382,6 +390,8 @@ def _parser(job: str) -> argparse.ArgumentParser:
     for name in (name for name in _OPTIONS if name in takes):
         if name in ("detectors", "messages"):
             parser.add_argument(_OPTIONS[name], dest=name, action="append", default=[])
+        elif name == "trust":
+            parser.add_argument("--trust", action="store_true", default=None, help=consent.TRUST)
         else:
             parser.add_argument(_OPTIONS[name], dest=name, type=float if name == "total" else str)
     return parser

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ray_snapshot.spark_jobs.evaluating import EVALUATED, evaluate_assignments, evaluated
+from ray_snapshot.spark_jobs.evaluating import EVALUATED, evaluate_assignments, evaluated, own_name
 from ray_snapshot.spark_jobs.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between
 from ray_snapshot.verdicts import load_detector
@@ -83,14 +83,18 @@ def run(
     *,
     selection: Selection | None = None,
     detectors: Sequence[str] = (),
+    trust: bool = False,
 ) -> dict[str, DataFrame]:
-    """`detectors` (one row a detector of a run) and `verdicts` (one row a snapshot and detector, evaluator `spark`)."""
+    """`detectors` (one row a detector of a run) and `verdicts` (one row a snapshot and detector, evaluator `spark`).
+
+    `trust`: whether a detector that the history alone names (`module:name`) is imported and run.
+    """
     tables = Tables(spark, history, selection or Selection())
     extra = [_spec_of(reference) for reference in detectors]
     work = assignments(
         tables.complete, read_table(spark, history, "verdicts"), in_order=any(map(_looks_back, detectors))
     )
-    verdicts = evaluated(work, history, extra, tasks=2 * spark.sparkContext.defaultParallelism)
+    verdicts = evaluated(work, history, extra, tasks=2 * spark.sparkContext.defaultParallelism, trust=trust)
     (verdicts,) = results({"verdicts": verdicts}, out).values()
     live = live_verdicts(tables.complete, tables.rows("verdicts"))
     return {**results({"detectors": summary(verdicts, live)}, out), "verdicts": verdicts}
@@ -104,6 +108,7 @@ def fresh(
     carried: Mapping[str, dict[str, Carried]],
     *,
     detectors: Sequence[str] = (),
+    trust: bool = False,
 ) -> tuple[pa.Table, dict[str, dict[str, Carried]]]:
     """For `--follow`: the verdicts on some snapshots, none of them before one that was asked about earlier.
 
@@ -126,11 +131,11 @@ def fresh(
         for row in snapshots
     ]
     if len(work) <= MOST_HERE and not any(map(_is_own, chain(extra, *stored.values()))):
-        rows = pa.Table.from_batches(evaluate_assignments(work, history, extra, before), EVALUATED)
+        rows = pa.Table.from_batches(evaluate_assignments(work, history, extra, before, trust=trust), EVALUATED)
     else:
         shape = "snapshot_id string, run_id string, sequence long, specs map<string,string>, in_order boolean"
         tasks = 2 * spark.sparkContext.defaultParallelism
-        rows = evaluated(spark.createDataFrame(work, shape), history, extra, tasks, before).toArrow()
+        rows = evaluated(spark.createDataFrame(work, shape), history, extra, tasks, before, trust=trust).toArrow()
     if specs != told:
         rows = _with_specs(rows, told)
     rows = rows.sort_by([(name, "ascending") for name in (*DETECTOR, "sequence")])
@@ -205,7 +210,7 @@ FOLLOWED = View(
 )
 
 
-def options(detectors: Sequence[str] = ()) -> dict[str, Any]:
+def options(detectors: Sequence[str] = (), trust: bool = False) -> dict[str, Any]:
     """Check the detectors named on the command line before Spark starts; raises `DetectorError`.
 
     A module of the current folder is found, as `python -m` would find it.
@@ -214,7 +219,13 @@ def options(detectors: Sequence[str] = ()) -> dict[str, Any]:
         sys.path.append(os.getcwd())
     for reference in detectors:
         load_detector(reference)
-    return {"detectors": list(detectors)}
+    return {"detectors": list(detectors), **({"trust": True} if trust else {})}
+
+
+def named_code(history: History) -> set[str]:
+    """The detectors that the history names as `module:name`: code that is imported only with the user's consent."""
+    specs = set(history.table("verdicts")["detector_spec"].to_pylist()) - {None}
+    return {name for spec in specs if (name := own_name(spec)) is not None}
 
 
 def assignments(snapshots: DataFrame, verdicts: DataFrame, *, in_order: bool = False) -> DataFrame:

@@ -23,13 +23,14 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import Deadlock, Termination, from_spec
 from ray_snapshot.encoding import to_json
-from ray_snapshot.errors import HistoryNotFoundError, RaySnapshotError
+from ray_snapshot.errors import DetectorError, HistoryNotFoundError, RaySnapshotError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.distributed import SNAPSHOTS_AT_ONCE
 from ray_snapshot.spark_jobs.tables import spark_schema
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
+from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -54,10 +55,13 @@ def evaluated(
     extra: Sequence[Mapping[str, Any]],
     tasks: int,
     before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    *,
+    trust: bool = False,
 ) -> DataFrame:
     """The verdicts on the assigned snapshots (columns `EVALUATED`), evaluated in so many `tasks`.
 
-    `before`: by run and detector, the snapshot to look back to from the first that is assigned.
+    `before`: by run and detector, the snapshot to look back to from the first that is assigned. `trust`: whether stored
+    detectors may be imported.
     """
     before = dict(before)
     paths = list(sys.path)
@@ -65,7 +69,7 @@ def evaluated(
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sys.path.extend(path for path in paths if path not in sys.path)  # where the driver finds `module:name`
         rows = (row for batch in batches for row in batch.to_pylist())
-        return evaluate_assignments(rows, history, extra, before)
+        return evaluate_assignments(rows, history, extra, before, trust=trust)
 
     # Ids sort by time: a range of them lies together in few files. A run that is evaluated in order is one range.
     key = F.when(F.col("in_order"), F.col("run_id")).otherwise(F.col("snapshot_id"))
@@ -78,6 +82,8 @@ def evaluate_assignments(
     history: History,
     extra: Sequence[Mapping[str, Any]],
     before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    *,
+    trust: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Load the snapshots of `rows`, many at a time, and evaluate their detectors."""
     earlier: dict[tuple[str, str], Snapshot] = {}
@@ -90,7 +96,7 @@ def evaluate_assignments(
         found: list[dict[str, Any]] = []
         for snapshot in history.load_many(assigned):
             row = assigned[snapshot.snapshot_id]
-            detectors = detectors_of(dict(row["specs"] or ()), extra)
+            detectors = detectors_of(dict(row["specs"] or ()), extra, trust=trust)
             found += verdict_rows(snapshot, detectors, earlier if row["in_order"] else None)
         yield from pa.Table.from_pylist(found, EVALUATED).to_batches()
 
@@ -113,9 +119,20 @@ def chunks(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mappin
         yield chunk
 
 
-def detectors_of(specs: Mapping[str, str], extra: Sequence[Mapping[str, Any]]) -> list[Detector]:
-    """The detectors to evaluate, each name once: the user's go before those stored, these before the ready-made."""
-    stored = [_rebuilt(spec, name) for name, spec in specs.items()]
+def detectors_of(
+    specs: Mapping[str, str], extra: Sequence[Mapping[str, Any]], *, trust: bool = False
+) -> list[Detector]:
+    """The detectors to evaluate, each name once: the user's go before those stored, these before the ready-made.
+
+    A stored `module:name` is imported only with `trust`, or if the user has named the same; else it says so.
+    """
+    named = {spec.get("name") for spec in extra}
+    stored = [
+        _rebuilt(spec, name)
+        if trust or (own := own_name(spec)) is None or own in named
+        else _Unreadable(name, _alone(own))
+        for name, spec in specs.items()
+    ]
     given = [_rebuilt(json.dumps(spec), spec["name"]) for spec in extra]
     found: dict[str, Detector] = {}
     for detector in [*given, *stored, Termination(), Deadlock()]:
@@ -123,8 +140,25 @@ def detectors_of(specs: Mapping[str, str], extra: Sequence[Mapping[str, Any]]) -
     return list(found.values())
 
 
+def own_name(spec: str) -> str | None:
+    """The `module:name` of a detector that is the user's own code, by its stored data; None if it is ready-made."""
+    try:
+        data = json.loads(spec)
+    except (ValueError, RecursionError):  # said where it is rebuilt
+        return None
+    return str(data.get("name")) if isinstance(data, dict) and data.get("type") == "callable" else None
+
+
+def _alone(name: str) -> DetectorError:
+    return DetectorError(
+        f"it is the code {one_line(name)}, which the history alone names, and nothing that a history names is imported: say"
+        " --trust if you trust whoever wrote it, or name it with --detector",
+        detector=name,
+    )
+
+
 class _Unreadable:
-    """Stands for a detector whose stored data this version cannot read: each of its verdicts says why."""
+    """Stands for a detector whose stored data cannot be used here: each of its verdicts says why."""
 
     def __init__(self, name: str, error: Exception) -> None:
         self.name = name
@@ -140,7 +174,7 @@ class _Unreadable:
 def _rebuilt(spec: str, name: str) -> Detector:
     try:
         return from_spec(json.loads(spec))
-    except (RaySnapshotError, ValueError) as error:
+    except (RaySnapshotError, ValueError, RecursionError) as error:
         return _Unreadable(name, error)
 
 

@@ -1,4 +1,4 @@
-"""One Ray for each process of a test run, in a temporary folder of its own."""
+"""One Ray and one Spark for each process of a test run, Ray in a temporary folder of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,3 +26,15 @@ def ray_cluster() -> Iterator[None]:
     yield
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    from ray_snapshot.spark_jobs.session import spark_session
+
+    session = spark_session("local[2]", brief=True)
+    # A dozen rows a query: generating code for each would be most of the time. `test_spark_command.py` runs with it.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    yield session
+    session.stop()

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from ray_snapshot.decoding import NotDecodableError, decoded, exact
+from ray_snapshot.decoding import NotDecodableError, decoded, exact, named
 from ray_snapshot.encoding import to_json
 
 
@@ -38,8 +38,12 @@ class Model(BaseModel):
     items: list[int] = []
 
 
+def find(name: str) -> Any:
+    return named(name, lambda module: True)
+
+
 def there_and_back(value: Any) -> Any:
-    return decoded(json.loads(to_json(exact(value)).text), lambda name: f"<{name}>")
+    return decoded(json.loads(to_json(exact(value)).text), lambda name: f"<{name}>", find)
 
 
 KEYS = st.one_of(
@@ -99,7 +103,7 @@ def test_tagged_values_come_back(value: Any) -> None:
 def test_arrays_and_handles_come_back() -> None:
     found = there_and_back({"grid": np.arange(6, dtype=np.int16).reshape(2, 3)})["grid"]
     assert (found.dtype, found.tolist()) == (np.int16, [[0, 1, 2], [3, 4, 5]])
-    assert decoded({"$machine": "a"}, lambda name: f"<{name}>") == "<a>"
+    assert decoded({"$machine": "a"}, lambda name: f"<{name}>", find) == "<a>"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ray_snapshot.commands.consent import TRUST
 from ray_snapshot.spark_jobs import JOBS
 
 _JOBS = "\n\n".join(f"{name}: {question}." for name, question in JOBS.items())
@@ -56,6 +57,7 @@ def analyze(
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="With --follow: what is there now, and no more.")] = False,
     every: Annotated[float, typer.Option(min=0.1, help="With --follow: seconds between looks.")] = 10.0,
+    trust: Annotated[bool, typer.Option("--trust", help=f"detections: {TRUST[0].lower()}{TRUST[1:]}")] = False,
 ) -> int:
     """Run one job and print its answer; exit code 1 if a detector failed on the way."""
     from ray_snapshot.spark_jobs.command import Request, execute
@@ -84,5 +86,6 @@ def analyze(
             follow=follow,
             once=once,
             every=every,
+            trust=trust or None,
         ),
     )

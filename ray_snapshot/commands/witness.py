@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ray_snapshot.commands.consent import Trust
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
 
 if TYPE_CHECKING:
@@ -44,18 +47,24 @@ def witness(
     ] = None,
     shiviz: Annotated[str | None, typer.Option(help="Write the equivalent computation as a ShiViz log there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A module, or Python file, that defines machines of the run: its code is run. May be repeated."
+        ),
+    ] = None,
+    trust: Trust = False,
 ) -> int:
     """Show that a snapshot could have been: replay the white actions of its run, compare, then the red ones.
 
-    The system must have run with `trace=True`, and its modules must be importable from here.
+    The system must have run with `trace=True`. Its machines' code is run: name its modules with `--module`, or say
+    `--trust` if you trust whoever wrote the history.
     """
     from ray_snapshot.history import History
     from ray_snapshot.views import tables
     from ray_snapshot.witness.proof import prove
 
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # a replayed action must not start a cluster
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     opened = History(history)
     run_id, recorded = _recorded(opened, snapshot)
     if recorded.repeated and not as_json:
@@ -66,14 +75,54 @@ def witness(
     if found is None:
         _say(f"differs: {problem}", as_json, {"proven": [], "problem": problem})
         return DIFFERS
-    with redirect_stdout(sys.stderr):  # what the machines print is no part of the answer
-        proof = prove(run_id, found, recorded, start=begin, others=others)
+    named = [_module_name(name) for name in module or ()]
+    modules = [*named, *_consented(found, begin, named, trust, history)]
+    with (
+        redirect_stdout(sys.stderr),
+        _importable(module or (), modules),
+    ):  # what machines print is no part of the answer
+        proof = prove(run_id, found, recorded, start=begin, others=others, modules=modules)
     _write(proof, svg, shiviz)
     for line in _json_lines(proof) if as_json else ():
         tables.print_json(line)
     if not as_json:
         _print(proof)
     return 0 if proof.problem is None else DIFFERS
+
+
+# Whose code may be run
+
+
+def _module_name(name: str) -> str:
+    return Path(name).stem if name.endswith(".py") else name
+
+
+@contextmanager
+def _importable(named: Sequence[str], modules: Sequence[str]) -> Iterator[None]:
+    """Modules are found beside the files that were named, and, if any may be imported, in the current folder."""
+    before = list(sys.path)
+    beside = [str(Path(name).resolve().parent) for name in named if name.endswith(".py")]
+    sys.path[:0] = [*beside, os.getcwd()] if modules else []
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _consented(log: Log, begin: Recorded | None, named: Sequence[str], trust: bool, history: str) -> list[str]:
+    """The packages that only the history names, if the user trusts it."""
+    from ray_snapshot.commands import consent
+    from ray_snapshot.decoding import places_of
+    from ray_snapshot.witness.modules import Modules, loaded
+    from ray_snapshot.witness.proof import class_names, foreign_names
+
+    known = Modules(frozenset(named) | loaded(class_names(log)))
+    modules = {
+        places[0][0].partition(".")[0]
+        for name in foreign_names(log, begin)
+        if (places := places_of(name)) and not any(known.allows(module) for module, _ in places)
+    }
+    return sorted(modules) if consent.is_given(trust, modules, history) else []
 
 
 def _say(text: str, as_json: bool, row: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from ray_snapshot.witness.log import (
     told_channel,
     told_id,
 )
+from ray_snapshot.witness.modules import Modules, loaded, names_in
 from ray_snapshot.witness.stage import Stage
 
 Strings = dict[ChannelId, list[tuple[int, str, list[Any]]]]
@@ -41,6 +42,8 @@ class Recorded:
     number: int
     states: dict[str, Any] = field(default_factory=dict)
     """By machine, the driver left out."""
+    classes: dict[str, str] = field(default_factory=dict)
+    """By machine, the last part of its class's name."""
     without_state: list[str] = field(default_factory=list)
     """Machines that were recorded in the middle of an action."""
     strings: Strings = field(default_factory=dict)
@@ -59,6 +62,7 @@ class Witness:
     log: Log
     start: Recorded | None = None
     """S0, if it is not the system's start."""
+    modules: Modules = field(default_factory=Modules)
     before: list[Action] = field(default_factory=list)
     """Actions before S0."""
     white: list[Action] = field(default_factory=list)
@@ -81,9 +85,11 @@ def recorded_of(snapshot: Any) -> Recorded:
     """What the witness compares with, of a `ray_snapshot.Snapshot`."""
     tables, said = snapshot.tables, snapshot.coverage.get("without_state", ())
     found = Recorded(snapshot.snapshot_id, snapshot.sequence, repeated=snapshot.repeats_by_design)
-    for row in tables["machines"].select(["machine", "state"]).to_pylist():
+    for row in tables["machines"].select(["machine", "class_name", "state"]).to_pylist():
         if row["machine"] == DRIVER:
             continue
+        if row["class_name"] is not None:
+            found.classes[row["machine"]] = row["class_name"]
         if row["state"] is None and row["machine"] in said:
             found.without_state.append(row["machine"])
         else:  # a state that is missing, though nothing says why, equals none
@@ -105,14 +111,17 @@ def prove(
     *,
     start: Recorded | None = None,
     others: Iterable[Recorded] = (),
+    modules: Iterable[str] = (),
 ) -> Witness:
     """Build the equivalent computation for one snapshot, and carry it out.
 
     `start`: begin with this earlier snapshot as S0. `others`: further snapshots of the run, with which machines are compared
-    where they fit. Raises `NotReplayableError`; what differs is in `problem`.
+    where they fit. `modules`: those whose code may be run, beside machine classes that this process has loaded. Raises
+    `NotReplayableError`; what differs is in `problem`.
     """
     first = 0 if start is None else start.number
-    witness = Witness(run_id, recorded, log, start)
+    allowed = Modules(loaded(class_names(log)) | frozenset(modules))
+    witness = Witness(run_id, recorded, log, start, allowed)
     for action in log.actions:
         part = witness.before if action.colour < first else witness.white
         (part if action.colour < recorded.number else witness.red).append(action)
@@ -173,16 +182,45 @@ def _carry_out(witness: Witness, others: list[Recorded]) -> None:
 
 def _check_all_replayable(witness: Witness) -> None:
     """Name the first action that cannot be done again before anything is compared."""
-    with Stage(witness.run_id) as stage:
+    with Stage(witness.run_id, witness.modules) as stage:
         for action in (*witness.white, *witness.red):
             for message in action.accepted:
                 if message.is_creation and message.class_name is not None:
+                    _check_class(witness.recorded, action.machine, message.class_name)
                     stage.empty(action.machine, message.class_name)
+
+
+def _check_class(recorded: Recorded, machine: str, class_name: str) -> None:
+    """A machine is of the class that the snapshot says."""
+    then = recorded.classes.get(machine)
+    if then is not None and class_name.rpartition(":")[2].rpartition(".")[2] != then:
+        raise DiffersError(
+            f"the trace creates {machine} of class {class_name}, and the snapshot has it of class {then}: rows were changed",
+            machine=machine,
+            number=1,
+        )
+
+
+def class_names(log: Log) -> set[str]:
+    """The classes of the machines that a trace creates."""
+    return {message.class_name for message in _messages(log) if message.is_creation and message.class_name}
+
+
+def foreign_names(log: Log, start: Recorded | None = None) -> set[str]:
+    """All classes and functions that a replay would look up, "module:name" or "module.name"."""
+    held = [message.args if message.exact is None else message.exact for message in _messages(log)]
+    return class_names(log) | {*names_in(held)} | {*names_in([] if start is None else [*start.states.values()])}
+
+
+def _messages(log: Log) -> Iterator[Message]:
+    for action in log.actions:
+        yield from action.accepted
+        yield from action.sent
 
 
 def _begun(witness: Witness) -> Stage:
     """A stage at S0."""
-    stage = Stage(witness.run_id)
+    stage = Stage(witness.run_id, witness.modules)
     if witness.start is not None:
         stage.__enter__()
         _load(stage, witness, witness.start)
@@ -196,16 +234,11 @@ def _load(stage: Stage, witness: Witness, start: Recorded) -> None:
             machine=machine,
             number=None,
         )
-    classes = {
-        message.key[1]: message.class_name
-        for action in witness.log.actions
-        for message in (*action.accepted, *action.sent)
-        if message.is_creation
-    }
+    classes = {message.key[1]: message.class_name for message in _messages(witness.log) if message.is_creation}
     for machine, state in start.states.items():
         body = stage.bodies[machine] = stage.empty(machine, str(classes.get(machine)))
         try:
-            body.restore_state(decoded(state, stage.handle))
+            body.restore_state(decoded(state, stage.handle, stage.modules.find))
         except NotDecodableError as error:
             raise NotReplayableError(
                 f"the state of {machine} in S0 cannot be built again: {error}: begin with the system's start (no --from)",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from ray_snapshot.decoding import NotDecodableError, decoded, named
+from ray_snapshot.decoding import NotDecodableError, decoded
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.context import attach
@@ -31,6 +31,9 @@ from ray_snapshot.witness.log import (
     same,
     told_channel,
 )
+from ray_snapshot.witness.modules import Modules
+
+_PLACE = ": run this where the program's modules can be imported, and define machine classes at the top of a module"
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -99,6 +102,8 @@ class Stage:
     """See the module. Use it in a `with` block: handles of the run send to the stage that was entered last."""
 
     run_id: str
+    modules: Modules = field(default_factory=Modules)
+    """Whose code may be run."""
     bodies: dict[str, Any] = field(default_factory=dict)
     channels: dict[ChannelId, list[Held]] = field(default_factory=lambda: defaultdict(list))
     sent: Counter[ChannelId] = field(default_factory=Counter)
@@ -168,9 +173,9 @@ class Stage:
 
         def objects() -> Arguments:
             recorded = message.args if message.exact is None else message.exact
-            args = [decoded(item, self.handle) for item in recorded if not _is_keywords(item)]
+            args = [decoded(item, self.handle, self.modules.find) for item in recorded if not _is_keywords(item)]
             kwargs = {key: item for keywords in recorded if _is_keywords(keywords)
-                      for key, item in decoded(keywords["$kwargs"], self.handle).items()}  # fmt: skip
+                      for key, item in decoded(keywords["$kwargs"], self.handle, self.modules.find).items()}  # fmt: skip
             if message.exact is not None and not same(_recorded(args, kwargs), message.args):
                 raise DiffersError(
                     f"message {message} has a second form of its arguments that says something else: the trace was changed",
@@ -227,6 +232,8 @@ class Stage:
     def _check_method(self, action: Action, body: Any, inputs: list[Held]) -> None:
         """An action runs the method that its message names, or the join of its ports."""
         accepted = tuple(one.method for one in inputs)
+        if any(method.startswith("__") for method in accepted):
+            raise _differs(action, f"accepted {' and '.join(accepted)}, which no handle sends: the log was changed")
         ports = getattr(getattr(type(body), action.method, None), "__join_ports__", None)
         if accepted not in ((action.method,), ports):
             raise _differs(
@@ -236,15 +243,13 @@ class Stage:
     def empty(self, machine: str, class_name: str) -> Any:
         """A machine of a class, its constructor not run; raises `NotReplayableError` if there is no such class here."""
         try:
-            kind = named(class_name)
+            kind = self.modules.machine_class(class_name)
         except NotDecodableError as error:
             raise NotReplayableError(
-                f"the class of {machine} is not to be had: {error}: run this where the program's modules can be"
-                " imported (PYTHONPATH), and define machine classes at the top of a module",
+                f"the class of {machine} is not to be had: {error}{_PLACE if 'cannot be imported' in str(error) else ''}",
                 machine=machine,
                 number=1,
             ) from None
-        kind = getattr(kind, "machine_class", kind)
         body = kind.__new__(kind)
         attach(body, StageContext(self, machine))  # type: ignore[arg-type]
         return body

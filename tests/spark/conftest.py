@@ -1,8 +1,8 @@
-"""One Spark for the whole run, and small histories with known answers, made by hand."""
+"""Small histories with known answers, made by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,6 @@ BEGIN = datetime(2026, 3, 1, 23, 59, 58, tzinfo=UTC)
 """Two seconds before midnight, so that a run spans two partitions."""
 
 BANK = TokenConservation(total=300, state="$.balance", messages={"deposit": "$[0]"})
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    from ray_snapshot.spark_jobs.session import spark_session
-
-    session = spark_session("local[2]", brief=True)
-    # A dozen rows a query: generating code for each would be most of the time. `test_spark_command.py` runs with it.
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    yield session
-    session.stop()
 
 
 def snapshot(run: str, sequence: int, *, at_s: float | None = None, took_s: float = 0.1, **rows: Any) -> Snapshot:

@@ -240,7 +240,7 @@ def test_what_cannot_be_done_again_is_named_with_its_action(change: Any, text: s
     change(trace.rows)
 
     with pytest.raises(NotReplayableError, match=text):
-        proof_of(trace, recorded)
+        proof_of(trace, recorded, modules=["no_such_module"])
 
 
 def test_the_computation_can_begin_with_an_earlier_snapshot() -> None:

@@ -1,0 +1,50 @@
+"""Every command of `ray-snapshot` that takes a history, with arguments that make it read all it can; and how to run one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from ray_snapshot.cli import make_app
+from ray_snapshot.spark_jobs import JOBS
+
+PROGRAM = "innocent.py"
+"""A program of the user's, which does not touch the history."""
+
+READING: Mapping[str, Sequence[Sequence[str]]] = {
+    "list": [["{history}"], ["{history}", "--json"]],
+    "show": [["{history}"], ["{history}", "--json"]],
+    "verdicts": [["{history}"], ["{history}", "--json"]],
+    "verify": [["{history}"], ["{history}", "--json"]],
+    "compact": [["{history}"], ["{history}", "--keep-every", "1h"]],
+    "vacuum": [["{history}", "--keep-hours", "0"], ["{history}", "--keep", "1d"]],
+    "witness": [["{history}", "latest"], ["{history}", "latest", "--json"], ["{history}", "latest", "--from", "-2"]],
+    "restore": [["{history}", "latest", PROGRAM]],
+    "run": [["--history", "{history}", PROGRAM]],
+    "analyze": [["{history}", job] for job in JOBS],
+}
+
+
+def commands_on_histories() -> set[str]:
+    """The names of all commands that have a parameter for a history, by what the command line itself says."""
+    found = typer.main.get_command(make_app())
+    return {name for name, command in found.commands.items() if "history" in {item.name for item in command.params}}  # type: ignore[attr-defined]
+
+
+def lines(name: str, history: Path) -> list[list[str]]:
+    """The command lines of one command."""
+    return [[name, *(item.format(history=history) for item in given)] for given in READING[name]]
+
+
+def as_process(line: Sequence[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user would, with an environment made from nothing."""
+    (folder / PROGRAM).write_text("print('done')\n")
+    environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin", **more}
+    command = [str(Path(sys.executable).with_name("ray-snapshot")), *line]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
