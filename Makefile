@@ -5,7 +5,7 @@ TWO_AT_ONCE := -n 2 --dist loadfile
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: demo test nightly bench lint types clean
+.PHONY: demo test test-libraries nightly bench lint types clean
 
 .venv: .venv/installed
 
@@ -15,14 +15,27 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,dev]'
 	touch $@
 
+# A second environment with Ray's own libraries and uvloop: two minutes to make, so only the nightly run needs it.
+.venv-libraries: .venv-libraries/installed
+
+.venv-libraries/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,dev,libraries]'
+	touch $@
+
 demo: .venv
 	$(BIN)/ray-snapshot demo
 
 test: .venv
-	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not nightly'
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not nightly and not libraries'
+
+# What instruments apps, where Ray uses uvloop, and beside programs that use Serve, Tune and Data.
+test-libraries: .venv-libraries
+	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) tests/instrument tests/libraries
 
 nightly: .venv
-	$(BIN)/python -m pytest $(TWO_AT_ONCE)
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not libraries'
+	$(MAKE) test-libraries
 
 bench: .venv
 	$(BIN)/python -m benchmarks
@@ -35,4 +48,4 @@ types: .venv
 	$(BIN)/python .ci/types.py
 
 clean:
-	rm -rf .venv build *.egg-info demo-out
+	rm -rf .venv .venv-libraries build *.egg-info demo-out
