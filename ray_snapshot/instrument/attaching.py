@@ -16,7 +16,7 @@ import ray
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import calls, shape, tracking
-from ray_snapshot.instrument.here import here, settle_in
+from ray_snapshot.instrument.here import here, name_here, settle_in
 from ray_snapshot.instrument.process import DRIVER, Process
 from ray_snapshot.instrument.reloading import Welcome, system_of
 from ray_snapshot.names import NAMESPACE, PREFIX
@@ -28,7 +28,7 @@ REGISTER_S = 10.0
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
-    shape.replace_calls(calls.calling, calls.create, calls.make, calls.arrive, calls.task)
+    shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, calls.task)
     shape.replace_waits(tracking.get, tracking.wait, tracking.put)
 
 
@@ -52,7 +52,7 @@ def attach_driver(system: str, watcher: Any) -> Process:
     return process
 
 
-def attach_actor(stamp: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
+def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
     """This process's actor takes part from now on; None if its system is watched no more, or does not answer.
 
     Raises `RolledBackError` if it was made in a past that was given up.
@@ -60,19 +60,21 @@ def attach_actor(stamp: str, name: str, key: str, *, colour: int, about: dict[st
     with _attaching:  # two first calls at once
         if here() is None:
             try:
-                settle_in(_attached(stamp, name, key, colour=colour, about=about, body=body))
+                settle_in(_attached(stamp, key, colour=colour, about=about, body=body))
             except RolledBackError:
                 raise
             except Exception as error:  # the app's actor must not fail for it
-                print(f"ray-snapshot: {name} is not watched: {type(error).__name__}: {error}", file=sys.stderr)
+                text = f"an actor of {type(body).__name__} is not watched: {type(error).__name__}: {error}"
+                print(f"ray-snapshot: {text}", file=sys.stderr)
         return here()
 
 
 _attaching = threading.Lock()
 
 
-def _attached(stamp: str, name: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
+def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
     replace_ray()
+    name = name_here()
     watcher = watcher_of(stamp)
     if watcher is None:
         return None

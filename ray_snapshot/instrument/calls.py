@@ -19,7 +19,8 @@ from ray import ObjectRef
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.envelopes import Enveloped, colour_error
-from ray_snapshot.instrument.here import CURRENT, here, hold, internal_name, machine_of
+from ray_snapshot.instrument.frames import hide_ours
+from ray_snapshot.instrument.here import CURRENT, here, hold, machine_of
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.reloading import generation_of
 from ray_snapshot.instrument.tracking import tracked
@@ -43,28 +44,46 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(handle: Any, method_name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         process = here()
         takes_header = shape.takes_keyword(handle, method_name, HEADER)
-        if process is None or not (takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))):
-            return original(handle, method_name, args, kwargs, **options)
-        process.reloading.check_sending(args, kwargs)
+        is_followed = takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))
         try:
-            target = machine_of(handle)
-            is_retried = shape.is_retried(handle, options.get("max_task_retries"))
-            group = options.get("concurrency_group_name")
-            header, stamp = process.submit(target, method_name, args, is_retried, _needs(args, kwargs), group, kwargs)
-        except Exception as error:
-            process.give_up(error)
-            return original(handle, method_name, args, kwargs, **options)
-        if takes_header:
-            wire = _packed(stamp, options.get("num_returns"), header, group)
-            kwargs = {**kwargs, HEADER: wire} if kwargs else {HEADER: wire}
-        try:
-            refs = original(handle, method_name, args, kwargs, **options)
-        except BaseException:
-            process.guarded(lambda: process.retract(header, target))
+            if process is None or not is_followed:
+                return original(handle, method_name, args, kwargs, **options)
+            return _called(process, original, takes_header, handle, method_name, args, kwargs, options)
+        except BaseException as error:
+            hide_ours(error)
             raise
-        return tracked(refs, call_id_of(header.source, header.incarnation, target, header.number))
 
     return call
+
+
+def _called(
+    process: Process,
+    original: Callable[..., Any],
+    takes_header: bool,
+    handle: Any,
+    method_name: str,
+    args: Any,
+    kwargs: Any,
+    options: dict[str, Any],
+) -> Any:
+    process.reloading.check_sending(args, kwargs)
+    try:
+        target = machine_of(handle)
+        is_retried = shape.is_retried(handle, options.get("max_task_retries"))
+        group = options.get("concurrency_group_name")
+        header, stamp = process.submit(target, method_name, args, is_retried, _needs(args, kwargs), group, kwargs)
+    except Exception as error:
+        process.give_up(error)
+        return original(handle, method_name, args, kwargs, **options)
+    if takes_header:
+        wire = _packed(stamp, options.get("num_returns"), header, group)
+        kwargs = {**kwargs, HEADER: wire} if kwargs else {HEADER: wire}
+    try:
+        refs = original(handle, method_name, args, kwargs, **options)
+    except BaseException:
+        process.guarded(lambda: process.retract(header, target))
+        raise
+    return tracked(refs, call_id_of(header.source, header.incarnation, target, header.number))
 
 
 def _needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
@@ -117,43 +136,49 @@ def arrive(original: Callable[..., Any], handle: Any, *args: Any, **kwargs: Any)
         process.guarded(lambda: hold(machine_of(handle)))
 
 
-def make(original: Callable[..., Any], cls: type, actor_options: dict[str, Any]) -> Any:
-    """In place of `ray.actor._make_actor`: every actor class becomes a watched one."""
-    return original(watched_class(cls), actor_options)
+def modify(original: Callable[..., Any], cls: type) -> type:
+    """In place of `ray.actor._modify_class`: the class that Ray makes of the app's gets our methods.
+
+    It is Ray's own subclass of the app's, so nothing is added to the app's class, its bases or its hooks.
+    """
+    found: type = original(cls)
+    if cls.__module__.startswith(_SKIPPED):
+        return found
+    return watched_class(cls) if found is cls else _followed(found)
 
 
 def watched_class(cls: type) -> type:
     """A subclass whose methods take the header; the class itself if it is ours, or watched already."""
-    if cls.__module__.startswith(_SKIPPED) or HEADER in vars(cls):
+    if cls.__module__.startswith(_SKIPPED) or _takes_header(vars(cls).get("__init__")):
         return cls
-    members: dict[str, Any] = {HEADER: True}
-    for name, found in _methods(cls).items():
-        members[name] = _constructor(found) if name == "__init__" else _method(name, found)
-    members.setdefault("__init__", _constructor(_inherited(cls)))
+    members = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
     try:
         watched = type(cls)(cls.__name__, (cls,), members)
     except TypeError:  # a metaclass, or a class that is final: we cannot follow it, and say so in the coverage
         return cls
-    for name in ("__module__", "__qualname__", "__doc__"):
-        setattr(watched, name, getattr(cls, name))
-    return watched
+    return _followed(watched)
+
+
+def _followed(cls: type) -> type:
+    """The same class, whose methods take the header, and so does its constructor."""
+    for name, found in _methods(cls).items():
+        if name != "__init__":
+            type.__setattr__(cls, name, _method(name, found))  # whatever a metaclass makes of setting
+    own: Any = getattr(cls, "__init__")  # noqa: B009 - whichever it inherits
+    type.__setattr__(cls, "__init__", _constructor(own if inspect.isfunction(own) else _no_init))
+    return cls
+
+
+def plain_class(cls: type) -> type:
+    """The class as Ray makes it without us."""
+    if not _takes_header(vars(cls).get("__init__")):
+        return cls
+    own = vars(cls).get("__ray_actor_class__")
+    return cls.__mro__[1] if own is None else shape.as_ray_makes_it(own)
 
 
 def _no_init(self: Any) -> None:
-    """What Ray gives a class that has no constructor: one that takes no arguments."""
-
-
-def _inherited(cls: type) -> Callable[..., None]:
-    """The constructor of a class whose own is not written in Python."""
-
-    constructor: Any = getattr(cls, "__init__")  # noqa: B009 - whichever it inherits
-    if constructor is object.__init__:
-        return _no_init
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        constructor(self, *args, **kwargs)
-
-    return __init__
+    """What Ray gives a class whose constructor is not written in Python: one that takes no arguments."""
 
 
 def _methods(cls: type) -> dict[str, Any]:
@@ -203,8 +228,6 @@ def _dressed(wrapper: Any, member: Any) -> Any:
 def _function(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
         run = _begun(name, _ray_snapshot_header, args)
-        if run is None:
-            return member(*args, **kwargs)
         with run:
             run.result = member(*args, **kwargs)
         return run.result
@@ -215,14 +238,11 @@ def _function(name: str, member: Any) -> Any:
 def _coroutine(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
         run = _begun(name, _ray_snapshot_header, args)
-        if run is None:
-            return await member(*args, **kwargs)
         with run:
             try:
                 run.result = await run.followed(member(*args, **kwargs))
             except asyncio.CancelledError:
-                if run.process.reloading.is_held:
-                    raise run.process.reloading.refusal() from None
+                run.refuse_if_held()
                 raise
         return run.result
 
@@ -232,16 +252,13 @@ def _coroutine(name: str, member: Any) -> Any:
 def _generator(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Generator[Any, Any, Any]:
         run = _begun(name, _ray_snapshot_header, args)
-        if run is None:
-            yield from member(*args, **kwargs)
-            return
         with run:
             return (yield from _delegated(run, member(*args, **kwargs)))
 
     return wrapper
 
 
-def _delegated(run: _Run, inner: Any) -> Generator[Any, Any, Any]:
+def _delegated(run: _Run | _Inside, inner: Any) -> Generator[Any, Any, Any]:
     """The items of `inner`, each with its colour; what is sent or thrown in reaches it (Ray Data sends statistics)."""
     try:
         item = next(inner)
@@ -262,10 +279,6 @@ def _delegated(run: _Run, inner: Any) -> Generator[Any, Any, Any]:
 def _async_generator(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
         run = _begun(name, _ray_snapshot_header, args)
-        if run is None:
-            async for item in member(*args, **kwargs):
-                yield item
-            return
         with run:
             inner = run.followed(member(*args, **kwargs))
             try:
@@ -276,8 +289,7 @@ def _async_generator(name: str, member: Any) -> Any:
                     except StopAsyncIteration:
                         return
                     except asyncio.CancelledError:
-                        if run.process.reloading.is_held:
-                            raise run.process.reloading.refusal() from None
+                        run.refuse_if_held()
                         raise
                     sent = yield run.item(item)
             finally:
@@ -287,26 +299,39 @@ def _async_generator(name: str, member: Any) -> Any:
 
 
 def _constructor(member: Any) -> Any:
+    if _takes_header(member):
+        return member
+    return _dressed(
+        (_async_construction if inspect.iscoroutinefunction(member) else _sync_construction)(member), member
+    )
+
+
+def _sync_construction(member: Any) -> Any:
     def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        if _ray_snapshot_header is not None and here() is None:
-            _born(self, _ray_snapshot_header)
-        run = _begun("__init__", _ray_snapshot_header, (self,))
-        if run is None:
-            member(self, *args, **kwargs)
-            return
-        with run:
+        with _construction(self, _ray_snapshot_header):
             member(self, *args, **kwargs)
 
-    return _dressed(__init__, member)
+    return __init__
 
 
-def _born(body: Any, wire: tuple[Any, ...]) -> None:
+def _async_construction(member: Any) -> Any:
+    """Ray runs such a constructor on the actor's loop."""
+
+    async def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
+        with _construction(self, _ray_snapshot_header) as run:
+            await run.followed(member(self, *args, **kwargs))
+
+    return __init__
+
+
+def _construction(body: Any, wire: tuple[Any, ...] | None) -> _Run | _Inside:
+    """The constructor that begins here; with a header it is Ray that calls it, and the machine is born."""
     from ray_snapshot.instrument.attaching import attach_actor
 
     key = shape.current_actor_key()
-    if key is not None:
-        name = internal_name(type(body).__name__, key)
-        attach_actor(wire[0], name, key, colour=wire[5], about=wire[1], body=body)
+    if wire is not None and here() is None and key is not None:
+        attach_actor(wire[0], key, colour=wire[5], about=wire[1], body=body)
+    return _begun("__init__", wire, (body,))
 
 
 # ---- a call that runs ------------------------------------------------------------------------------------------------
@@ -331,6 +356,7 @@ class _Run:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        hide_ours(error)
         try:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
@@ -352,6 +378,11 @@ class _Run:
         elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
             self.result = [Enveloped(item, colour) for item in self.result]
 
+    def refuse_if_held(self) -> None:
+        """What runs was cancelled; raise `RolledBackError` if that was for a restore."""
+        if self.process.reloading.is_held:
+            raise self.process.reloading.refusal() from None
+
     def followed(self, coroutine: Any) -> Any:
         """The coroutine, which will be looked into when the machine is recorded."""
         self.process.guarded(lambda: self.process.follow(self.call_id, coroutine))
@@ -365,34 +396,58 @@ class _Run:
         return Enveloped(value, colour)
 
 
-def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | None:
-    """The call that begins here; None for a method that the actor's own code calls."""
+class _Inside:
+    """A method that the actor's own code calls, or that runs unwatched: nothing begins, and nothing is carried."""
+
+    __slots__ = ("result",)
+    result: Any
+
+    def __enter__(self) -> _Inside:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        hide_ours(error)
+
+    def refuse_if_held(self) -> None:
+        """It goes as it would without us."""
+
+    def followed(self, coroutine: Any) -> Any:
+        """The coroutine."""
+        return coroutine
+
+    def item(self, value: Any) -> Any:
+        """The item."""
+        return value
+
+
+def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | _Inside:
+    """The call that begins here, or the method that the actor's own code calls."""
     process = here()
     header = results = group = stamp = None
     if wire is not None:
         stamp, results, header, group = _unpacked(wire)
         process = process or _late(stamp, header, args)
         if process is None:
-            return None
+            return _Inside()
         if process.body is None and args:
             process.body = args[0]
         if stamp != process.stamp and generation_of(stamp, process.system) is None:
             header = stamp = None  # two apps that call one actor: it is the first one's
     elif process is None or CURRENT.get() is not None or not _is_rays_thread():
-        return None
+        return _Inside()
     try:
         return _Run(process, header, name, results, group, stamp)
     except RolledBackError:
         raise
     except Exception as error:
         process.give_up(error)
-        return None
+        return _Inside()
 
 
 def _packed(stamp: str, results: Any, header: Header, group: str | None = None) -> bytes:
     """The header of a call as bytes, which Ray sends as they are; anything else it pickles."""
     source, incarnation, number, colour, floor, is_retried = header
-    named = "" if group is None else f"{quote(group)} "
+    named = "" if group is None else f"{quote(group, errors='surrogatepass')} "
     return f"{stamp} {results} {source} {incarnation} {is_retried:d} {named}{number} {colour} {floor}".encode()
 
 
@@ -409,7 +464,7 @@ def _unpacked(wire: Any) -> tuple[str, Any, Header, str | None]:
 def _sender(packed: bytes) -> tuple[str, int | None, str, int, bool, str | None]:
     """What the headers of one sender have in common: all but the last three fields."""
     stamp, results, source, incarnation, is_retried, *named = packed.decode().split(" ")
-    group = unquote(named[0]) if named else None
+    group = unquote(named[0], errors="surrogatepass") if named else None
     return stamp, int(results) if results.isdigit() else None, source, int(incarnation), is_retried == "1", group
 
 
@@ -420,8 +475,7 @@ def _late(stamp: str, header: Header, args: tuple[Any, ...]) -> Process | None:
     key = shape.current_actor_key()
     if key is None or not args:
         return None
-    name = internal_name(type(args[0]).__name__, key)
-    return attach_actor(stamp, name, key, colour=header.colour, about={}, body=args[0])
+    return attach_actor(stamp, key, colour=header.colour, about={}, body=args[0])
 
 
 def _is_rays_thread() -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from ray_snapshot.instrument import shape
 
@@ -69,13 +70,34 @@ def machine_of(handle: Any) -> str:
 
 
 def internal_name(class_name: str, key: str) -> str:
-    """What an actor is called between processes."""
-    return f"{class_name}:{key[:16]}"
+    """What an actor is called between processes: of the class only letters, digits and _ . - ~ stay as they are.
+
+    So it can stand in headers and in ids of calls, which are taken apart again at spaces and slashes.
+    """
+    return f"{quote(class_name[:LONGEST_CLASS], safe='', errors='surrogatepass')}:{key[:16]}"
 
 
 def class_in(machine: str) -> str:
     """The class in an internal name; all of it if it has no key, as the driver's."""
-    return machine.rpartition(":")[0] or machine
+    class_name, colon, _ = machine.rpartition(":")
+    return unquote(class_name, errors="surrogatepass") if colon else machine
+
+
+LONGEST_CLASS = 80
+"""Characters of a class's name in every header."""
+
+
+def name_here() -> str:
+    """What those who hold a handle of the actor that this process is call it; before it is watched.
+
+    They have the class's name from the handle; that of the object's class may be another. Our own look at a handle is no
+    handle that came to the actor.
+    """
+    held = set(_held)
+    name = machine_of(shape.own_handle())
+    if name not in held:
+        _held.discard(name)
+    return name
 
 
 _names: dict[Any, str] = {}

@@ -1,11 +1,12 @@
 """Ray's private names: every one that we use is used here, and its shape is checked before anything is replaced.
 
 Two funnels carry every actor call and every actor creation (`ActorHandle._actor_method_call`, `ActorClass._remote`), and one
-makes every actor class (`ray.actor._make_actor`). Imports Ray; nothing of ours but errors.
+makes every actor class (`ray.actor._modify_class`). Imports Ray; nothing of ours but errors.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ from ray.exceptions import RayActorError, RaySystemError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnsupportedRayError
+from ray_snapshot.instrument.frames import hide_ours
+from ray_snapshot.runtime.here import BEHIND
 
 try:
     from ray._private import services
@@ -36,9 +39,10 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ActorClass._remote", lambda: ray.actor.ActorClass._remote, ("self", "args", "kwargs")),
     ("ActorHandle.__init__", lambda: ray.actor.ActorHandle.__init__, ("self", "actor_id")),
     ("RemoteFunction._remote", lambda: RemoteFunction._remote, ("self", "args", "kwargs")),
-    ("ray.actor._make_actor", lambda: ray.actor._make_actor, ("cls", "actor_options")),
-    ("ray._private.worker.get", lambda: ray_worker.get, ("object_refs", "timeout")),
-    ("ray._private.worker.wait", lambda: ray_worker.wait, ("ray_waitables", "num_returns", "timeout")),
+    ("ray.actor._modify_class", lambda: ray.actor._modify_class, ("cls",)),
+    ("ray._private.worker.get", lambda: _inside("get").cell_contents, ("object_refs", "timeout")),
+    ("ray._private.worker.wait", lambda: _inside("wait").cell_contents, ("ray_waitables", "num_returns", "timeout")),
+    ("ray._private.worker.init", lambda: _inside("init").cell_contents, ("address", "runtime_env")),
     ("ray.actor.has_async_methods", lambda: ray.actor.has_async_methods, ("cls",)),
     ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id")),
 )
@@ -70,7 +74,7 @@ def check() -> None:
 def replace_calls(
     calling: Callable[[Callable[..., Any]], Callable[..., Any]],
     create: Callable[..., Any],
-    make: Callable[..., Any],
+    modify: Callable[..., Any],
     arrive: Callable[..., Any],
     task: Callable[..., Any],
 ) -> None:
@@ -80,66 +84,105 @@ def replace_calls(
     """
     _replace("arrive", ray.actor.ActorHandle, "__init__", arrive)
     _replace("task", RemoteFunction, "_remote", task)
-    _put("call", ray.actor.ActorHandle, "_actor_method_call", calling)
+    own = ray.actor.ActorHandle._actor_method_call
+    _put("call", ray.actor.ActorHandle, "_actor_method_call", _dressed(calling(own), own), own)
     _replace("create", ray.actor.ActorClass, "_remote", create)
-    _replace("make", ray.actor, "_make_actor", make)
+    _replace("modify", ray.actor, "_modify_class", modify)
 
 
 def replace_waits(get: Callable[..., Any], wait: Callable[..., Any], put: Callable[..., Any]) -> None:
     """Put these in place of `ray.get`, `ray.wait` and `ray.put`; each gets the original as its first argument."""
     for name, tracked in (("get", get), ("wait", wait), ("put", put)):
-        _replace(name, ray_worker, name, tracked)
-        setattr(ray, name, getattr(ray_worker, name))
+        _replace_inside(name, tracked)
 
 
 def replace_init(init: Callable[..., Any], shutdown: Callable[..., Any]) -> None:
     """Put these in place of `ray.init` and `ray.shutdown`; each gets the original as its first argument."""
     for name, ours in (("init", init), ("shutdown", shutdown)):
-        _replace(name, ray_worker, name, ours)
-        setattr(ray, name, getattr(ray_worker, name))
+        _replace_inside(name, ours)
 
 
 def restore(keep: tuple[str, ...] = ()) -> None:
     """Put Ray's own functions back, but for those to `keep`."""
     for name in [name for name in _replaced if name not in keep]:
         owner, attribute, own = _replaced.pop(name)
+        BEHIND.pop(name, None)
         setattr(owner, attribute, own)
-        if owner is ray_worker:
-            setattr(ray, name, own)
+
+
+def send_plainly(plain: Callable[[type], type]) -> None:
+    """Have Ray Client send `plain(cls)` of each actor's class: at the other end nothing of ours may be installed."""
+    try:
+        from ray.util.client.worker import Worker
+    except ImportError:  # Ray says itself what it lacks, when it is to connect
+        return
+
+    def convert(own: Callable[..., Any], worker: Any, actor: Any) -> Any:
+        meta = actor.__ray_metadata__
+        meta.modified_class = plain(meta.modified_class)
+        return own(worker, actor)
+
+    _replace("convert", Worker, "_convert_actor", convert)
+
+
+def as_ray_makes_it(cls: type) -> type:
+    """What Ray makes of a class of the app's."""
+    own = _replaced["modify"][2] if "modify" in _replaced else ray.actor._modify_class
+    return own(cls)  # type: ignore[no-any-return]
 
 
 def original(name: str) -> Callable[..., Any]:
-    """Ray's own `get`, `wait`, `init`, `shutdown`, `call`, `create` or `make`, replaced or not."""
+    """Ray's own `get` or `wait`, replaced or not."""
     if name in _replaced:
         found: Callable[..., Any] = _replaced[name][2]
         return found
-    places = {"call": (ray.actor.ActorHandle, "_actor_method_call"), "create": (ray.actor.ActorClass, "_remote")}
-    owner, attribute = places.get(name, (ray_worker, name) if name != "make" else (ray.actor, "_make_actor"))
-    return getattr(owner, attribute)  # type: ignore[no-any-return]
+    return _inside(name).cell_contents  # type: ignore[no-any-return]
+
+
+def _replace_inside(name: str, ours: Callable[..., Any]) -> None:
+    """Replace what a function of Ray's calls in the end: the function itself stays the one that everybody has imported."""
+    if name not in _replaced:
+        own = _inside(name).cell_contents
+        _put(name, _inside(name), "cell_contents", _dressed(_with(ours, own), own), own)
+        BEHIND[name] = own
+
+
+def _inside(name: str) -> Any:
+    """The cell in which Ray's decorator of public functions keeps the function itself."""
+    found = getattr(ray_worker, name)
+    return found.__closure__[found.__code__.co_freevars.index("func")]
 
 
 def _replace(name: str, owner: Any, attribute: str, ours: Callable[..., Any]) -> None:
-    def replacing(own: Callable[..., Any]) -> Callable[..., Any]:
-        def replacement(*args: Any, **kwargs: Any) -> Any:
-            return ours(own, *args, **kwargs)
-
-        return replacement
-
-    _put(name, owner, attribute, replacing)
-
-
-def _put(name: str, owner: Any, attribute: str, replacing: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    if name in _replaced:
-        return
     own = getattr(owner, attribute)
-    _replaced[name] = owner, attribute, own
-    replacement = replacing(own)
-    replacement.__name__ = attribute
-    replacement.__qualname__ = getattr(own, "__qualname__", attribute)
-    replacement.__doc__ = own.__doc__
-    replacement.__module__ = own.__module__
-    replacement.__ray_snapshot_original__ = own  # type: ignore[attr-defined]
-    setattr(owner, attribute, replacement)
+    _put(name, owner, attribute, _dressed(_with(ours, own), own), own)
+
+
+def _with(ours: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return ours(own, *args, **kwargs)
+        except BaseException as error:
+            hide_ours(error)
+            raise
+
+    return replacement
+
+
+def _put(name: str, owner: Any, attribute: str, replacement: Any, own: Any) -> None:
+    if name not in _replaced:
+        _replaced[name] = owner, attribute, own
+        setattr(owner, attribute, replacement)
+
+
+def _dressed(replacement: Any, own: Any) -> Any:
+    """A replacement that looks like Ray's own function: name, module, text, signature, and what that function wraps."""
+    functools.update_wrapper(replacement, own)
+    del replacement.__wrapped__
+    vars(replacement).update(vars(own))
+    if not hasattr(own, "__wrapped__"):
+        replacement.__signature__ = inspect.signature(own)
+    return replacement
 
 
 # ---- handles and classes ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 import uuid
@@ -22,6 +23,7 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
 from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.instrument import attaching, delivery, shape
+from ray_snapshot.instrument.calls import plain_class, watched_class
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
@@ -240,6 +242,13 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """In place of `ray.init`: workers get our hook, and the watching begins."""
     if ray.is_initialized() or not _plans:
         return original(*args, **kwargs)
+    if _is_client(args[0] if args else kwargs.get("address")):
+        print(
+            "ray-snapshot: nothing is watched: over Ray Client the calls are made by another process", file=sys.stderr
+        )
+        shape.restore()
+        shape.send_plainly(plain_class)
+        return original(*args, **kwargs)
     kwargs["runtime_env"] = _runtime_env(kwargs.get("runtime_env"))
     found = original(*args, **kwargs)
     if shape.is_driver() and not _watches:
@@ -249,6 +258,13 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if on_watch is not None:
             on_watch(started)
     return found
+
+
+def _is_client(address: str | None) -> bool:
+    """Whether `ray.init(address)` connects by Ray Client, to a process that makes the calls in the program's place."""
+    if address in (None, "auto"):
+        address = os.environ.get("RAY_ADDRESS")
+    return "://" in (address or "")
 
 
 def _watch_as(name: str, plan: dict[str, Any]) -> Watch:
@@ -283,6 +299,4 @@ def close_quietly() -> None:
 
 def wrap(cls: type) -> type:
     """A class whose actors can be watched: `ray.remote(rs.wrap(Account))`; the class itself is not changed."""
-    from ray_snapshot.instrument.calls import watched_class
-
     return watched_class(cls)

@@ -25,6 +25,9 @@ class Here(threading.local):
 
 HERE = Here()
 
+BEHIND: dict[str, Any] = {}
+"""Ray's own functions, by name, in whose place `instrument.shape` has put others."""
+
 _INNER = (
     "ray_snapshot.runtime.",
     "ray_snapshot.instrument.",

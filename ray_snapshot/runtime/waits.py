@@ -21,7 +21,7 @@ from ray_snapshot.errors import HostDiedError, RolledBackError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.faults import as_error, first_line, own_error
 from ray_snapshot.runtime.handles import POSTS
-from ray_snapshot.runtime.here import HERE, call_site_here
+from ray_snapshot.runtime.here import BEHIND, HERE, call_site_here
 
 MOST_CALLS = 100_000
 """So many calls are remembered; a wait for one made before those counts as a wait for something foreign."""
@@ -120,8 +120,8 @@ def uninstall() -> None:
 
 def raw_get(refs: Any, *, timeout: float | None = None) -> Any:
     """Ray's own `ray.get`, for our own waits; raises what Ray raises."""
-    get = _original.get("get", ray.get)
-    return getattr(get, "__ray_snapshot_original__", get)(refs, timeout=timeout)
+    get = BEHIND.get("get") or _original.get("get", ray.get)
+    return get(refs, timeout=timeout)
 
 
 def answer_of(ref: Any) -> Any:

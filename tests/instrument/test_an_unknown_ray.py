@@ -23,7 +23,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
     ("owner", "name", "words"),
     [
         (ray.actor.ActorHandle, "_actor_method_call", "ActorHandle._actor_method_call has not the parameters"),
-        (ray.actor, "_make_actor", "ray.actor._make_actor has not the parameters cls, actor_options (it has: other)"),
+        (ray.actor, "_modify_class", "ray.actor._modify_class has not the parameters cls (it has: other)"),
         (ray._private.worker, "get", "ray._private.worker.get has not the parameters object_refs, timeout"),
         (ray.actor, "has_async_methods", "ray.actor.has_async_methods has not the parameters cls"),
     ],

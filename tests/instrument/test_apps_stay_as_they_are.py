@@ -11,7 +11,7 @@ from app_runner import Runner
 
 pytestmark = pytest.mark.ray
 
-APPS = ("kinds", "methods")
+APPS = ("kinds", "methods", "introspection")
 BY_NIGHT = ("references", "failures", "waiting", "handles", "lifetimes")
 
 

@@ -1,0 +1,25 @@
+"""Tracebacks without our frames: an app's errors look as they do when it is not watched.
+
+An exception gets an entry for each frame that it leaves. Where it is about to leave the outermost of ours, our entries are
+taken off its traceback; a bare `raise`, and the end of a `with`, add none for the frame that they are in.
+Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+_OURS = "ray_snapshot.instrument."
+
+
+def hide_ours(error: BaseException | None) -> None:
+    """Take our frames off the beginning of the error's traceback; `raise` it bare afterwards."""
+    if error is not None:
+        error.__traceback__ = without_ours(error.__traceback__)
+
+
+def without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """The rest of a traceback, from the first frame on that is not ours."""
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
+        trace = trace.tb_next
+    return trace
