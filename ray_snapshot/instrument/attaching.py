@@ -30,6 +30,7 @@ def replace_ray() -> None:
     shape.check()
     shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, calls.task)
     shape.replace_waits(tracking.get, tracking.wait, tracking.put)
+    shape.replace_refs(tracking.arrived, tracking.future_of)
 
 
 def watcher_of(system: str) -> Any:

@@ -22,8 +22,8 @@ from ray_snapshot.instrument.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.here import CURRENT, here, hold, machine_of
 from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.refs import call_of, tracked
 from ray_snapshot.instrument.reloading import generation_of
-from ray_snapshot.instrument.tracking import tracked
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
 
 HEADER = "_ray_snapshot_header"
@@ -83,13 +83,14 @@ def _called(
     except BaseException:
         process.guarded(lambda: process.retract(header, target))
         raise
-    return tracked(refs, call_id_of(header.source, header.incarnation, target, header.number))
+    call_id = call_id_of(header.source, header.incarnation, target, header.number)
+    return process.guarded(lambda: tracked(refs, call_id)) or refs
 
 
 def _needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
     """The calls behind the refs that Ray resolves before the call begins."""
     given = (*(args or ()), *kwargs.values()) if kwargs else args or ()
-    return tuple([getattr(item, "call_id", None) for item in given if isinstance(item, ObjectRef)])
+    return tuple([call_of(item) for item in given if isinstance(item, ObjectRef)])
 
 
 def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:

@@ -12,9 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ray_snapshot.instrument import loops
 from ray_snapshot.protocol.calls import CallWait, MachineReport
+
+_WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""By the future that an `await` of a ref waits for: the tracked wait."""
 
 _LOCAL = {"queues.py": {"get", "put", "join"}, "locks.py": {"acquire", "wait"}}
 """Functions of asyncio that wait for somebody else on the same loop."""
@@ -59,9 +63,9 @@ def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any]) -> str:
 
 def _is_waiting(task: Any) -> bool:
     """Whether a task that runs no call waits for a tracked reply, or for something of its own loop."""
-    frames = _frames(task.get_coro())
-    if frames and _is_tracked(frames[-1]):
+    if _wait_of(task) is not None:
         return True
+    frames = _frames(task.get_coro())
     return bool(frames) and _is_local(frames[-1]) and not _goes_on(task)
 
 
@@ -101,8 +105,8 @@ def _own_waits(own: list[CallWait], task: Any, coroutine: Any, tasks: Mapping[in
     if not frames or has_timeout(loop, task):
         return _free(own)
     inner = frames[-1]
-    if _is_tracked(inner):
-        return [wait for wait in own if wait.wait_id == inner.f_locals.get("wait_id")] or _free(own)
+    if (wait_id := _wait_of(task)) is not None:
+        return [wait for wait in own if wait.wait_id == wait_id] or _free(own)
     children, needs_all = _children(task, inner)
     found = [wait for wait in own if tasks[wait.wait_id] in children]
     others = [child for child in children if not child.done() and child not in {tasks[w.wait_id] for w in found}]
@@ -160,9 +164,15 @@ def _first(item: Any, *names: str) -> Any:
     return next((value for name in names if (value := getattr(item, name, None)) is not None), None)
 
 
-def _is_tracked(frame: Any) -> bool:
-    """Whether this is the `await` of a ref that knows its call."""
-    return frame.f_code.co_name == "__await__" and "ray_snapshot" in frame.f_code.co_filename
+def note_wait(future: Any, wait_id: int) -> None:
+    """Who awaits this future is in that wait."""
+    _WAITS[future] = wait_id
+
+
+def _wait_of(task: Any) -> int | None:
+    """The tracked wait that a task is in, if it awaits a ref itself."""
+    waiter = getattr(task, "_fut_waiter", None)
+    return None if waiter is None else _WAITS.get(waiter)
 
 
 def _goes_on(task: Any) -> bool:

@@ -124,7 +124,7 @@ class _Tables:
 
     def _call_id(self, call_id: str) -> str:
         source, incarnation, target, number = parsed(call_id)
-        return call_id_of(self._shown(source), incarnation, self._shown(target), number)
+        return call_id_of(_part(self._shown(source)), incarnation, _part(self._shown(target)), number)
 
     def _named(self, text: str) -> str:
         for machine in sorted((*self.collected.facts, *self.collected.reserved), key=len, reverse=True):
@@ -192,7 +192,7 @@ class _Tables:
                     "target": target,
                     "kind": "call",
                     "number": number,
-                    "call_id": call_id_of(source, channel.incarnation, target, number),
+                    "call_id": call_id_of(_part(source), channel.incarnation, _part(target), number),
                     "concurrency_group": sent.group or group_of.get(sent.method),
                     "method": sent.method,
                     "args": encoded.text,
@@ -237,7 +237,7 @@ class _Tables:
         base, mark, run = call_id.partition("#")
         if base.startswith("?/"):
             _, incarnation, machine, number = base.split("/")
-            return f"?/{incarnation}/{self._shown(machine)}/{number}{mark}{run}"
+            return f"?/{incarnation}/{_part(self._shown(machine))}/{number}{mark}{run}"
         return self._call_id(base) + mark + run
 
     def _waits(self) -> Iterable[dict[str, Any]]:
@@ -301,6 +301,11 @@ class _Tables:
         for machine in resolved.on_machines:
             row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": None}
             yield {**row, "satisfied": resolved.wait.is_ready}
+
+
+def _part(shown: str) -> str:
+    """A name as it stands in the id of a call, which is taken apart at its slashes."""
+    return shown.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
 
 
 def _has_unknown_calls(report: MachineReport) -> bool:

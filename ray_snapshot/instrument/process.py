@@ -24,6 +24,7 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.coroutines import background, current_task, parked_at, resolved, site_of
 from ray_snapshot.instrument.here import CURRENT, own_threads
+from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
@@ -307,7 +308,7 @@ class Process:
         is_resting: bool = False,
     ) -> tuple[int, list[str | None]]:
         """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes."""
-        on = [getattr(ref, "call_id", None) for ref in refs]
+        on = [call_of(ref) for ref in refs]
         now = time.time()
         may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k)
         call_id, hearing = CURRENT.get(), self.hearing

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import asking, here, machine_of, own_threads
+from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.rollback import (
@@ -180,7 +181,7 @@ class Reloading:
             self._check_refs(refs)
 
     def _check_refs(self, refs: Iterable[Any]) -> None:
-        for call_id in (getattr(ref, "call_id", None) for ref in refs):
+        for call_id in map(call_of, refs):
             if call_id is not None and parsed(call_id).incarnation < self.first.get(parsed(call_id).source, 0):
                 raise self.refusal()
 

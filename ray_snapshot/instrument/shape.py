@@ -6,6 +6,7 @@ makes every actor class (`ray.actor._modify_class`). Imports Ray; nothing of our
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.runtime.here import BEHIND
 
 try:
-    from ray._private import services
+    from ray._private import serialization, services
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
     from ray.remote_function import RemoteFunction
@@ -44,6 +45,11 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray._private.worker.wait", lambda: _inside("wait").cell_contents, ("ray_waitables", "num_returns", "timeout")),
     ("ray._private.worker.init", lambda: _inside("init").cell_contents, ("address", "runtime_env")),
     ("ray.actor.has_async_methods", lambda: ray.actor.has_async_methods, ("cls",)),
+    (
+        "ray._private.serialization._object_ref_deserializer",
+        lambda: serialization._object_ref_deserializer,
+        ("binary", "call_site"),
+    ),
     ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id")),
 )
 
@@ -94,6 +100,14 @@ def replace_waits(get: Callable[..., Any], wait: Callable[..., Any], put: Callab
     """Put these in place of `ray.get`, `ray.wait` and `ray.put`; each gets the original as its first argument."""
     for name, tracked in (("get", get), ("wait", wait), ("put", put)):
         _replace_inside(name, tracked)
+
+
+def replace_refs(arrived: Callable[..., Any], future_of: Callable[..., Any]) -> None:
+    """Put these in place of what makes refs that arrive, and what makes futures of them; each gets the original first."""
+    _replace("arrived", serialization, "_object_ref_deserializer", arrived)
+    own = asyncio.wrap_future
+    _replace("wrap_future", asyncio, "wrap_future", future_of)
+    _put("futures.wrap_future", asyncio.futures, "wrap_future", asyncio.wrap_future, own)
 
 
 def replace_init(init: Callable[..., Any], shutdown: Callable[..., Any]) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCancelledError
 
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.coroutines import note_wait
 from ray_snapshot.instrument.envelopes import colour_of_error
 from ray_snapshot.instrument.here import here
 from ray_snapshot.instrument.process import DRIVER, Process
+from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.instrument.reloading import LOOK_S
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.runtime.here import call_site_here
@@ -171,64 +173,43 @@ class _End:
                 self.answered = on
 
 
-class TrackedRef(ray.ObjectRef):  # type: ignore[misc]  # ray is skipped
-    """A ref that knows which call answers it, wherever it is taken; its `await` is a tracked wait."""
-
-    __slots__ = ("call_id",)
-
-    def plain(self) -> Any:
-        """The ref as Ray knows it."""
-        return ray.ObjectRef(self.binary(), self.owner_address())
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """A generator of its own, for what awaits it is told from its frame (`coroutines`)."""
-        process = here()
-        site = call_site_here() or ""
-        begun = None
-        if process is not None and process.follows():
-            process.reloading.check_waiting([self])
-            begun = process.guarded(lambda: process.begin_wait([self], 1, None, site, is_blocking=False))
-        if process is None or begun is None:
-            return (yield from self.plain().__await__())
-        wait_id, on = begun
-        end = _End()
-        try:
-            found = yield from self.plain().__await__()
-            end.answered = on
-        except BaseException as error:
-            end.by(error, on)
-            raise
-        finally:
-            process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
-        return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self.plain(), self.call_id)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ray.ObjectRef) and bool(self.binary() == other.binary())
-
-    __hash__ = ray.ObjectRef.__hash__
+def arrived(original: Callable[..., Any], *args: Any) -> Any:
+    """In place of what makes a ref that another process has passed on."""
+    ref = original(*args)
+    process, call_id = here(), call_of(ref)
+    if process is not None and call_id is not None:
+        process.guarded(lambda: process.may_read(parsed(call_id).target))
+    return ref
 
 
-def tracked(refs: Any, call_id: str) -> Any:
-    """The same refs, one or a list, with their call; anything but a plain ref as it is."""
-    if type(refs) is not ray.ObjectRef:
-        return [tracked(ref, call_id) for ref in refs] if isinstance(refs, list) else refs
-    return tracked_ref(refs, call_id)
+def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
+    """In place of `asyncio.wrap_future`, with which Ray makes an `await` of a ref: what is awaited then is a tracked wait."""
+    awaited = original(future, **options)
+    ref = getattr(future, "object_ref", None)
+    if isinstance(ref, ray.ObjectRef):
+        _follow(awaited, ref)
+    return awaited
 
 
-def tracked_ref(ref: Any, call_id: str) -> Any:
-    """The same plain ref, with its call."""
-    found = TrackedRef(ref.binary(), ref.owner_address())
-    found.call_id = call_id
-    return found
-
-
-def _arrived(ref: Any, call_id: str) -> Any:
-    """A ref that another process has passed on."""
+def _follow(awaited: Any, ref: Any) -> None:
     process = here()
-    if process is None:
-        return ref
-    process.guarded(lambda: process.may_read(parsed(call_id).target))
-    return tracked_ref(ref, call_id)
+    if process is None or not process.follows():
+        return
+    process.reloading.check_waiting([ref])
+    site = call_site_here() or ""
+    begun = process.guarded(lambda: process.begin_wait([ref], 1, None, site, is_blocking=False))
+    if begun is None:
+        return
+    wait_id, on = begun
+    note_wait(awaited, wait_id)
+
+    def ended(done: Any) -> None:
+        """Before the coroutine goes on: callbacks run in the order in which they were added."""
+        end = _End()
+        if not done.cancelled() and done._exception is None:  # asking with `exception()` would count as having read it
+            end.answered = on
+        elif not done.cancelled():
+            end.by(done._exception, on)
+        process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
+
+    awaited.add_done_callback(ended)

@@ -21,7 +21,7 @@ from ray.exceptions import RayActorError
 from ray_snapshot.errors import RaySnapshotError, RolledBackError, SnapshotAbortedError, SystemNotRunningError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
-from ray_snapshot.instrument.here import class_in
+from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
 from ray_snapshot.instrument.joined import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.reloading import Welcome, generation_of
@@ -178,7 +178,7 @@ class Watcher:
         name = facts.get("name")
         if name and is_machine_name(name) and self._is_free(name):
             return str(name)
-        kind = facts["class"].lstrip("_") or "Actor"
+        kind = _printable(facts["class"].lstrip("_")) or "Actor"
         if (ordinal := facts.get("ordinal")) is not None and f"{kind}-{ordinal}" not in taken:
             return f"{kind}-{ordinal}"
         while True:
@@ -551,3 +551,9 @@ class Watcher:
 
 
 WatcherActor = ray.remote(Watcher)
+
+
+def _printable(class_name: str) -> str:
+    """A class's name as people can read it in a line: anything goes into `type(name, ...)`."""
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in class_name)
+    return shown if len(shown) <= LONGEST_CLASS else f"{shown[:LONGEST_CLASS]}…"

@@ -6,13 +6,26 @@ lived and what lay in the store.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from app_runner import Runner
 
+import ray_snapshot as rs
+
 pytestmark = pytest.mark.ray
 
-APPS = ("kinds", "methods", "introspection")
-BY_NIGHT = ("references", "failures", "waiting", "handles", "lifetimes")
+APPS = ("kinds", "methods")
+SEEN = {
+    "the signature of a method, inside the actor",
+    "the signature of the class's own function",
+    "frames on the stack",
+    "ref.call_site()",
+    "asyncio.wrap_future",
+}
+"""What differs for a program that looks; `docs/wrapping.md` has a line on each."""
+BY_NIGHT = ("introspection", "names", "references", "failures", "waiting", "handles", "lifetimes")
 
 
 @pytest.mark.parametrize("app", [*APPS, *(pytest.param(app, marks=pytest.mark.nightly) for app in BY_NIGHT)])
@@ -21,6 +34,23 @@ def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str)
     assert plain.exit_code == 0, plain.errors
     assert plain.output, "an app that prints nothing shows nothing"
     assert (watched.output, watched.exit_code) == (plain.output, 0), watched.errors
+
+
+def test_what_a_program_can_see_of_us_is_what_the_page_lists(runner: Runner) -> None:
+    plain, watched = (json.loads(done.output) for done in runner.both("seen", "seen.py"))
+    assert {name for name in plain if plain[name] != watched[name]} == SEEN
+    page = (Path(__file__).parents[2] / "docs" / "wrapping.md").read_text()
+    assert [name for name in SEEN if f"**{name}**" not in page.replace("`", "")] == []
+
+
+def test_the_names_of_an_apps_classes_and_actors_leave_every_cut_consistent(runner: Runner, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    done = runner.command("run", "--every", "0.1", "--history", str(history), "names.py")
+    assert done.exit_code == 0, done.errors
+    kept = rs.History(history)
+    snapshots = kept.snapshots()
+    assert len(snapshots) >= 2
+    assert [row["snapshot_id"] for row in snapshots if not row["consistent"]] == []
 
 
 def test_a_programs_own_hook_and_variables_reach_its_workers_as_well_as_ours(runner: Runner) -> None:

@@ -15,6 +15,7 @@ from ray_snapshot.instrument import shape, tracking
 from ray_snapshot.instrument.calls import watched_class
 from ray_snapshot.instrument.here import asking, settle_in
 from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.refs import tracked
 from ray_snapshot.instrument.reloading import LOOK_S, Share, Terms
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
@@ -169,18 +170,16 @@ def test_a_call_that_was_refused_is_in_flight_no_more_when_all_go_on_as_they_wer
     assert (body.count, process.is_closed) == (5, False)
 
 
-class Ref:
-    """A ref that knows which call answers it."""
-
-    def __init__(self, call_id: str) -> None:
-        self.call_id = call_id
+def _ref(call_id: str) -> Any:
+    """A ref that says which call answers it."""
+    return tracked(ray.ObjectRef(b"1" * 28), call_id)
 
 
 def test_a_ref_of_the_past_is_neither_waited_for_nor_passed_on(driver: Process) -> None:
-    before = Ref(f"{DRIVER}/0/B:1/1")
+    before = _ref(f"{DRIVER}/0/B:1/1")
     driver.reloading.check_sending((before,), {})
     roll(driver, 1)
-    driver.reloading.check_sending((Ref(f"{DRIVER}/1/B:1/1"), "anything"), {"else": 1})
+    driver.reloading.check_sending((_ref(f"{DRIVER}/1/B:1/1"), "anything"), {"else": 1})
     for what in (
         lambda: driver.reloading.check_waiting([before]),
         lambda: driver.reloading.check_sending((before,), {}),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import ray
 
-from ray_snapshot.instrument import calls, tracking
+from ray_snapshot.instrument import calls, refs, tracking
 from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.protocol.calls import CallLedger
@@ -151,6 +151,6 @@ def test_the_log_keeps_what_is_not_acknowledged_yet_and_a_reply_that_was_read_is
 
 def test_a_reply_to_an_earlier_incarnation_answers_no_call_of_this_one(pair: Pair) -> None:
     pair.make(1, forget)
-    old = tracking.tracked(ray.ObjectRef(b"2" * 28), "driver/7/Account:00/1")
+    old = refs.tracked(ray.ObjectRef(b"2" * 28), "driver/7/Account:00/1")
     fetch(old)
     assert list(pair.driver.ledger.outputs["Account:00"].log) == [1]

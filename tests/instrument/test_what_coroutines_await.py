@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from ray_snapshot.instrument import loops
-from ray_snapshot.instrument.coroutines import background, parked_at, resolved
+from ray_snapshot.instrument.coroutines import background, note_wait, parked_at, resolved
 from ray_snapshot.protocol.calls import CallWait, MachineReport, RunningCall
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -19,17 +19,17 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 CALL = "driver/0/A/1"
 
-_SOURCE = """
+
 class Reply:
-    def __init__(self, begun, future):
-        self.begun, self.future = begun, future
-    def __await__(self):
-        wait_id = self.begun()
-        return (yield from self.future.__await__())
-"""
-_SPACE: dict[str, Any] = {}
-exec(compile(_SOURCE, "ray_snapshot/stand_in.py", "exec"), _SPACE)
-"""A ref that is awaited as a tracked one is: told by its file and the name of the function."""
+    """A ref that is awaited as a tracked one is: its wait begins, and the coroutine waits for a future."""
+
+    def __init__(self, begun: Callable[[], int], future: asyncio.Future[None]) -> None:
+        self.begun = begun
+        self.future = future
+
+    def __await__(self) -> Iterator[Any]:
+        note_wait(self.future, self.begun())
+        return self.future.__await__()
 
 
 class World:
@@ -41,7 +41,7 @@ class World:
 
     def reply(self) -> Any:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        return _SPACE["Reply"](self.begun, future)
+        return Reply(self.begun, future)
 
     def begun(self) -> int:
         wait_id = len(self.tasks) + 1

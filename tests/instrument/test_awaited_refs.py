@@ -1,0 +1,122 @@
+"""An `await` of one of Ray's own refs is a tracked wait, and a ref says which call answers it: no Ray in here."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+from test_a_process_alone import Silent, _wire
+
+from ray_snapshot.instrument import calls, tracking
+from ray_snapshot.instrument.here import settle_in
+from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.refs import call_of, tracked
+from ray_snapshot.protocol.calls import CallLedger, MachineReport
+
+BOUND_S = 10.0
+CALL = "A/0/B:1/1"
+
+
+class Ref:
+    """Awaited as Ray's are: `asyncio.wrap_future` of a future that holds the ref."""
+
+    def __init__(self, call_id: str) -> None:
+        self.future: Any = concurrent.futures.Future()
+        self.future.object_ref = tracked(ray.ObjectRef(b"1" * 28), call_id)
+
+    def __await__(self) -> Iterator[Any]:
+        return tracking.future_of(asyncio.wrap_future, self.future).__await__()  # type: ignore[no-any-return]
+
+
+class Asking:
+    """An actor that awaits what it is given."""
+
+    async def one(self, ref: Ref) -> Any:
+        """Its reply."""
+        return await ref
+
+    async def both(self, *refs: Ref) -> Any:
+        """All replies."""
+        return await asyncio.gather(*refs)
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    found = Process("app:1", Silent(), CallLedger("A"), {})
+    found.is_async = True
+    settle_in(found)
+    yield found
+    found.is_closed = True
+    found.control.end()
+    found.control.thread.join(BOUND_S)
+    settle_in(None)
+
+
+def _run(process: Process, method: str, *refs: Ref) -> tuple[MachineReport, Any]:
+    """(what was recorded while the call was suspended, what it returned when all refs were answered)."""
+
+    async def inner() -> tuple[MachineReport, Any]:
+        process.body = body = calls.watched_class(Asking)()
+        task = asyncio.ensure_future(getattr(body, method)(*refs, _ray_snapshot_header=_wire(process, 1)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        with process.lock:
+            process.ledger.request(1)
+            process._record()
+        report = process.ledger.report(1)
+        for place, ref in enumerate(refs):
+            ref.future.set_result(place)
+        result = await asyncio.wait_for(task, BOUND_S)  # in an envelope: the call has ended redder than it was sent
+        return report, result.value
+
+    return asyncio.run(inner())
+
+
+def test_a_call_that_awaits_a_ref_is_recorded_as_waiting_for_the_call_that_answers_it(process: Process) -> None:
+    report, result = _run(process, "one", Ref(CALL))
+    ((wait,), status) = report.waits, report.status
+    assert (wait.on, wait.k, wait.may_act, status) == ((CALL,), 1, False, "blocked")
+    assert result == 0
+    assert not process.ledger.waits, "the wait has ended with the reply"
+    assert not process.wait_tasks
+
+
+def test_a_gather_of_refs_waits_for_all_of_them(process: Process) -> None:
+    report, result = _run(process, "both", Ref(CALL), Ref("A/0/C:1/1"))
+    (wait,) = process.reports[1].report.waits
+    assert (set(wait.on), wait.k, wait.may_act) == ({CALL, "A/0/C:1/1"}, 2, False)
+    assert (report.has_state, result) == (True, [0, 1])
+
+
+def test_a_ref_stays_rays_own_and_keeps_what_was_written_on_it() -> None:
+    ref = tracked(ray.ObjectRef(b"1" * 28, "", "here.py:3"), CALL)
+    assert type(ref) is ray.ObjectRef
+    assert (call_of(ref), ref.call_site()[:9], ref == ray.ObjectRef(b"1" * 28)) == (CALL, "here.py:3", True)
+    assert call_of(ray.ObjectRef(b"1" * 28)) is None
+    assert call_of("no ref") is None
+
+
+def test_what_is_read_red_in_an_await_is_recorded_for_before_the_coroutine_goes_on(process: Process) -> None:
+    colours: list[int] = []
+
+    class Looking(Asking):
+        async def one(self, ref: Ref) -> Any:
+            found = await ref
+            colours.append(process.ledger.colour)
+            return found
+
+    async def inner() -> None:
+        process.body = body = calls.watched_class(Looking)()
+        ref = Ref(CALL)
+        task = asyncio.ensure_future(body.one(ref, _ray_snapshot_header=_wire(process, 1)))
+        await asyncio.sleep(0)
+        process.heard(5)  # as Ray's thread does that unpickles the reply
+        ref.future.set_result("red")
+        await asyncio.wait_for(task, BOUND_S)
+
+    asyncio.run(inner())
+    assert colours == [5]
