@@ -176,7 +176,7 @@ class Watcher:
             return DRIVER
         taken = {one["shown"] for one in self.facts.values()} | {*self.reserved.values()}
         name = facts.get("name")
-        if name and is_machine_name(name) and self._is_free(name):
+        if name and len(name) <= 2 * LONGEST_CLASS and is_machine_name(name) and self._is_free(name):
             return str(name)
         kind = _printable(facts["class"].lstrip("_")) or "Actor"
         if (ordinal := facts.get("ordinal")) is not None and f"{kind}-{ordinal}" not in taken:

@@ -73,7 +73,7 @@ def test_whatever_the_names_are_people_can_tell_the_machines_apart_and_read_them
     shown = World(monkeypatch).run(scenario)
     assert shown[0] == DRIVER
     assert len(set(shown)) == len(shown)
-    assert all(name.isprintable() and len(name) < 2 * LONGEST_CLASS for name in shown)
+    assert all(name.isprintable() and len(name) <= 2 * LONGEST_CLASS for name in shown)
     ids = {call_id_of(_part(source), 0, _part(target), 1): (source, target) for source in shown for target in shown}
     assert len(ids) == len(shown) ** 2
     assert all(parsed(call_id)[::2] == (_part(source), _part(target)) for call_id, (source, target) in ids.items())
