@@ -2,49 +2,101 @@
 
 Each command lives in a module of `ray_snapshot.commands` with a function `register(app)`; they import what is
 heavy inside their functions, so that `--help` and mistakes are answered at once. A fault of the user's is one
-line on stderr and exit code 2; a traceback is a bug of ours.
+line on stderr and exit code 2. What nobody foresaw is one line, too, and exit code 70.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ray_snapshot import __version__
-from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.errors import RaySnapshotError, SettingError
+from ray_snapshot.views import streams
+from ray_snapshot.views.streams import Shown, StreamError
+from ray_snapshot.views.tables import one_line
 
 _COMMANDS = ("demo", "run", "restore", "system", "history", "analyze", "synth", "simulate", "witness")
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
-CUT_OFF = 1
+_SECONDS = ("every", "timeout")
+_MOST_SECONDS = 1e8
+"""Three years; more than the operating system's longest wait would overflow."""
+_LONGEST_LINE = 4_000
+
 FAULT = 2
+OURS = 70
+"""A fault of ours: what `sysexits.h` calls EX_SOFTWARE."""
 INTERRUPTED = 130
+CUT_OFF = 1
+"""The reader of our output has gone: what Python's own documentation does then."""
+
+DEBUG = "RAY_SNAPSHOT_DEBUG"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0, or what the command says; 2: an error, 130: Ctrl-C)."""
+    """Run the command line; returns the exit code (0, or what the command says; see `README.md`, "Exit codes")."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)  # type: ignore[assignment]
     try:
-        code = make_app()(arguments, prog_name="ray-snapshot", standalone_mode=False)
-        sys.stdout.flush()
+        return _run(arguments)
+    finally:
+        streams.give_back()
+
+
+def _run(arguments: list[str]) -> int:
+    """The one place where whatever happens in a command becomes an exit code and at most one line."""
+    try:
+        if any("\0" in argument for argument in arguments):
+            raise SettingError("an argument contains a NUL character, which no name or path has")
+        code = _checked(typer.main.get_command(make_app()))(arguments, prog_name="ray-snapshot", standalone_mode=False)
+        if isinstance(sys.stdout, Shown):  # else they are those of a program that was run
+            sys.stdout.flush()
     except RaySnapshotError as error:
         return _complain(str(error))
     except _USAGE_ERROR as error:  # type: ignore[misc]
         return _complain(_usage(error))
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read us has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CUT_OFF
+    except StreamError as error:
+        return _stream_gone(error)
+    except OSError as error:
+        return _complain(_told(error))
+    except Exception as error:
+        return _fault_of_ours(error)
     return code if isinstance(code, int) else 0
+
+
+def _stream_gone(error: StreamError) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, Shown):
+            stream.discard_if_broken()
+    if isinstance(error.__cause__, BrokenPipeError):  # the reader has seen enough
+        return CUT_OFF
+    return _complain(f"standard output cannot be written: {getattr(error.__cause__, 'strerror', error.__cause__)}")
+
+
+def _fault_of_ours(error: Exception) -> int:
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    _complain(
+        f"this is a fault of ray-snapshot: {type(error).__name__}: {str(error)[:300]}; please report it, with what {DEBUG}=1"
+        " in the environment prints"
+    )
+    return OURS
+
+
+def _told(error: OSError) -> str:
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{error.strerror or error}"
 
 
 def make_app() -> typer.Typer:
@@ -76,8 +128,28 @@ def _options(
     """Takes the options that stand before the command."""
 
 
+def _checked(command: Any) -> Any:
+    """The command with numbers checked that are none: infinite, or more seconds than a clock can count."""
+    for one in getattr(command, "commands", {}).values():
+        for option in one.params:
+            option.callback = option.callback or _check_number
+    return command
+
+
+def _check_number(_: Any, option: Any, value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no number that can be used here")
+    if isinstance(value, float) and option.name in _SECONDS and value > _MOST_SECONDS:
+        raise typer.BadParameter(f"{value:g} seconds are too many: at most {_MOST_SECONDS:g}")
+    return value
+
+
 def _complain(message: str) -> int:
-    print(f"ray-snapshot: error: {' '.join(message.split())}", file=sys.stderr)
+    line = one_line(" ".join(message[:_LONGEST_LINE].split()))
+    with suppress(StreamError, OSError, AttributeError):
+        print(f"ray-snapshot: error: {line}", file=sys.stderr)
+    if isinstance(sys.stderr, Shown):
+        sys.stderr.discard_if_broken()
     return FAULT
 
 

@@ -31,6 +31,8 @@ KeepEvery = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")]
 
 NOT_PASSED = 1
+_MOST_HOURS = 1_000_000
+"""More than a hundred years."""
 _ROWS = 50
 _MOST_NAMED = 10
 
@@ -200,7 +202,9 @@ def vacuum(
     history: HistoryPath,
     keep_hours: Annotated[
         int,
-        typer.Option(min=0, help="Keep files for so many hours after they left the tables, for slow readers."),
+        typer.Option(
+            min=0, max=_MOST_HOURS, help="Keep files for so many hours after they left the tables, for slow readers."
+        ),
     ] = 168,
     keep: Keep = None,
     keep_every: KeepEvery = None,

@@ -50,7 +50,9 @@ def to_drop(
     started = rows["started_at"].cast(pa.int64()).to_numpy()
     stays = _latest_restorable(rows)
     if keep is not None:
-        stays |= started >= _us((now or datetime.now(UTC)) - keep)
+        stays |= started >= _us(now or datetime.now(UTC)) - keep // timedelta(
+            microseconds=1
+        )  # may lie before the year 1
     if keep_every is not None:
         stays |= _first_of_each(rows, started // (keep_every // timedelta(microseconds=1)))
     found: list[str] = rows["snapshot_id"].filter(pa.array(~stays)).to_pylist()

@@ -88,7 +88,14 @@ def faults(path: Path, name: str, doing: str, error: type[RaySnapshotError]) -> 
 
 def history_path(path: str | Path, error: type[RaySnapshotError]) -> Path:
     """The absolute path of a history; raises `error` if it has characters that `deltalake` cannot handle."""
-    absolute = Path(path).expanduser().absolute()
+    try:
+        absolute = Path(path).expanduser().absolute()
+        os.lstat(absolute)
+    except FileNotFoundError:
+        pass
+    except (OSError, RuntimeError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or str(fault)
+        raise error(f"history {str(path)[:200]}: no path that can be used: {reason}", path=str(path)) from None
     if found := _IMPOSSIBLE_PATH.search(str(absolute)):
         raise error(
             f"history {absolute}: the path contains {found[0]!r}, which Delta tables cannot: use another",

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -23,6 +23,7 @@ from ray_snapshot.instrument import watching
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.verdicts import Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
+from ray_snapshot.views.streams import give_back, shown
 
 FIRED = 3
 """The exit code of a program that `--exit-on` has ended."""
@@ -133,6 +134,7 @@ def _compiled(script: str) -> Any:
 
 
 def _run_script(script: str, code: Any, arguments: list[str]) -> None:
+    give_back()
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).resolve().parent)
     module = ModuleType("__main__")
@@ -142,6 +144,7 @@ def _run_script(script: str, code: Any, arguments: list[str]) -> None:
 
 
 def _run_module(name: str, arguments: list[str]) -> None:
+    give_back()
     sys.argv = [name, *arguments]
     sys.path[0] = os.getcwd()
     try:
@@ -249,4 +252,5 @@ def _key(verdict: Verdict) -> Any:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # a closed or full stderr is the program's own affair
+        print("\n".join(map(shown, text.split("\n"))), file=sys.stderr, flush=True)

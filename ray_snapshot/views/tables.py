@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.views.streams import shown
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -125,10 +127,8 @@ def text_of(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` with line breaks as spaces and other control characters as `?`."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+    """`text` with line breaks and other spaces as spaces, and what a terminal would obey escaped."""
+    return text if text.isprintable() else shown("".join(" " if char.isspace() else char for char in text))
 
 
 def _alarm(verdict: Any) -> bool:

@@ -89,7 +89,7 @@ def test_text_from_outside_can_neither_colour_nor_break_a_line(run: Any, history
     code, out, _ = run("verdicts", history, "--system", "ring")
     assert code == 0
     assert len(out) == 2
-    assert out[1].endswith("yes (alarm)  [red]?[31mred line")
+    assert out[1].endswith("yes (alarm)  [red]\\x1b[31mred line")
 
 
 def test_show_prints_one_snapshot_bounded(run: Any, rows: Any, history: str) -> None:
