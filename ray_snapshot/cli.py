@@ -45,7 +45,7 @@ DEBUG = "RAY_SNAPSHOT_DEBUG"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0, or what the command says; see `README.md`, "Exit codes")."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)
     try:
         return _run(arguments)
     finally:
