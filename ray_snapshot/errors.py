@@ -46,6 +46,10 @@ class UnknownMethodError(RaySnapshotError, AttributeError):
     """A machine has no method of the name that a message asked for; `.machine`, `.method`."""
 
 
+class WrongArgumentsError(RaySnapshotError, TypeError):
+    """The arguments of a message, or of a constructor, do not fit the method; `.machine`, `.method`."""
+
+
 class DuplicateMachineError(RaySnapshotError, ValueError):
     """A second machine was spawned under a name that is taken; `.machine`."""
 

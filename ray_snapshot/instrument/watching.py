@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import ray
 from ray import cloudpickle
@@ -33,7 +33,7 @@ from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.keeping import Keeper, not_restorable
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service_state import listed
-from ray_snapshot.runtime.settings import detectors_of, refuse_redaction, seconds_of, settings_of
+from ray_snapshot.runtime.settings import WatchSettingsGiven, detectors_of, refuse_redaction, seconds_of, settings_of
 from ray_snapshot.runtime.system import System
 from ray_snapshot.snapshot import Snapshot
 
@@ -44,10 +44,15 @@ class Watch(System):
     """An app that is watched; see `watch`."""
 
     def __init__(
-        self, name: str, *, history: Any = None, detectors: Iterable[Any] | None = None, **settings: Any
+        self,
+        name: str,
+        *,
+        history: str | os.PathLike[str] | None = None,
+        detectors: Iterable[Any] | None = None,
+        **settings: Unpack[WatchSettingsGiven],
     ) -> None:
         self.name = check_system_name(name)
-        self.settings = settings_of(settings)
+        self.settings = settings_of({**settings})
         for setting in ("trace", "protocol", "alignment_timeout", "recover"):
             if setting in settings:
                 raise SettingError(
@@ -154,7 +159,7 @@ class Watch(System):
             text = f"not in snapshot {found.snapshot_id}, so as the program made them: {listed(new)}"
             print(f"ray-snapshot: {text}", file=sys.stderr)
 
-    def spawn(self, kind: type, *args: Any, **options: Any) -> Any:  # noqa: ARG002 - the contract names them
+    def spawn(self, *args: Any, **options: Any) -> Any:  # noqa: ARG002 - as the signature of a system's
         """A watched app makes its own actors."""
         raise SettingError("a watched app makes its own actors, with Ray; machines are spawned in an rs.System")
 
@@ -208,7 +213,13 @@ _plans: list[dict[str, Any]] = []
 """What `install` was told, for the next `ray.init`."""
 
 
-def watch(name: str = "app", **options: Any) -> Watch:
+def watch(
+    name: str = "app",
+    *,
+    history: str | os.PathLike[str] | None = None,
+    detectors: Iterable[Any] | None = None,
+    **settings: Unpack[WatchSettingsGiven],
+) -> Watch:
     """Watch the actors of this app from now on; returns a system that takes snapshots of them.
 
     `every`: seconds between snapshots; `history`: folder, or None; `detectors`: default termination and deadlock. Actors of
@@ -219,20 +230,27 @@ def watch(name: str = "app", **options: Any) -> Watch:
         raise SystemRunningError(f"this app is watched already, as {_watches[0].name!r}: close that first", system=name)
     connect()
     attaching.replace_ray()
-    found = Watch(name, **options)
+    found = Watch(name, history=history, detectors=detectors, **settings)
     _watches.append(found)
     atexit.register(close_quietly)
     return found
 
 
-def install(name: str = "app", on_watch: Callable[[Watch], None] | None = None, **options: Any) -> None:
+def install(
+    name: str = "app",
+    on_watch: Callable[[Watch], None] | None = None,
+    *,
+    history: str | os.PathLike[str] | None = None,
+    detectors: Iterable[Any] | None = None,
+    **settings: Unpack[WatchSettingsGiven],
+) -> None:
     """Watch whatever this program does with Ray, from its `ray.init()` on; call it before the program's own imports.
 
     Options as of `watch`. Raises `UnsupportedRayError`, `SettingError`.
     """
     check_system_name(name)
     attaching.replace_ray()
-    _plans[:] = [{"name": name, "on_watch": on_watch, **options}]
+    _plans[:] = [{"name": name, "on_watch": on_watch, "history": history, "detectors": detectors, **settings}]
     shape.replace_init(_init, _shutdown)
     if ray.is_initialized():
         raise SettingError("rs.install() comes before ray.init(): workers that run already cannot be followed")

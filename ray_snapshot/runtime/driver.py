@@ -29,7 +29,6 @@ from ray_snapshot.errors import (
     RolledBackError,
     SettingError,
     SystemNotRunningError,
-    UnknownMethodError,
 )
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import core_for
@@ -51,10 +50,10 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.attending import Attendant
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.fitting import check_fits, counts_of
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.memory import Memory
-from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.post import Created, Post, Stopped
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.restoring import Share, opened_share, refill, set_timers
@@ -65,15 +64,11 @@ CREDIT_S = 0.5
 """How often a driver that is held at a full mailbox looks whether something has stopped the system."""
 
 
-def _check_method(handle: MachineHandle, method: str) -> None:
-    """Raise `UnknownMethodError` at once where the driver knows the class, for it has spawned the machine."""
+def _check(handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise at once what is known not to fit: the driver knows the classes of the machines that it has spawned."""
     kind = handle._kind
-    if kind is not None and not may_have(kind, method):
-        raise UnknownMethodError(
-            f"{handle._name} ({kind.__name__}) has no method {method!r}, and no port of that name; nothing was sent",
-            machine=handle._name,
-            method=method,
-        )
+    if kind is not None and (kwargs or len(args) not in counts_of(kind, method)):
+        check_fits(kind, handle._name, method, args, kwargs)
 
 
 @dataclass(slots=True)
@@ -181,7 +176,7 @@ class DriverPost(Post):
         return self.me
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        _check_method(handle, method)
+        _check(handle, method, args, kwargs)
         if self.is_dropping:
             self.dropped += 1
             return
@@ -195,14 +190,14 @@ class DriverPost(Post):
     def send_after(
         self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        _check_method(handle, method)
+        _check(handle, method, args, kwargs)
         if self.is_dropping:
             self.dropped += 1
             return
         super().send_after(seconds, handle, method, args, kwargs)
 
     def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        _check_method(handle, method)
+        _check(handle, method, args, kwargs)
         if self.is_dropping:
             raise SettingError(
                 f"{handle._name}.{method}.remote(...) before start(), in a system that is being restored: its machines are not"

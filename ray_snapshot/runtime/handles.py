@@ -7,12 +7,21 @@ constructor arguments, and compared. Sending goes through the process's `Post` f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from ray_snapshot.errors import NotAMachineError
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from ray_snapshot.runtime.post import Post
+
+    K_co = TypeVar("K_co", covariant=True, default=Any)
+    """The machine's class; `MachineHandle` alone is a handle of any."""
+else:
+    from typing import TypeVar
+
+    K_co = TypeVar("K_co", covariant=True)
 
 POSTS: dict[str, Post] = {}
 """This process's part in each run it takes part in, by run id."""
@@ -24,14 +33,17 @@ _ALIASES: dict[str, str] = {}
 """Runs that were restored in another: handles in what they recorded are of that one."""
 
 
-class MachineHandle:
+class MachineHandle(Generic[K_co]):
     """A machine by name; `handle.method.send(...)`, `.send_after(seconds, ...)` and `.remote(...)` address its methods."""
 
     _run_id: str
     _name: str
     _host: str | None
     _kind: type | None = None
-    """Its class, where this process has spawned it."""
+    """Its class, in the driver that has spawned it: then what does not fit is refused there.
+
+    Never in a host: whether a send between machines raises must not depend on which of them live together.
+    """
 
     def __init__(self, run_id: str, name: str, host: str | None = None) -> None:
         self.__dict__.update(_run_id=run_id, _name=name, _host=host)
@@ -101,7 +113,8 @@ class MethodSender:
     def send(self, *args: Any, **kwargs: Any) -> None:
         """Send a one-way message: FIFO per channel, arguments isolated now.
 
-        Raises `MachineStoppedError`, `UnpicklableMessageError`, `NotAMachineError`; in the driver also `MailboxFullError`.
+        Raises `MachineStoppedError`, `UnpicklableMessageError`, `NotAMachineError`; in the driver also `MailboxFullError`, and
+        to machines that it has spawned `UnknownMethodError` and `WrongArgumentsError`.
         """
         post = POSTS.get(self.handle._run_id)
         if post is None:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ray_snapshot.errors import NotAMachineError, SettingError
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from ray_snapshot.runtime.handles import MachineHandle
+    from ray_snapshot.runtime.remote import MachineClass
     from ray_snapshot.waits import Wait
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+M = TypeVar("M", bound="SnapshotMixin")
 
 
 class _Own(Generic[T]):
@@ -59,6 +63,16 @@ class SnapshotMixin:
         """Whether this machine may act without being sent anything."""
         return False
 
+    if TYPE_CHECKING:  # what `@rs.remote` adds: a type checker sees no decorator of a class
+
+        @classmethod
+        def remote(cls, *args: Any, **kwargs: Any) -> MachineHandle[Self]: ...
+
+        @classmethod
+        def options(
+            cls, *, name: str | None = None, resources: dict[str, float] | None = None, role: str | None = None
+        ) -> MachineClass[Self]: ...
+
     machine_name = _Own[str](lambda machine: str(_context(machine).record.name), "This machine's name.")
     handle = _Own["MachineHandle"](lambda machine: _context(machine).handle, "This machine's own handle.")
 
@@ -67,9 +81,11 @@ class SnapshotMixin:
         found: MachineHandle = _context(self).machine(name)
         return found
 
-    def spawn(self, kind: type, *args: Any, name: str | None = None, **kwargs: Any) -> MachineHandle:
+    def spawn(
+        self, kind: type[M] | MachineClass[M], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> MachineHandle[M]:
         """Create a machine on this machine's host; raises `DuplicateMachineError`."""
-        found: MachineHandle = _context(self).spawn(kind, args, kwargs, name)
+        found: MachineHandle[M] = _context(self).spawn(kind, args, kwargs, name)
         return found
 
     def stop(self) -> None:

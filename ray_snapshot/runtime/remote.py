@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.mixin import SnapshotMixin
 
+M = TypeVar("M", bound=SnapshotMixin)
 
-class MachineClass:
+
+class MachineClass(Generic[M]):
     """What `@rs.remote` makes of a class; `.machine_class` is the class itself."""
 
-    def __init__(self, machine_class: type, options: dict[str, Any] | None = None) -> None:
+    def __init__(self, machine_class: type[M], options: dict[str, Any] | None = None) -> None:
         self.machine_class = machine_class
         self._options = options or {}
         self.__name__ = machine_class.__name__
         self.__doc__ = machine_class.__doc__
 
-    def remote(self, *args: Any, **kwargs: Any) -> MachineHandle:
+    def remote(self, *args: Any, **kwargs: Any) -> MachineHandle[M]:
         """Create a machine: on a host of its own from the driver, on the creator's host from a machine."""
         if HERE.post is not None and HERE.machine is not None:
             name = self._options.get("name")
-            return HERE.post.spawn_here(HERE.machine, self.machine_class, args, kwargs, name)
+            found: MachineHandle[M] = HERE.post.spawn_here(HERE.machine, self.machine_class, args, kwargs, name)
+            return found
         from ray_snapshot.runtime.system import current_system
 
         return current_system().spawn(self.machine_class, *args, **self._options, **kwargs)
 
-    def options(self, **options: Any) -> MachineClass:
+    def options(self, **options: Any) -> MachineClass[M]:
         """The same class with `name`, `resources` or `role` set for the next machine."""
         unknown = set(options) - {"name", "resources", "role"}
         if unknown:
@@ -39,6 +42,14 @@ class MachineClass:
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"{self.__name__} is a machine's class: create machines with {self.__name__}.remote(...)")
+
+
+@overload
+def remote(kind: type[M], **options: Any) -> MachineClass[M]: ...
+
+
+@overload
+def remote(kind: Any = None, **options: Any) -> Any: ...
 
 
 def remote(kind: Any = None, **options: Any) -> Any:

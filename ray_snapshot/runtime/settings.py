@@ -6,7 +6,7 @@ import difflib
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import cloudpickle
@@ -25,14 +25,15 @@ _ALIGNING = ("aligned-barrier", "unaligned-barrier")
 """Protocols to which `alignment_timeout` belongs."""
 
 
+Protocols = Literal["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier"]
+
+
 class Settings(BaseModel):
     """What a system can be told, beside `history`, `detectors` and `address`; seconds everywhere."""
 
     model_config = ConfigDict(extra="forbid")
 
-    protocol: Literal["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier"] = (
-        "chandy-lamport"
-    )
+    protocol: Protocols = "chandy-lamport"
     """How snapshots are taken; see docs/protocols.md for what each assumes and costs."""
     alignment_timeout: float | None = Field(None, gt=0)
     """After which machines turn unaligned for a snapshot under `aligned-barrier` (default: half of its timeout); with
@@ -64,6 +65,36 @@ class Settings(BaseModel):
     failures_within: float = Field(60.0, gt=0)
     grace: float = Field(10.0, ge=0)
     """When the driver or a host gets SIGTERM, a last snapshot may take so long before it ends; 0: none is taken."""
+
+
+class SettingsGiven(TypedDict, total=False):
+    """The fields of `Settings`, for type checkers: what `rs.System(...)` takes by keyword."""
+
+    protocol: Protocols
+    alignment_timeout: float | None
+    every: float | None
+    mailbox_bound: int
+    send_timeout: float
+    spawn_timeout: float
+    start_timeout: float
+    snapshot_timeout: float
+    most_open: int
+    trace: bool
+    checkpoint: bool
+    recover: Literal["rollback"] | None
+    most_failures: int
+    failures_within: float
+    grace: float
+
+
+class WatchSettingsGiven(TypedDict, total=False):
+    """Those of them that `rs.watch(...)` and `rs.install(...)` take."""
+
+    every: float | None
+    start_timeout: float
+    snapshot_timeout: float
+    most_open: int
+    checkpoint: bool
 
 
 def check_writable(folder: Path) -> None:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import (
@@ -23,12 +23,13 @@ from ray_snapshot.names import DRIVER, check_machine_name, check_target_name
 from ray_snapshot.runtime.classes import import_path, packed
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.driver import DriverPost
+from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.host import HostConfig
 from ray_snapshot.runtime.host_actor import HostActor
 from ray_snapshot.runtime.memory import Memory
-from ray_snapshot.runtime.mixin import may_have
+from ray_snapshot.runtime.mixin import SnapshotMixin, may_have
 from ray_snapshot.runtime.notices import check_listener
 from ray_snapshot.runtime.payload import isolate
 from ray_snapshot.runtime.post import Created
@@ -37,6 +38,11 @@ from ray_snapshot.runtime.settings import Settings, arguments, host_options
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.verdicts import Detector
 from ray_snapshot.waits import machine_name
+
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.remote import MachineClass
+
+M = TypeVar("M", bound=SnapshotMixin)
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -88,19 +94,19 @@ class Spawning(ABC):
 
     def spawn(
         self,
-        kind: type,
+        kind: type[M] | MachineClass[M],
         *args: Any,
         name: str | None = None,
         resources: dict[str, float] | None = None,
         role: str | None = None,
         **kwargs: Any,
-    ) -> MachineHandle:
+    ) -> MachineHandle[M]:
         """Create a machine on a host of its own; returns its handle at once.
 
         `resources`: what the host asks Ray for (`{"CPU": 1, ...}`; default nothing). `role`: under barriers a `"source"`
         records when it is asked, whatever is connected to it; so does who has no declared inputs, and `"operator"` and
         `"sink"` are notes for the reader. Raises `DuplicateMachineError`, `NameNotAllowedError`, `SettingError`,
-        `UnpicklableMessageError`.
+        `UnpicklableMessageError`, `WrongArgumentsError` (of the constructor).
         """
         names = None if name is None else [check_machine_name(name)]
         (handle,) = self._spawn(kind, [(args, kwargs)], names, 1, resources, role)
@@ -108,7 +114,7 @@ class Spawning(ABC):
 
     def spawn_many(
         self,
-        kind: type,
+        kind: type[M] | MachineClass[M],
         args: Sequence[Any] | None = None,
         *,
         count: int | None = None,
@@ -116,7 +122,7 @@ class Spawning(ABC):
         per_host: int = 1_000,
         resources: dict[str, float] | None = None,
         role: str | None = None,
-    ) -> list[MachineHandle]:
+    ) -> list[MachineHandle[M]]:
         """Create many machines, `per_host` to a host; returns their handles in order.
 
         `args`: one tuple of constructor arguments per machine (else `count` machines without arguments). `names`: as many
@@ -148,8 +154,11 @@ class Spawning(ABC):
         if role not in (None, "source", "operator", "sink"):
             raise SettingError(f"role {role!r}: use 'source', 'operator' or 'sink'")
         key, blob = packed(kind)
-        class_name = getattr(kind, "machine_class", kind).__name__
-        check_listener(getattr(kind, "machine_class", kind), is_checkpointing=self._is_checkpointing)
+        machine_class = getattr(kind, "machine_class", kind)
+        class_name = machine_class.__name__
+        check_listener(machine_class, is_checkpointing=self._is_checkpointing)
+        for args, kwargs in many:
+            check_fits(machine_class, class_name, "__init__", args, kwargs)
         payloads = [isolate(DRIVER, class_name, "__init__", args, kwargs) for args, kwargs in many]
         if not many:
             return []
@@ -171,7 +180,7 @@ class Spawning(ABC):
         lives = dict.fromkeys(names) if self._wanted else dict(zip(names, places, strict=True))
         handles = [handle_of(self.run_id, name, lives[name]) for name in names]
         for handle in handles:
-            handle.__dict__["_kind"] = getattr(kind, "machine_class", kind)
+            handle.__dict__["_kind"] = machine_class
         return handles
 
     def _places(self, count: int, per_host: int) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import ray
 from ray import cloudpickle
@@ -50,7 +50,14 @@ from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
 from ray_snapshot.runtime.service_state import listed
-from ray_snapshot.runtime.settings import Settings, check_writable, detectors_of, refuse_redaction, settings_of
+from ray_snapshot.runtime.settings import (
+    Settings,
+    SettingsGiven,
+    check_writable,
+    detectors_of,
+    refuse_redaction,
+    settings_of,
+)
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
@@ -77,10 +84,10 @@ class System(Awaiting):
         history: str | os.PathLike[str] | None = None,
         detectors: Iterable[Any] | None = None,
         address: str | None = None,
-        **settings: Any,
+        **settings: Unpack[SettingsGiven],
     ) -> None:
         self.name = check_system_name(name)
-        self.settings = settings_of(settings)
+        self.settings = settings_of({**settings})
         self.detectors = detectors_of(detectors)
         self.history = None if history is None else str(Path(history).absolute())
         if self.settings.trace and self.history is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -282,11 +283,23 @@ def test_bad_spawns_are_refused_and_leave_nothing_behind(house: House) -> None:
         system.spawn(Log, resources={"CPU": -1})
     with pytest.raises(rs.UnpicklableMessageError, match=r"__init__"):
         system.spawn(Account, (number for number in range(3)))
+    with pytest.raises(rs.WrongArgumentsError, match=r"Account.__init__: missing a required argument: 'balance'"):
+        system.spawn_many(Account, args=[(1,), ()])
     assert ray.get(system._service.about.remote())["hosts"] == hosts
     assert system.spawn_many(Log, count=0) == []
     for ask in (system.snapshot, lambda timeout: system.wait_for("termination", timeout=timeout)):
         with pytest.raises(rs.SettingError, match=r"\(timeout='x'\): it is a number of seconds"):
             ask(timeout="x")
+
+
+def test_what_does_not_fit_a_method_is_refused_where_it_is_sent_and_the_system_goes_on(house: House) -> None:
+    account = house.system.spawn(Account, 1, name="precise")
+    for send in (account.deposit.send, partial(account.deposit.send_after, 0.0), account.deposit.remote):
+        with pytest.raises(TypeError, match=r"precise.deposit: missing a required argument: 'amount'; it is Account"):
+            send()
+    account.deposit.send(1)
+    house.system.wait_for("termination", timeout=BOUND_S)
+    assert house.system.snapshot().machines["precise"].state == {"balance": 2}
 
 
 def test_a_machine_that_spawns_a_second_one_of_a_name_can_catch_the_error(house: House) -> None:

@@ -1,0 +1,122 @@
+"""What the driver refuses to send, told from the class alone; no Ray in here."""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ray_snapshot as rs
+from ray_snapshot.runtime.driver import _check
+from ray_snapshot.runtime.fitting import check_fits, counts_of
+from ray_snapshot.runtime.handles import MachineHandle
+from ray_snapshot.runtime.settings import Settings, SettingsGiven, WatchSettingsGiven
+
+
+def _with_another(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def wrapper(self: Any, *args: Any) -> Any:
+        return method(self, *args, "another")
+
+    return wrapper
+
+
+class Account(rs.SnapshotMixin):
+    def __init__(self, balance: int) -> None:
+        self.balance = balance
+        self.hook = print
+
+    def deposit(self, amount: int, note: str = "") -> None: ...
+
+    def report(self, *names: str, to: str) -> None: ...
+
+    def gather(self, *values: int, **more: int) -> None: ...
+
+    def nothing(*given: Any) -> None: ...
+
+    @_with_another
+    def pair(self, one: int, other: str) -> None: ...
+
+    @staticmethod
+    def sort(values: list[int]) -> None: ...
+
+    @rs.join("left", "right")
+    def close(self, left: int, right: int) -> None: ...
+
+
+class Open(rs.SnapshotMixin):
+    def __getattr__(self, name: str) -> Any:
+        return print
+
+
+FITS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("deposit", (1,), {}),
+    ("deposit", (1, "tip"), {}),
+    ("deposit", (), {"amount": 1}),
+    ("report", ("a", "b"), {"to": "c"}),
+    ("gather", (1, 2, 3), {"four": 4}),
+    ("gather", tuple(range(2_000)), {}),
+    ("nothing", (1, 2), {}),
+    ("pair", (1,), {}),
+    ("sort", ([1],), {}),
+    ("left", (1,), {}),
+    ("left", (), {}),
+    ("hook", (1, 2), {}),
+]
+
+
+@pytest.mark.parametrize(("method", "args", "kwargs"), FITS, ids=str)
+def test_what_fits_is_sent(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    handle: MachineHandle[Account] = MachineHandle("a run", "a")
+    handle.__dict__["_kind"] = Account
+    _check(handle, method, args, kwargs)
+    check_fits(Account, "a", method, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "kwargs", "said"),
+    [
+        ("deposit", (), {}, "a.deposit: missing a required argument: 'amount'; it is Account.deposit(amount"),
+        ("deposit", (1, "tip", 3), {}, "a.deposit: too many positional arguments; it is Account.deposit(amount"),
+        ("deposit", (1,), {"tip": 3}, "a.deposit: got an unexpected keyword argument 'tip'; it is"),
+        ("report", ("a",), {}, "a.report: missing a required"),
+        ("close", (1,), {}, "a.close: missing a required argument: 'right'"),
+        ("left", (), {"value": 1}, "a.left: got an unexpected keyword argument 'value'"),
+    ],
+)
+def test_what_does_not_fit_is_a_type_error_with_the_methods_signature(
+    method: str, args: tuple[Any, ...], kwargs: dict[str, Any], said: str
+) -> None:
+    handle: MachineHandle[Account] = MachineHandle("a run", "a")
+    _check(handle, method, args, kwargs)  # by name alone nothing is known of it
+    handle.__dict__["_kind"] = Account
+    for _ in range(2):
+        with pytest.raises(TypeError) as caught:
+            _check(handle, method, args, kwargs)
+        assert str(caught.value).startswith(said)
+        assert str(caught.value).endswith("; nothing was sent")
+    assert isinstance(caught.value, rs.WrongArgumentsError)
+    assert (caught.value.machine, caught.value.method) == ("a", method)
+
+
+def test_a_method_that_is_not_there_is_refused_unless_the_class_answers_for_every_name() -> None:
+    with pytest.raises(rs.UnknownMethodError, match=r"a \(Account\) has no method 'burn'"):
+        check_fits(Account, "a", "burn", (), {})
+    check_fits(Open, "o", "burn", (1,), {"two": 2})
+
+
+def test_the_usual_send_is_settled_by_the_number_of_its_arguments() -> None:
+    assert 1 in counts_of(Account, "deposit")
+    assert 0 not in counts_of(Account, "deposit")
+    assert [*counts_of(Account, "report")] == []
+    assert [*counts_of(Account, "burn")] == []
+
+
+def test_the_types_of_settings_are_those_that_are_checked_at_run_time() -> None:
+    """`SettingsGiven` is for type checkers, `Settings` for the program."""
+    checked = {name: field.annotation for name, field in Settings.model_fields.items()}
+    assert typing.get_type_hints(SettingsGiven) == checked
+    assert typing.get_type_hints(WatchSettingsGiven).items() <= checked.items()
