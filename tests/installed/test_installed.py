@@ -1,0 +1,61 @@
+"""What a user has who has installed the package: its types, its examples with their data, its command."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Installed
+
+pytestmark = pytest.mark.nightly
+HERE = Path(__file__).parent
+
+REFUSED = {
+    'Unexpected keyword argument "evry" for "System"',
+    'Argument "every" to "System" has incompatible type "str"',
+    'Argument "protocol" to "System" has incompatible type "Literal[\'two-phase\']"',
+    'Argument 1 to "spawn" of "Spawning" has incompatible type "type[Account]"',
+    'cannot be "int"',
+    'Argument "timeout" to "snapshot" of "Awaiting" has incompatible type "str"',
+    'Unexpected keyword argument "protocol" for "watch"',
+    '"Verdict" has no attribute "hold"',
+    'Module has no attribute "nonsense"',
+}
+
+
+def test_a_users_program_passes_the_strict_type_checker_and_its_mistakes_do_not(
+    installed: Installed, tmp_path: Path
+) -> None:
+    mypy = (installed.python, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"))
+    fine = installed.run(*mypy, str(HERE / "checked_program.py"), cwd=tmp_path)
+    assert (fine.stdout, fine.returncode) == ("Success: no issues found in 1 source file\n", 0), fine.stderr
+    wrong = installed.run(*mypy, str(HERE / "refused_program.py"), cwd=tmp_path)
+    errors = [line for line in wrong.stdout.splitlines() if ": error: " in line]
+    assert {said for said in REFUSED if sum(said in line for line in errors) == 1} == REFUSED, wrong.stdout
+    assert len(errors) == len(REFUSED)
+
+
+def test_the_wheel_holds_every_module_and_the_data_of_the_examples(installed: Installed) -> None:
+    packed = set(zipfile.ZipFile(installed.wheel).namelist())
+    wanted = {"ray_snapshot/py.typed"}
+    for folder, under in (("ray_snapshot", "ray_snapshot"), ("detectors", "ray_snapshot/detectors")):
+        wanted |= {f"{under}/{path.relative_to(ROOT / folder)}" for path in (ROOT / folder).rglob("*.py")}
+    for folder in ("spark_jobs", "examples"):
+        wanted |= {f"ray_snapshot/{folder}/{path.name}" for path in (ROOT / folder).glob("*.py")}
+    wanted |= {f"ray_snapshot/examples/data/{path.name}" for path in (ROOT / "examples" / "data").iterdir()}
+    assert wanted <= packed, wanted - packed
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("example", ["bank", "shortest_paths", "exactly_once_wordcount"])
+def test_an_example_runs_as_its_page_says_from_an_empty_folder(
+    installed: Installed, tmp_path: Path, example: str
+) -> None:
+    """Also those with data, and in a folder where none of our sources is."""
+    done = installed.run(installed.python, "-m", f"ray_snapshot.examples.{example}", *ARGUMENTS.get(example, ()), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout
+
+
+ARGUMENTS: dict[str, tuple[str, ...]] = {}
