@@ -90,6 +90,10 @@ class SnapshotTimeoutError(RaySnapshotError, TimeoutError):
     """Something did not come within its bound; `.waited_for`, `.seconds`."""
 
 
+class NeverHoldsError(SnapshotTimeoutError):
+    """What was waited for can never come any more: the wait ended before its bound; `.waited_for`, `.seconds`, `.verdict`."""
+
+
 class SnapshotAbortedError(RaySnapshotError, RuntimeError):
     """A snapshot was given up; `.snapshot_id`, `.reason`, `.machine`, `.call_site`."""
 

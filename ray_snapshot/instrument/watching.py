@@ -43,6 +43,8 @@ MOST_NAMESAKES = 100
 class Watch(System):
     """An app that is watched; see `watch`."""
 
+    _is_closed_world = False
+
     def __init__(
         self,
         name: str,

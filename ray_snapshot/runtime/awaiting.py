@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from ray_snapshot.errors import (
     DetectorError,
     HostDiedError,
+    NeverHoldsError,
     RolledBackError,
     SettingError,
     SnapshotAbortedError,
@@ -28,6 +29,9 @@ from ray_snapshot.waits import machine_name
 
 class Awaiting(Spawning):
     """A part of `system.System`: snapshots and verdicts."""
+
+    _is_closed_world = True
+    """Whether only the driver reaches in from outside. Actors of a watched app may be ended by a thread, or from outside."""
 
     def snapshot(
         self, *, timeout: float | None = None, initiators: Iterable[MachineHandle | str] | MachineHandle | str = ()
@@ -96,8 +100,8 @@ class Awaiting(Spawning):
         what that says has been seen. A snapshot that cannot be restored does not count: a later one must.
 
         While it waits the driver is passive. Without a clock snapshots are taken as often as they complete, at most every
-        50 ms at first and every second later. Raises `SnapshotTimeoutError` (with the last verdicts), and whatever stops
-        the system.
+        50 ms at first and every second later. Raises `SnapshotTimeoutError` (with the last verdicts), `NeverHoldsError` (one
+        of these) at once if termination is waited for in a deadlock, and whatever stops the system.
         """
         self._check()
         seconds = seconds_of("wait_for", timeout)
@@ -120,6 +124,8 @@ class Awaiting(Spawning):
                 seen, fresh = self._poll(seen, min(1.0, until - now))
                 for number, verdict in fresh:
                     last[verdict.detector] = verdict
+                    if number > begun:
+                        self._check_hope(item, last, seconds)
                     if number > begun and verdict.detector == item.name and verdict.holds:
                         if self._is_certain(verdict, deadline):
                             return verdict
@@ -134,6 +140,22 @@ class Awaiting(Spawning):
             waited_for=item.name,
             seconds=timeout,
         )
+
+    def _check_hope(self, item: Detector, last: dict[str, Verdict], seconds: float) -> None:
+        """Raise `NeverHoldsError` if the last verdicts say that termination, waited for, will never come.
+
+        Not where the driver may yet go back to a snapshot, or hears of verdicts: its callbacks may act.
+        """
+        if not self._is_closed_world or self._is_checkpointing or self._subscribers is not None:
+            return
+        stuck = for_ever_stuck(item, last, self.detectors)
+        if stuck is not None:
+            raise NeverHoldsError(
+                f"{item.name} can never hold any more, as snapshot {stuck.snapshot_id} shows: {stuck.sentence}",
+                waited_for=item.name,
+                seconds=seconds,
+                verdict=stuck,
+            )
 
     def _is_certain(self, verdict: Verdict, deadline: float) -> bool:
         """Whether what the verdict says of its snapshot stays true whoever dies."""
@@ -177,6 +199,19 @@ class Awaiting(Spawning):
             if self._subscribers is None:
                 self._subscribers = Subscribers(self._analyst, is_again=self._memory is not None)
             self._subscribers.callbacks.append(callback)
+
+
+def for_ever_stuck(item: Detector, last: Mapping[str, Verdict], known: Iterable[Detector]) -> Verdict | None:
+    """The verdict of a deadlock because of which the system will never terminate; None if it may, or if `item` asks otherwise.
+
+    On one snapshot some are deadlocked, and nothing is active that could do anything about it: no machine, and not the driver.
+    """
+    names = {str((spec_of(one) or {}).get("type")): one.name for one in known}
+    verdict, stuck = last.get(item.name), last.get(names.get("deadlock", ""))
+    if spec_of(item) != {"type": "termination", "name": item.name} or verdict is None or stuck is None:
+        return None
+    is_quiet = verdict.holds is False and verdict.evidence["active"] == 0
+    return stuck if stuck.holds and is_quiet and verdict.snapshot_id == stuck.snapshot_id else None
 
 
 def _last_verdicts(last: dict[str, Verdict], completed: int, unjudged: int) -> str:

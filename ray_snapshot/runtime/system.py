@@ -420,6 +420,8 @@ class System(Awaiting):
             try:
                 return ask(make(), f"{what} of system {self.name}", timeout)
             except RaySnapshotError as error:
+                if self._is_closed:  # by another thread, meanwhile
+                    self._check()
                 is_gone = isinstance(error, HostDiedError) and error.host is None
                 if not is_gone or self.settings.recover is None or time.monotonic() > deadline:
                     self._post.tell(error)

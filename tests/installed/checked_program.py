@@ -43,7 +43,9 @@ def hear(verdict: rs.Verdict) -> None:
 money = detectors.TokenConservation(total=150, state="$.balance", messages={"deposit": "$[0]"})
 
 if __name__ == "__main__":
-    with rs.System("bank", history="history/", every=0.5, trace=True, detectors=[money, detectors.Termination(), rich]) as system:
+    with rs.System(
+        "bank", history="history/", every=0.5, trace=True, detectors=[money, detectors.Termination(), rich]
+    ) as system:
         a = system.spawn(Account, 100, name="a")
         many: list[rs.MachineHandle[Account]] = system.spawn_many(Account, args=[(1,)] * 3)
         till: rs.MachineHandle[Till] = Till.remote()

@@ -16,5 +16,5 @@ till: rs.MachineHandle[Till] = system.spawn(Account)
 system.spawn(int)
 system.snapshot(timeout="long")
 rs.watch("app", protocol="observer")
-system.wait_for("termination").hold
+print(system.wait_for("termination").hold)
 rs.nonsense()

@@ -53,7 +53,9 @@ def test_an_example_runs_as_its_page_says_from_an_empty_folder(
     installed: Installed, tmp_path: Path, example: str
 ) -> None:
     """Also those with data, and in a folder where none of our sources is."""
-    done = installed.run(installed.python, "-m", f"ray_snapshot.examples.{example}", *ARGUMENTS.get(example, ()), cwd=tmp_path)
+    done = installed.run(
+        installed.python, "-m", f"ray_snapshot.examples.{example}", *ARGUMENTS.get(example, ()), cwd=tmp_path
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
 

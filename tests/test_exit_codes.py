@@ -1,0 +1,96 @@
+"""`docs/commands.md`: every command is in its table, and every exit code there is what the command ends with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from ray_snapshot import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+COMMANDS = typer.main.get_command(cli.make_app()).commands  # type: ignore[attr-defined]
+
+TESTED: dict[tuple[str, int], str] = {
+    (
+        "run",
+        0,
+    ): "tests/instrument/test_apps_stay_as_they_are.py::test_a_program_ends_with_its_own_exit_code_and_last_words",
+    (
+        "run",
+        3,
+    ): "tests/instrument/test_apps_that_hang.py::test_the_app_is_ended_with_code_3_and_the_report_is_on_stderr",
+    ("restore", 0): "tests/runtime/test_restore_command.py::",
+    ("systems", 0): "tests/instrument/test_apps_from_outside.py::",
+    ("snapshot", 0): "tests/runtime/test_runtime_contract.py::",
+    ("diagnose", 0): "tests/instrument/test_apps_from_outside.py::test_diagnose_says_healthy_of_a_program_that_only",
+    ("diagnose", 3): "tests/instrument/test_apps_from_outside.py::test_diagnose_draws_who_waits_for_whom",
+    ("diagnose", 4): "tests/instrument/test_apps_from_outside.py::test_diagnose_cannot_tell_of_an_actor",
+    ("verify", 1): "tests/history/test_history_commands.py::test_verify_exits_1_and_names_each_snapshot",
+    ("analyze", 0): "tests/spark/test_spark_command.py::test_the_answer_is_a_table_and_parquet",
+    ("analyze", 1): "tests/spark/test_spark_command.py::test_a_detector_that_fails_is_named_with_its_reason",
+    ("simulate", 1): "tests/simulation/test_simulate_command.py::test_a_protocol_that_is_wrong_is_told",
+    ("witness", 0): "tests/witness/test_witness_on_ray.py::test_every_snapshot_of_a_run_is_proven",
+    ("witness", 1): "tests/witness/test_witness_on_ray.py::test_a_history_that_was_tampered_with_is_caught",
+    ("demo", 0): "tests/examples/test_demo_command.py::",
+}
+"""What needs Ray or Spark is done elsewhere."""
+
+
+def table() -> dict[str, set[int]]:
+    """The exit codes of each command, as the page says them."""
+    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|([^|]*)\|", PAGE, re.MULTILINE)
+    return {name: {0, *map(int, re.findall(r"\b(\d+):", others))} for name, _, others in rows}
+
+
+def test_every_command_is_in_the_table_and_every_code_of_it_is_tried() -> None:
+    assert table().keys() == COMMANDS.keys()
+    tried = {*TESTED, *((name, 0) for name in HERE)}
+    assert tried == {(name, code) for name, codes in table().items() for code in codes}
+    for where in TESTED.values():
+        path, _, name = where.partition("::")
+        assert f"def {name or 'test_'}" in (ROOT / path).read_text(encoding="utf-8"), where
+
+
+def test_the_codes_of_every_command_are_those_of_the_command_line() -> None:
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
+    assert codes == {value for name, value in vars(cli).items() if name.isupper() and isinstance(value, int)}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_what_is_asked_wrongly_is_one_line_and_exit_code_2(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "--no-such-option"]) == cli.FAULT
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("ray-snapshot: error: ")
+    assert said.err.count("\n") == 1
+
+
+HERE: dict[str, Callable[[str, str], list[str]]] = {
+    "list": lambda history, _: ["list", history],
+    "show": lambda history, _: ["show", history, "latest"],
+    "verdicts": lambda history, _: ["verdicts", history],
+    "verify": lambda history, _: ["verify", history],
+    "compact": lambda history, _: ["compact", history],
+    "vacuum": lambda history, _: ["vacuum", history],
+    "synth": lambda _, new: ["synth", "--machines", "16", "--snapshots", "2", "--out", new],
+    "simulate": lambda _, new: ["simulate", "--topology", f"{new}.topology", "--events", f"{new}.events"],
+}
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = str(tmp_path_factory.mktemp("codes") / "history")
+    assert cli.main(["synth", "--machines", "16", "--snapshots", "3", "--out", folder]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("command", sorted(HERE))
+def test_what_can_be_done_ends_with_0(command: str, history: str, tmp_path: Path) -> None:
+    (tmp_path / "new.topology").write_text("2\nN1 3\nN2 0\nN1 N2\nN2 N1\n")
+    (tmp_path / "new.events").write_text("send N1 N2 1\nsnapshot N1\n")
+    assert cli.main(HERE[command](history, str(tmp_path / "new"))) == 0
