@@ -356,7 +356,8 @@ def _change(about: _About, node: int, call: int, wanted: int) -> _Change:
     actor = target.class_name or target.machine
     group = gates.group_names[gates.group[gate]]
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
-    more = f"raise {bound} to {int(gates.held[gate]) + wanted}."
+    count = int(gates.held[gate]) + wanted
+    more = f"raise {bound} to {count}; {count} of its calls then run at once: lock what they change, but not while they wait."
     if who.is_call and who.machine == target.machine:
         after = f" for {target.call} of the same actor: call self.{target.method}() directly, or {more}"
         return _Change(f"{who.call} waits", " at {}", after)

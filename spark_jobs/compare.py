@@ -1,7 +1,7 @@
 """Two runs side by side: how large, how fast, how costly, and what the detectors said of each.
 
-Say which by `--run A --against B`; without, the last two runs of the history (or of `--system`) are compared. Everything is in
-Spark's own expressions over `snapshots`, `machines` and `verdicts`.
+Say which by `--run A --against B`; without, the last run is compared with the one before it of the same system (if there is
+none, of any). Everything is in Spark's own expressions over `snapshots`, `machines` and `verdicts`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ VIEWS = (
     View(
         "metrics",
         "Two runs side by side",
-        ("metric", "one", "other", "difference", "ratio", "differs"),
+        ("metric", "one_run", "one", "other_run", "other", "difference", "ratio", "differs"),
         order=("place",),
+        minor=("one_run", "other_run", "ratio"),
         none="there is nothing to compare: name two runs with --run and --against",
     ),
 )
@@ -82,7 +83,7 @@ def prepare(history: History, selection: Selection, **given: Any) -> dict[str, A
 
 
 def pair(history: History, selection: Selection, against: str | None) -> tuple[str, str]:
-    """The run that is selected, and the other; by default the last two, the earlier one first."""
+    """The run that is selected, and the other; by default the last two of the latest system, the earlier one first."""
     listed = history.snapshots(selection.system)
     began = {row.run_id: row.started_at for row in reversed(listed)}
     runs = sorted(began, key=lambda run: began[run])
@@ -94,8 +95,12 @@ def pair(history: History, selection: Selection, against: str | None) -> tuple[s
     if other is None:
         if len(runs) < 2:
             raise SettingError(f"there is only one run, {runs[0]}: nothing to compare it with")
-        one = selection.run or runs[-2]
-        return one, next(run for run in reversed(runs) if run != one)
+        system = {row.run_id: row.system for row in listed}
+        last = selection.run or runs[-1]
+        others = [run for run in runs if run != last]
+        same = [run for run in others if system[run] == system[last]]
+        found = (same or others)[-1]
+        return (last, found) if selection.run else (found, last)
     return selection.run or next((run for run in reversed(runs) if run != other), other), other
 
 

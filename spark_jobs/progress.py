@@ -50,14 +50,16 @@ def run(
     tables = Tables(spark, history, selection or Selection())
     found = snapshots(tables.complete, tables.rows("machines"))
     (found,) = results({"snapshots": found}, out).values()
-    return {**results({"runs": runs(found), "phases": phases(found)}, out), "snapshots": found}
+    judged = proven(tables.rows("verdicts"))
+    return {**results({"runs": runs(found, judged), "phases": phases(found)}, out), "snapshots": found}
 
 
 def snapshots(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
     """One row a snapshot: machines by status, messages in flight, what moved since the one before, and the phase.
 
     `busy`: something was sent or accepted. Else `computing`: machines are active (the driver does not count); `stuck`: some
-    are blocked and none is active; `waiting`: messages are in flight that nobody accepts; `quiet`: none of these.
+    are blocked and none is active; `waiting`: messages are in flight that nobody accepts; `quiet`: none of these. `standing`
+    is the phase if nothing had moved.
     """
     counts = machines.groupBy("snapshot_id").agg(
         *(F.count_if(F.col("status") == status).alias(status) for status in STATUSES),
@@ -74,13 +76,13 @@ def snapshots(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
     sent, accepted = (F.col(name) - F.lag(name).over(within) for name in ("sent_count", "accepted_count"))
     frame = frame.withColumn("sent", sent).withColumn("accepted", accepted)
     moved = (F.col("sent") != 0) | (F.col("accepted") != 0)
-    phase = (
-        F.when(F.coalesce(moved, F.lit(True)), "busy")
-        .when(F.col("working") > 0, "computing")
+    standing = (
+        F.when(F.col("working") > 0, "computing")
         .when(F.col("blocked") > 0, "stuck")
         .when(F.col("in_flight_count") > 0, "waiting")
         .otherwise("quiet")
     )
+    phase = F.when(F.coalesce(moved, F.lit(True)), "busy").otherwise(standing)
     return frame.select(
         *RUN,
         "generation",
@@ -95,6 +97,20 @@ def snapshots(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
         per_second(F.col("accepted")).alias("accepted_per_s"),
         F.coalesce(moved, F.lit(True)).alias("moved"),
         phase.alias("phase"),
+        standing.alias("standing"),
+    )
+
+
+def proven(verdicts: DataFrame) -> DataFrame:
+    """One row a snapshot with live verdicts: whether the whole system had `terminated`, and whether some were `deadlocked`."""
+    kind, part = (F.get_json_object("detector_spec", path) for path in ("$.type", "$.machines"))
+    return (
+        verdicts.where((F.col("evaluator") == "live") & F.col("holds"))
+        .groupBy("snapshot_id")
+        .agg(
+            F.max((kind == "termination") & part.isNull()).alias("terminated"),
+            F.max(kind == "deadlock").alias("deadlocked"),
+        )
     )
 
 
@@ -133,14 +149,23 @@ def phases(snapshots: DataFrame) -> DataFrame:
     )
 
 
-def runs(snapshots: DataFrame) -> DataFrame:
+def runs(snapshots: DataFrame, judged: DataFrame) -> DataFrame:
     """One row a run: how fast it was, the last snapshot before which it moved, and how it ended.
 
-    `ended`: the phase of the last snapshots if nothing moved for `STILL_AFTER` of them or more, else `busy`. `stopped`: it
-    ended in a phase in which somebody should have moved on: any but `busy` and `quiet`.
+    `ended`, by its last snapshot: `terminated` or `deadlocked` if a live verdict on it says so (and, of a deadlock, no
+    machine is active); else its phase if nothing moved for `STILL_AFTER` snapshots or more; else `quiet` or `stuck` if
+    nothing is active and nothing in flight; else `busy`. `stopped`: somebody should have moved on: any but `busy`, `quiet`
+    and `terminated`.
     """
     when_moved = F.when(F.col("moved"), F.col("sequence"))
-    ended = F.when(F.col("still_snapshots") >= STILL_AFTER, F.col("last_phase")).otherwise("busy")
+    nothing_comes = F.col("last_standing").isin("quiet", "stuck") & (F.col("last_in_flight") == 0)
+    ended = (
+        F.when(F.col("terminated"), "terminated")
+        .when(F.col("deadlocked") & (F.col("last_standing") != "computing"), "deadlocked")
+        .when(F.col("still_snapshots") >= STILL_AFTER, F.col("last_phase"))
+        .when(nothing_comes, F.col("last_standing"))
+        .otherwise("busy")
+    )
     last_moved = Window.partitionBy(*RUN)
     return (
         snapshots.withColumn("last_moved", F.max(when_moved).over(last_moved))
@@ -154,8 +179,12 @@ def runs(snapshots: DataFrame) -> DataFrame:
             F.max_by("snapshot_id", when_moved).alias("last_moved_id"),
             F.max_by("started_at", when_moved).alias("last_moved_at"),
             F.max_by("phase", "sequence").alias("last_phase"),
+            F.max_by("standing", "sequence").alias("last_standing"),
+            F.max_by("in_flight", "sequence").alias("last_in_flight"),
+            F.max_by("snapshot_id", "sequence").alias("snapshot_id"),
             F.count_if(F.col("sequence") > F.col("last_moved")).alias("still_snapshots"),
         )
+        .join(judged, "snapshot_id", "left_outer")
         .withColumn("ended", ended)
         .select(
             *RUN,
@@ -165,7 +194,7 @@ def runs(snapshots: DataFrame) -> DataFrame:
             "seconds",
             per_second(F.col("accepted")).alias("accepted_per_s"),
             "ended",
-            (~F.col("ended").isin("busy", "quiet")).alias("stopped"),
+            (~F.col("ended").isin("busy", "quiet", "terminated")).alias("stopped"),
             "last_moved_id",
             "last_moved_at",
             "still_snapshots",

@@ -123,7 +123,8 @@ def test_two_actors_that_get_each_other_are_named_with_methods_and_call_sites() 
     assert verdict.evidence["cores"] == [["A-0", "A-1"]]
     assert verdict.evidence["cycle"] == ["A-0", "A-1"]
     assert verdict.evidence["advice"] == [
-        "Make A.answer (called at app.py:8) a call whose reply nobody waits for, or raise max_concurrency of A to 2."
+        "Make A.answer (called at app.py:8) a call whose reply nobody waits for, or raise max_concurrency of A to 2;"
+        " 2 of its calls then run at once: lock what they change, but not while they wait."
     ]
     assert verdict.sentence == (
         "Deadlock: A-0 in A.both (app.py:7) waits for A.ask of A-1;"
@@ -172,7 +173,8 @@ def test_a_ring_of_four_is_one_cycle_and_the_driver_is_stuck_behind_it() -> None
     assert verdict.sentence.endswith("4 calls can never move again; 1 more is stuck behind them (driver).")
     assert verdict.evidence["advice"] == [
         "Make Node.ping (called at ring.py:0, ring.py:1, ring.py:2 and 1 more) a call whose reply nobody waits for,"
-        " or raise max_concurrency of Node to 2."
+        " or raise max_concurrency of Node to 2; 2 of its calls then run at once: lock what they change,"
+        " but not while they wait."
     ]
 
 
@@ -190,7 +192,8 @@ def test_calls_that_hold_all_slots_and_wait_for_later_calls_to_the_same_actor(sl
     sites = ", ".join(f"bank.py:{number}" for number in range(slots))
     assert verdict.evidence["advice"][0] == (
         f"Broker.pay waits at {sites} for Broker.check of the same actor: call self.check() directly,"
-        f" or raise max_concurrency of Broker to {2 * slots}."
+        f" or raise max_concurrency of Broker to {2 * slots}; {2 * slots} of its calls then run at once: lock what they change,"
+        " but not while they wait."
     )
 
 
@@ -228,7 +231,7 @@ def test_a_full_group_stops_its_own_calls_and_no_others() -> None:
 def test_the_group_is_named_in_the_sentence_and_in_the_advice() -> None:
     verdict = grouped("io", "io", groups={"Store-0": {"io": 1}})
     assert "which waits for a free slot of group io of Store-0" in verdict.sentence
-    assert "or raise the bound of concurrency group io of Store to 2." in verdict.evidence["advice"][0]
+    assert "or raise the bound of concurrency group io of Store to 2;" in verdict.evidence["advice"][0]
 
 
 def k_of_three(k: int) -> rs.Verdict:

@@ -24,6 +24,8 @@ class Installed:
 
     folder: Path
     wheel: Path
+    sources: Path
+    """The copy that the wheel was made of."""
 
     @property
     def python(self) -> str:
@@ -59,5 +61,5 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         packed.extractall(packages)
     ours = next(entry for entry in sys.path if entry.endswith("site-packages"))
     (packages / "dependencies.pth").write_text(ours)
-    yield Installed(folder, wheel)
+    yield Installed(folder, wheel, sources)
     shutil.rmtree(place, ignore_errors=True)

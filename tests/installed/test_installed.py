@@ -6,9 +6,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Installed
+from conftest import Installed
 
 pytestmark = pytest.mark.nightly
+ARGUMENTS = {"exactly_once_wordcount": ("--kills", "1", "--bytes", "200000"), "job_queue": ("10",)}
 HERE = Path(__file__).parent
 
 REFUSED = {
@@ -37,18 +38,18 @@ def test_a_users_program_passes_the_strict_type_checker_and_its_mistakes_do_not(
 
 
 def test_the_wheel_holds_every_module_and_the_data_of_the_examples(installed: Installed) -> None:
-    packed = set(zipfile.ZipFile(installed.wheel).namelist())
+    root, packed = installed.sources, set(zipfile.ZipFile(installed.wheel).namelist())
     wanted = {"ray_snapshot/py.typed"}
     for folder, under in (("ray_snapshot", "ray_snapshot"), ("detectors", "ray_snapshot/detectors")):
-        wanted |= {f"{under}/{path.relative_to(ROOT / folder)}" for path in (ROOT / folder).rglob("*.py")}
+        wanted |= {f"{under}/{path.relative_to(root / folder)}" for path in (root / folder).rglob("*.py")}
     for folder in ("spark_jobs", "examples"):
-        wanted |= {f"ray_snapshot/{folder}/{path.name}" for path in (ROOT / folder).glob("*.py")}
-    wanted |= {f"ray_snapshot/examples/data/{path.name}" for path in (ROOT / "examples" / "data").iterdir()}
+        wanted |= {f"ray_snapshot/{folder}/{path.name}" for path in (root / folder).glob("*.py")}
+    wanted |= {f"ray_snapshot/examples/data/{path.name}" for path in (root / "examples" / "data").iterdir()}
     assert wanted <= packed, wanted - packed
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("example", ["bank", "shortest_paths", "exactly_once_wordcount"])
+@pytest.mark.parametrize("example", ["bank", "shortest_paths", "exactly_once_wordcount", "job_queue"])
 def test_an_example_runs_as_its_page_says_from_an_empty_folder(
     installed: Installed, tmp_path: Path, example: str
 ) -> None:
@@ -58,6 +59,3 @@ def test_an_example_runs_as_its_page_says_from_an_empty_folder(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
-
-
-ARGUMENTS: dict[str, tuple[str, ...]] = {}
