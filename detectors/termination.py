@@ -26,6 +26,7 @@ from ray_snapshot.detectors.common import (
 from ray_snapshot.detectors.groups import check_group, is_pattern
 from ray_snapshot.detectors.part import judge_part
 from ray_snapshot.errors import SettingError
+from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
@@ -43,11 +44,11 @@ class Termination:
     - With anything uncovered that could still act the answer is None instead of True.
 
     With `machines` (names, or patterns such as `worker-*`) it is decided of that group alone: True iff no member can ever
-    act again. False: a member is active or blocked, or a message is in flight to one. None: all is quiet there, but
-    somebody may still send to it: whoever can move and is not kept from it by declared inputs
-    (`system.connect(source, target, port=...)`) or by `senders`, which names all who ever send to the group from outside
-    (an empty list: nobody). Evidence: `group`, `machines`, `active`, `blocked`, `in_flight`, `could_be_woken_by`. Stable
-    for exact names; under a pattern another machine may be born, so then `stable` is False.
+    act again. False: a member is active or blocked, or a message is in flight to one. None: all is quiet there, but a machine
+    outside that can act, or can be woken by one that can, may still send to it. Declared inputs of the members
+    (`system.connect(source, target, port=...)`) rule senders out, and so does `senders`, the names of all that ever send to
+    the group from outside (an empty list: no machine does). Evidence: `group`, `machines`, `active`, `blocked`, `in_flight`,
+    `could_be_woken_by`. Stable for exact names; under a pattern another machine may be born, so then `stable` is False.
 
     Cost: O(machines + channels + messages); of a group, O(V + E) as `Deadlock`.
     """
@@ -146,4 +147,12 @@ def _why_not(evidence: dict[str, Any]) -> str:
     if evidence["blocked"]:
         reasons.append(f"{listed(evidence['first_blocked'], evidence['blocked'])} blocked")
     head = "Not terminated" if evidence["active"] or evidence["in_flight"] else "Not terminated (stuck, not done)"
+    if evidence["first_active"] == [DRIVER] and len(reasons) == 1:
+        reasons.append(_ONLY_DRIVER)
     return f"{head}: {'; '.join(reasons)}."
+
+
+_ONLY_DRIVER = (
+    "all machines are at rest, and only the program that drives them may act: it is passive while it sits in wait_for, so"
+    " termination may have held before"
+)

@@ -339,7 +339,7 @@ class Spawning(ABC):
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error.
 
         Everybody is told, since anybody may send to it, and what they are told is red if the driver was: so under barriers
-        whoever has not recorded an open snapshot does so at once, unaligned. It is consistent all the same.
+        a machine that has not recorded an open snapshot does so at once, unaligned. It is consistent all the same.
 
         Raises `UnknownMachineError` at once if it has not been spawned.
         """

@@ -80,3 +80,17 @@ def test_with_anything_unobserved_quiet_is_unknown_but_work_is_still_work(covera
 @pytest.mark.parametrize(("column", "value"), [("consistent", False), ("status", "aborted")])
 def test_a_snapshot_that_is_no_consistent_cut_proves_nothing(column: str, value: Any) -> None:
     assert judge({"a": "passive"}, **{column: value}).holds is None
+
+
+def test_where_only_the_driver_is_active_the_sentence_says_why_termination_may_have_held_before() -> None:
+    resting, driver = {"machine": "a"}, {"machine": "driver", "status": "active"}
+    said = Termination().evaluate(rs.Snapshot.from_rows(machines=[resting, driver])).sentence
+    assert said.startswith("Not terminated: driver active; all machines are at rest, and only the program")
+    assert said.endswith("passive while it sits in wait_for, so termination may have held before.")
+    for machines, messages in (
+        ([{"machine": "a", "status": "active"}, driver], []),
+        ([{"machine": "a", "status": "active"}], []),
+        ([resting, driver], [{"source": "driver", "target": "a", "method": "go", "args": []}]),
+    ):
+        said = Termination().evaluate(rs.Snapshot.from_rows(machines=machines, messages=messages)).sentence
+        assert "wait_for" not in said
