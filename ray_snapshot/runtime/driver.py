@@ -50,7 +50,7 @@ from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.attending import Attendant
 from ray_snapshot.runtime.checkpointing import section_of
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.fitting import check_fits, counts_of
+from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.memory import Memory
@@ -66,9 +66,8 @@ CREDIT_S = 0.5
 
 def _check(handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise at once what is known not to fit: the driver knows the classes of the machines that it has spawned."""
-    kind = handle._kind
-    if kind is not None and (kwargs or len(args) not in counts_of(kind, method)):
-        check_fits(kind, handle._name, method, args, kwargs)
+    if handle._kind is not None:
+        check_fits(handle._kind, handle._name, method, args, kwargs)
 
 
 @dataclass(slots=True)
