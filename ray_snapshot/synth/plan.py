@@ -89,7 +89,8 @@ class Settings:
         least = 2 * BLOCK * (len(self.anomalies) + 1)
         if self.machines < least:
             raise SettingError(
-                f"{len(self.anomalies)} anomalies need at least {least} machines, and {self.machines} were asked for"
+                f"a history with {len(self.anomalies)} anomalies has at least {least} machines, and {self.machines} were"
+                " asked for"
             )
         if self.anomalies and self.snapshots < LEAST_SNAPSHOTS:
             raise SettingError(
