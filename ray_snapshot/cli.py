@@ -43,7 +43,7 @@ DEBUG = "RAY_SNAPSHOT_DEBUG"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0, or what the command says; see `README.md`, "Exit codes")."""
+    """Run the command line; returns the exit code (0, or what the command says; see `docs/commands.md`)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)
     try:
