@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from installation import Installed
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("ray_snapshot", "detectors", "spark_jobs", "examples", "pyproject.toml", "README.md", "LICENSE")
-LONGEST_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """An environment with the wheel in it; what the package needs is that of the tests' own."""
-
-    folder: Path
-    wheel: Path
-    sources: Path
-    """The copy that the wheel was made of."""
-
-    @property
-    def python(self) -> str:
-        return str(self.folder / "bin" / "python")
-
-    def run(self, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """A command as a user runs it: nothing is in its environment but HOME and PATH."""
-        bare = {"HOME": str(cwd), "PATH": os.environ["PATH"]}
-        return subprocess.run(
-            command, cwd=cwd, env=bare, text=True, capture_output=True, timeout=LONGEST_S, check=False
-        )
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import Installed
+from installation import Installed
 
 pytestmark = pytest.mark.nightly
 ARGUMENTS = {"exactly_once_wordcount": ("--kills", "1", "--bytes", "200000"), "job_queue": ("10",)}

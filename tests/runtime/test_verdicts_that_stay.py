@@ -97,8 +97,9 @@ class Program:
     """What `wait_for` needs of a system: the verdicts that come, and which snapshots are certain."""
 
     wait_for = Awaiting.wait_for
-    _is_certain, _poll = Awaiting._is_certain, Awaiting._poll
-    _has_clock = True
+    _is_certain, _poll, _check_hope = Awaiting._is_certain, Awaiting._poll, Awaiting._check_hope
+    _has_clock = _is_closed_world = True
+    _is_checkpointing, _subscribers, detectors = False, None, ()
 
     def __init__(self, verdicts: list[tuple[int, rs.Verdict]], certain: set[str], *, recovers: bool = True) -> None:
         self._memory = object() if recovers else None
