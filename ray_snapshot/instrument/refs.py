@@ -26,4 +26,4 @@ def tracked(refs: Any, call_id: str) -> Any:
     if type(refs) is not ray.ObjectRef:
         return [tracked(ref, call_id) for ref in refs] if isinstance(refs, list) else refs
     site = f"{refs.call_site()}{_MARK}{call_id}"
-    return ray.ObjectRef(refs.binary(), refs.owner_address(), site, tensor_transport=refs.tensor_transport())
+    return ray.ObjectRef(refs.binary(), refs.owner_address(), site, False, refs.tensor_transport())

@@ -186,7 +186,7 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
     """In place of `asyncio.wrap_future`, with which Ray makes an `await` of a ref: what is awaited then is a tracked wait."""
     awaited = original(future, **options)
     ref = getattr(future, "object_ref", None)
-    if isinstance(ref, ray.ObjectRef):
+    if call_of(ref) is not None:  # whatever answers another may do so unseen
         _follow(awaited, ref)
     return awaited
 

@@ -92,6 +92,15 @@ def test_a_gather_of_refs_waits_for_all_of_them(process: Process) -> None:
     assert (report.has_state, result) == (True, [0, 1])
 
 
+def test_an_await_of_a_ref_that_no_known_call_answers_is_no_wait_and_the_call_counts_as_active(
+    process: Process,
+) -> None:
+    unknown = Ref(CALL)
+    unknown.future.object_ref = ray.ObjectRef(b"2" * 28)
+    report, _ = _run(process, "one", unknown)
+    assert (report.waits, report.status) == ((), "active")
+
+
 def test_a_ref_stays_rays_own_and_keeps_what_was_written_on_it() -> None:
     ref = tracked(ray.ObjectRef(b"1" * 28, "", "here.py:3"), CALL)
     assert type(ref) is ray.ObjectRef

@@ -25,14 +25,20 @@ def task(n):
 def main(address):
     ray.init(address)
     actor = Before.options(num_cpus=0).remote(1)
-    print(ray.get(actor.add.remote(2)), ray.get(actor.bases.remote()), ray.get(task.remote(3)), ray.get(ray.put(4)))
-    print(ray.wait([actor.add.remote(1)], timeout=60)[0] != [], type(actor).__name__, ray.is_initialized())
+    print(
+        "app:",
+        ray.get(actor.add.remote(2)),
+        ray.get(actor.bases.remote()),
+        ray.get(task.remote(3)),
+        ray.get(ray.put(4)),
+    )
+    print("app:", ray.wait([actor.add.remote(1)], timeout=60)[0] != [], type(actor).__name__, ray.is_initialized())
     try:
         ray.get(actor.add.remote("text"))
     except TypeError as error:
-        print(type(error).__name__, "ray_snapshot" in str(error))
+        print("app:", type(error).__name__, "ray_snapshot" in str(error))
 
 
 if __name__ == "__main__":
     main(sys.argv[1])
-    print("the end")
+    print("app:", "the end")

@@ -54,20 +54,20 @@ def main(port):
     serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
     app = Front.bind(Doubler.bind(2), Adder.bind())
     handle = serve.run(app, name="composed", route_prefix="/front")
-    print([ask(port, n) for n in range(5)], ask(port, -1))
-    print(type(handle).__name__, sorted(serve.status().applications["composed"].deployments))
+    print("app:", [ask(port, n) for n in range(5)], ask(port, -1))
+    print("app:", type(handle).__name__, sorted(serve.status().applications["composed"].deployments))
     adder = serve.get_deployment_handle("Adder", "composed")
-    print(adder.remote(1, 2).result(timeout_s=60))
+    print("app:", adder.remote(1, 2).result(timeout_s=60))
     try:
         adder.remote(-1, 2).result(timeout_s=60)
     except ValueError as error:
-        print(type(error).__name__, "negative" in str(error), "ray_snapshot" in str(error))
+        print("app:", type(error).__name__, "negative" in str(error), "ray_snapshot" in str(error))
     serve.delete("composed")
-    print(sorted(serve.status().applications))
+    print("app:", sorted(serve.status().applications))
     serve.shutdown()
 
 
 if __name__ == "__main__":
     ray.init(num_cpus=4, log_to_driver=False)
     main(int(sys.argv[1]))
-    print("the end")
+    print("app:", "the end")

@@ -41,7 +41,7 @@ def fit(trainable, folder, name):
     errors = [
         (type(error).__name__, "no three" in str(error), "ray_snapshot" in str(error)) for error in results.errors
     ]
-    print(name, scores, errors, results.get_best_result().config)
+    print("app:", name, scores, errors, results.get_best_result().config)
 
 
 def main(folder):
@@ -52,4 +52,4 @@ def main(folder):
 if __name__ == "__main__":
     ray.init(num_cpus=4, log_to_driver=False)
     main(sys.argv[1])
-    print("the end")
+    print("app:", "the end")
