@@ -62,6 +62,11 @@ def unsound(snapshot: Snapshot) -> str | None:
 
 def uncovered(snapshot: Snapshot) -> list[Any]:
     """What the snapshot did not observe; a snapshot that says nothing about its coverage covers nothing."""
+    return reaching(snapshot) + list(snapshot.coverage.get("apart", ()))
+
+
+def reaching(snapshot: Snapshot) -> list[Any]:
+    """The same, without what is known to reach no machine (`apart`): plain tasks that were given no handle and no ref."""
     return list(snapshot.coverage.get("uncovered", [_COVERAGE_UNKNOWN]))
 
 

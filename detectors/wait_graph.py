@@ -25,8 +25,8 @@ from ray_snapshot.detectors.common import (
     is_any_of,
     positions,
     positions_of_runs,
+    reaching,
     texts,
-    uncovered,
 )
 from ray_snapshot.detectors.reduction import Graph
 from ray_snapshot.snapshot import Snapshot
@@ -136,7 +136,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     seeds, expected = _seeds(snapshot, nodes, status, undeclared)
     seeds |= _unhindered(nodes, rows, blocked)
     outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)
-    unseen = uncovered(snapshot)
+    unseen = reaching(snapshot)
     outside |= nodes.flags(_suspects(nodes.names, unseen))
     if unseen:  # whoever was not observed may call a machine, though not answer for it
         outside |= nodes.flags(by_calls.owner[by_calls.owner < nodes.recorded_count])

@@ -15,7 +15,7 @@ import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
-from ray_snapshot.instrument import calls, shape, tracking
+from ray_snapshot.instrument import calls, shape, tracking, unfollowed
 from ray_snapshot.instrument.here import here, name_here, settle_in
 from ray_snapshot.instrument.process import DRIVER, Process
 from ray_snapshot.instrument.reloading import Welcome, system_of
@@ -28,8 +28,9 @@ REGISTER_S = 10.0
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
-    shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, calls.task)
-    shape.replace_waits(tracking.get, tracking.wait, tracking.put)
+    shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, unfollowed.task)
+    shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
+    shape.replace_pickling(unfollowed.pickled)
     shape.replace_refs(tracking.arrived, tracking.future_of)
 
 
@@ -79,7 +80,7 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
     watcher = watcher_of(stamp)
     if watcher is None:
         return None
-    facts = {"class": type(body).__name__, "key": key, "pid": os.getpid(), **about}
+    facts = {"class": type(body).__name__, "key": key, "pid": os.getpid(), "name": shape.own_name(), **about}
     welcome = register(watcher, stamp, name, facts, colour)
     if welcome is None:
         return None

@@ -20,6 +20,7 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.frames import hide_ours
+from ray_snapshot.instrument.guard import Own, give_up, ours
 from ray_snapshot.instrument.here import CURRENT, here, hold, machine_of
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.refs import call_of, tracked
@@ -42,16 +43,20 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
     """What takes the place of `ActorHandle._actor_method_call`."""
 
     def call(handle: Any, method_name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        process = here()
-        takes_header = shape.takes_keyword(handle, method_name, HEADER)
-        is_followed = takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))
+        own = Own(original)  # as `replaced`, with a frame less: this is the way of every call
         try:
+            process = here()
+            takes_header = shape.takes_keyword(handle, method_name, HEADER)
+            is_followed = takes_header or (method_name == _READY and shape.is_watched(handle, HEADER))
             if process is None or not is_followed:
-                return original(handle, method_name, args, kwargs, **options)
-            return _called(process, original, takes_header, handle, method_name, args, kwargs, options)
+                return own(handle, method_name, args, kwargs, **options)
+            return _called(process, own, takes_header, handle, method_name, args, kwargs, options)
         except BaseException as error:
-            hide_ours(error)
-            raise
+            if own.is_meant(error):
+                ours(hide_ours, error)
+                raise
+            give_up(error)
+        return own.outcome(handle, method_name, args, kwargs, **options)
 
     return call
 
@@ -117,14 +122,6 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
 
 
 # ---- the class -------------------------------------------------------------------------------------------------------
-
-
-def task(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-    """In place of `RemoteFunction._remote`: a plain task is nobody's machine, and is counted as not observed."""
-    process = here()
-    if process is not None:
-        process.tasks += 1
-    return original(function, *args, **kwargs)
 
 
 def arrive(original: Callable[..., Any], handle: Any, *args: Any, **kwargs: Any) -> None:
@@ -228,7 +225,7 @@ def _dressed(wrapper: Any, member: Any) -> Any:
 
 def _function(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = _begun(name, _ray_snapshot_header, args)
+        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
         with run:
             run.result = member(*args, **kwargs)
         return run.result
@@ -238,7 +235,7 @@ def _function(name: str, member: Any) -> Any:
 
 def _coroutine(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = _begun(name, _ray_snapshot_header, args)
+        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
         with run:
             try:
                 run.result = await run.followed(member(*args, **kwargs))
@@ -252,7 +249,7 @@ def _coroutine(name: str, member: Any) -> Any:
 
 def _generator(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Generator[Any, Any, Any]:
-        run = _begun(name, _ray_snapshot_header, args)
+        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
         with run:
             return (yield from _delegated(run, member(*args, **kwargs)))
 
@@ -279,7 +276,7 @@ def _delegated(run: _Run | _Inside, inner: Any) -> Generator[Any, Any, Any]:
 
 def _async_generator(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
-        run = _begun(name, _ray_snapshot_header, args)
+        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
         with run:
             inner = run.followed(member(*args, **kwargs))
             try:
@@ -309,7 +306,7 @@ def _constructor(member: Any) -> Any:
 
 def _sync_construction(member: Any) -> Any:
     def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        with _construction(self, _ray_snapshot_header):
+        with ours(_construction, self, _ray_snapshot_header) or _Inside():
             member(self, *args, **kwargs)
 
     return __init__
@@ -319,7 +316,7 @@ def _async_construction(member: Any) -> Any:
     """Ray runs such a constructor on the actor's loop."""
 
     async def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        with _construction(self, _ray_snapshot_header) as run:
+        with ours(_construction, self, _ray_snapshot_header) or _Inside() as run:
             await run.followed(member(self, *args, **kwargs))
 
     return __init__
@@ -357,16 +354,15 @@ class _Run:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        hide_ours(error)
+        ours(hide_ours, error)
+        ours(self._end, error)
+
+    def _end(self, error: BaseException | None) -> None:
         try:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
-        try:
-            colour = self.process.leave(self.call_id)
-        except Exception as fault:
-            self.process.give_up(fault)
-            return
+        colour = self.process.leave(self.call_id)
         if self.header is not None and colour > self.header.colour:
             self._colour(error, colour)
 
@@ -381,16 +377,23 @@ class _Run:
 
     def refuse_if_held(self) -> None:
         """What runs was cancelled; raise `RolledBackError` if that was for a restore."""
-        if self.process.reloading.is_held:
-            raise self.process.reloading.refusal() from None
+        refusal = ours(self._refusal)
+        if refusal is not None:
+            raise refusal from None
+
+    def _refusal(self) -> RolledBackError | None:
+        return self.process.reloading.refusal() if self.process.reloading.is_held else None
 
     def followed(self, coroutine: Any) -> Any:
         """The coroutine, which will be looked into when the machine is recorded."""
-        self.process.guarded(lambda: self.process.follow(self.call_id, coroutine))
+        ours(self.process.follow, self.call_id, coroutine)
         return coroutine
 
     def item(self, value: Any) -> Any:
         """An item of a generator, with the colour of this moment."""
+        return ours(self._item, value, default=value)
+
+    def _item(self, value: Any) -> Any:
         colour = self.process.ledger.colour
         if self.header is None or colour <= self.header.colour:
             return value
@@ -407,7 +410,7 @@ class _Inside:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        hide_ours(error)
+        ours(hide_ours, error)
 
     def refuse_if_held(self) -> None:
         """It goes as it would without us."""
@@ -436,13 +439,7 @@ def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | _Inside:
             header = stamp = None  # two apps that call one actor: it is the first one's
     elif process is None or CURRENT.get() is not None or not _is_rays_thread():
         return _Inside()
-    try:
-        return _Run(process, header, name, results, group, stamp)
-    except RolledBackError:
-        raise
-    except Exception as error:
-        process.give_up(error)
-        return _Inside()
+    return _Run(process, header, name, results, group, stamp)
 
 
 def _packed(stamp: str, results: Any, header: Header, group: str | None = None) -> bytes:

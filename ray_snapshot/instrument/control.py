@@ -40,7 +40,7 @@ class Control:
         self.outbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.ready: list[Any] = []
         """Reports that go with the next poll; of the thread."""
-        self.thread = threading.Thread(target=self._run, name="ray-snapshot", daemon=True)
+        self.thread = threading.Thread(target=self._guarded_run, name="ray-snapshot", daemon=True)
 
     def start(self) -> None:
         """Begin to talk; the process must be ready to obey."""
@@ -64,6 +64,12 @@ class Control:
     def end(self) -> None:
         """End the thread; its process is closed already, or will be."""
         self.outbox.put(("gone",))
+
+    def _guarded_run(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            self.party.give_up(error)
 
     def _run(self) -> None:
         self.outbox.put(("answer", 0, []))

@@ -36,7 +36,7 @@ def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector]) -> Diagnosis:
     if first.holds and first.evidence.get("members"):
         lines.append(deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id))
     lines += [f"  {verdict.detector}: {verdict.sentence}" for verdict in verdicts]
-    uncovered = [str(item) for item in snapshot.coverage.get("uncovered", ())]
+    uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
         lines.append(f"  not observed: {', '.join(uncovered)}")
     return Diagnosis(verdicts, lines, code)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import here
 
 
@@ -25,10 +26,14 @@ class Enveloped:
 
 def opened(value: Any, colour: int) -> Any:
     """What a result is where it is read."""
+    ours(_heard, colour)
+    return value
+
+
+def _heard(colour: int) -> None:
     process = here()
     if process is not None:
-        process.guarded(lambda: process.heard(colour))
-    return value
+        process.heard(colour)
 
 
 _COLOUR = "_ray_snapshot_colour"
@@ -38,7 +43,9 @@ def colour_error(error: BaseException, colour: int) -> None:
     """Let an exception carry a colour to whoever reads it."""
     try:
         setattr(error, _COLOUR, colour)
-    except AttributeError:  # an exception with slots: its reader hears of the colour with the next message
+    except (
+        Exception
+    ):  # an exception with slots, or whose class forbids it: its reader hears of it with the next message
         return
 
 

@@ -23,6 +23,11 @@ CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
 _here: list[Process] = []
 
 
+def attached() -> list[Process]:
+    """This process's machine, also when it is watched no more."""
+    return _here
+
+
 def here() -> Process | None:
     """This process's machine, once it is watched."""
     return _here[0] if _here and not _here[0].is_closed else None
@@ -103,7 +108,7 @@ def name_here() -> str:
 _names: dict[Any, str] = {}
 
 
-def own_threads() -> tuple[str, ...]:
+def own_threads() -> list[threading.Thread]:
     """The threads of this process that are neither Ray's nor ours nor the one that runs calls."""
     found = [
         thread
@@ -113,7 +118,7 @@ def own_threads() -> tuple[str, ...]:
         and not thread.name.startswith(_KNOWN_THREADS)
     ]
     rays = shape.rays_threads() if found else ()
-    return tuple(thread.name for thread in found if thread not in rays)
+    return [thread for thread in found if thread not in rays]
 
 
 _KNOWN_THREADS = ("ray-snapshot", "ray_", "PythonGCThread", "AsyncIO Thread", "Dummy", "raylet")

@@ -13,8 +13,8 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.sections import obstacles_of, section_of
-from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, ResolvedWait
-from ray_snapshot.protocol.calls import MachineReport, call_id_of, parsed
+from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
+from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of, parsed
 from ray_snapshot.runtime.assembly import SnapshotHeader, checked, with_delay
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -32,6 +32,8 @@ class CollectedCalls:
     recorded: Mapping[str, Recorded]
     facts: Mapping[str, Mapping[str, Any]]
     """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
+    apart: tuple[str, ...] = ()
+    """What may go on and can reach no machine."""
     traces: tuple[bytes, ...] = ()
     """Apps that we did not write are not traced."""
     reserved: Mapping[str, str] = field(default_factory=dict)
@@ -69,6 +71,28 @@ class _Tables:
         }
         """Calls that block the loop of their async actor: no other call of it can go on or begin."""
 
+        loose = [one.loose for one in collected.recorded.values()]
+        self.has_tasks = any(one.started for one in loose)
+        self.has_scattered = any(one.scattered for one in loose)
+        self.is_still = not any(one.pending for one in loose) and self._is_still()
+
+    def _is_still(self) -> bool:
+        """Whether no machine will go on as things are, and no reply is on its way: then nothing wakes a parked thread."""
+        if any(one.status == "active" for one in self.completed.machines.values()):
+            return False
+        if any(wait.is_satisfied is not False for wait in self.completed.waits if not wait.wait.is_local):
+            return False
+        return not any(wait.wait.is_ready for wait in self.completed.waits) and not any(
+            channel.in_flight and self._takes_calls(channel) for channel in self.completed.channels
+        )
+
+    def _takes_calls(self, channel: CallsOf) -> bool:
+        """Whether a call that is in flight on this channel may begin now."""
+        target = self.completed.machines.get(channel.target)
+        if target is None or self.collected.facts.get(channel.target, {}).get("groups"):
+            return True
+        return CONSTRUCTOR in channel.in_flight or len(target.calls) < self._slots(target)
+
     def snapshot(self) -> Snapshot:
         header = self.collected.header
         rows = {
@@ -85,6 +109,7 @@ class _Tables:
         coverage = {
             "hosts": len(self.completed.machines),
             "uncovered": uncovered,
+            "apart": list(self.collected.apart),
             "without_state": [name for name in without if name != DRIVER],
             "groups": {
                 facts["shown"]: facts["groups"] for facts in self.collected.facts.values() if facts.get("groups")
@@ -93,15 +118,16 @@ class _Tables:
         }
         obstacles = [self._named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
         of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
-        obstacles += obstacles_of(self.collected, [text for text in uncovered if text not in of_program])
+        unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]
+        obstacles += obstacles_of(self.collected, unknown)
         return checked(header, tables, coverage, obstacles)
 
     def _uncovered(self) -> list[str]:
         """What could act without our seeing it; the watcher's list, less what the processes' own evidence removes."""
         recorded = [self.collected.recorded.get(name) for name in self.completed.machines]
         found = list(self.collected.header.uncovered)
-        if any(one is None or one.tasks for one in recorded):
-            found.append("plain tasks")
+        if any(one is None or one.loose.given for one in recorded):
+            found.append("plain tasks that hold handles or refs")
         for name, one in zip(self.completed.machines, recorded, strict=True):
             if one is not None and one.background:
                 found.append(f"{one.background} of {self._shown(name)}")
@@ -114,8 +140,12 @@ class _Tables:
         return found
 
     def _threads(self, machine: str) -> list[str]:
+        """Its threads that may act; those that are parked act when another thread, or a reply that comes, wakes them."""
         one = self.collected.recorded.get(machine)
-        return [f"thread {thread} of {self._shown(machine)}" for thread in (one.threads if one is not None else ())]
+        if one is None:
+            return []
+        woken = () if self.is_still else one.threads.parked
+        return [f"thread {thread}, of {self._shown(machine)}" for thread in (*one.threads.acting, *woken)]
 
     # ---- names ----------------------------------------------------------------------------------------------------
 
@@ -293,12 +323,16 @@ class _Tables:
             }
 
     def _local_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
-        """Any one of those that could call the machine may end the wait; with anything unobserved, that too."""
+        """Any one of those that could call the machine may end the wait; with anything unobserved, that too.
+
+        By its name every machine may find it, and so may a plain task; another program, if the namespace is not this job's own.
+        """
         facts = self.collected.facts.get(resolved.machine, {})
-        anybody = facts.get("name") or any(one.puts for one in self.collected.recorded.values())
-        if anybody or self._uncovered():
+        is_named = bool(facts.get("name"))
+        is_known_elsewhere = is_named and (self.has_tasks or not facts.get("is_private"))
+        if self.has_scattered or is_known_elsewhere or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
-        for machine in resolved.on_machines:
+        for machine in self.completed.machines if is_named else resolved.on_machines:
             row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": None}
             yield {**row, "satisfied": resolved.wait.is_ready}
 

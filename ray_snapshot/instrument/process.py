@@ -23,9 +23,12 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.coroutines import background, current_task, parked_at, resolved, site_of
+from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
+from ray_snapshot.instrument.threads import Threads, threads_of
+from ray_snapshot.instrument.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
@@ -46,14 +49,12 @@ class Recorded:
     recorded_at: float
     call_sites: dict[str, str] = field(default_factory=dict)
     """Where the calls are that run and do not wait."""
-    tasks: int = 0
-    """Plain tasks that the process has started."""
-    threads: tuple[str, ...] = ()
+    loose: Loose = field(default_factory=Loose)
+    """Plain tasks, and handles that went where they are not followed."""
+    threads: Threads = field(default_factory=Threads)
     """Threads of the app's own in the process."""
     blocking_call: str | None = None
     """The call that blocks the loop of an async actor, and with it all others."""
-    puts: int = 0
-    """Objects that the process has put into the store."""
     background: str = ""
     """What of the app's own may act on its loop (tasks, timers, ...); "" if nothing can."""
     kept: Kept | None = None
@@ -96,8 +97,6 @@ class Process:
         self.blocking_call: str | None = None
         self.is_loop_blocked = False
         """Whether the loop sits in a blocking `ray.get`."""
-        self.tasks = 0
-        """Plain tasks that this process has started."""
         self.coroutines: dict[str, tuple[Any, Any]] = {}
         """By call: the asyncio task that runs it, and the method's own coroutine."""
         self.threads: dict[str, int] = {}
@@ -108,8 +107,6 @@ class Process:
         """Actors that are being made: their calls are numbered, and not yet in the ledger, so this is no boundary."""
         self.heard_of: list[int] = []
         """Colours that were read outside a tracked wait, to be taken in before the next step."""
-        self.puts = 0
-        """Objects that this process has put into the store: a handle may lie in one."""
         self.wait_tasks: dict[int, Any] = {}
         """By wait: the asyncio task that is in it."""
         self.resting: int | None = None
@@ -128,13 +125,10 @@ class Process:
 
     def guarded(self, step: Callable[[], _T]) -> _T | None:
         """Take one step; if that fails, this process is watched no more, and the app goes on as if it never had been."""
-        try:
-            return step()
-        except Exception as error:
-            self.give_up(error)
-            return None
+        found: _T | None = ours(step)
+        return found
 
-    def give_up(self, error: Exception) -> None:
+    def give_up(self, error: BaseException) -> None:
         """This process is watched no more; nobody shall wait for its reports. Raises nothing."""
         self.is_closed = True
         self.control.end()
@@ -397,7 +391,7 @@ class Process:
             return
         if not (is_forced or between_steps or self.ledger.can_copy):
             return
-        sites, now, threads = self.call_sites(), time.time(), own_threads()
+        sites, now, threads = self.call_sites(), time.time(), threads_of(own_threads())
         self.kept = None
         parked = self._park(now, sites) if self.is_async and between_steps else []
         acting = self._background() if self.is_async else ""
@@ -407,7 +401,7 @@ class Process:
                 if self.is_async:
                     report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
                 blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
-                facts = (self.tasks, threads, blocking, self.puts, acting)
+                facts = (UNFOLLOWED.loose(), threads, blocking, acting)
                 self.births = {name: self.births[name] for name in _being_made(report) if name in self.births}
                 self.reports[number] = Recorded(report, now, sites, *facts, self.kept, self.births)
                 self.control.report(self.reports[number])
@@ -482,7 +476,7 @@ class Process:
             if not self.ledger.must_record:
                 return
             if self.loop is not None and not self.is_loop_blocked:
-                self.loop.call_soon_threadsafe(self._record_on_loop)
+                self.loop.call_soon_threadsafe(ours, self._record_on_loop)
             else:
                 self._record()
 

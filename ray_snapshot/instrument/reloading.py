@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import asking, here, machine_of, own_threads
 from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.names import DRIVER
@@ -247,7 +248,9 @@ class Reloading:
         """What may act beside the calls: threads and tasks of the app's own; the driver's program is not stopped."""
         if self.process.machine == DRIVER:
             return []
-        return [f"thread {name}" for name in own_threads()] + [f"task {task.get_name()}" for task in self._tasks()]
+        return [f"thread {thread.name}" for thread in own_threads()] + [
+            f"task {task.get_name()}" for task in self._tasks()
+        ]
 
     def _tasks(self) -> list[Any]:
         loop = self.process.loop
@@ -261,7 +264,9 @@ class Reloading:
         for task in {task for task in [*own, *self._tasks()] if task is not None}:
             with suppress(RuntimeError):  # its loop has ended, and so has it
                 task.get_loop().call_soon_threadsafe(task.cancel)
-        threading.Thread(target=self._look, args=(self.host.generation,), name="ray-snapshot-stop", daemon=True).start()
+        threading.Thread(
+            target=ours, args=(self._look, self.host.generation), name="ray-snapshot-stop", daemon=True
+        ).start()
 
     def _look(self, generation: int) -> None:
         """What ends beside the calls tells nobody."""
@@ -352,4 +357,4 @@ class Reloading:
 def _load_here(body: Any, generation: int) -> None:  # noqa: ARG001 - Ray gives it the actor's object
     process = here()
     if process is not None:
-        process.reloading.load(generation)
+        ours(process.reloading.load, generation)

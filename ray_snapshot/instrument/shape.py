@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
+import uuid
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import ray
@@ -18,13 +21,15 @@ from ray.exceptions import RayActorError, RaySystemError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnsupportedRayError
-from ray_snapshot.instrument.frames import hide_ours
+from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.runtime.here import BEHIND
 
 try:
     from ray._private import serialization, services
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
+    from ray._private.serialization import SerializationContext
+    from ray.experimental import internal_kv
     from ray.remote_function import RemoteFunction
 except ImportError as error:
     raise UnsupportedRayError(
@@ -44,6 +49,17 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray._private.worker.get", lambda: _inside("get").cell_contents, ("object_refs", "timeout")),
     ("ray._private.worker.wait", lambda: _inside("wait").cell_contents, ("ray_waitables", "num_returns", "timeout")),
     ("ray._private.worker.init", lambda: _inside("init").cell_contents, ("address", "runtime_env")),
+    ("ActorHandle._serialization_helper", lambda: ray.actor.ActorHandle._serialization_helper, ("self",)),
+    (
+        "SerializationContext.add_contained_object_ref",
+        lambda: SerializationContext.add_contained_object_ref,
+        ("self", "object_ref"),
+    ),
+    (
+        "SerializationContext._serialize_to_msgpack",
+        lambda: SerializationContext._serialize_to_msgpack,
+        ("self", "value"),
+    ),
     ("ray.actor.has_async_methods", lambda: ray.actor.has_async_methods, ("cls",)),
     (
         "ray._private.serialization._object_ref_deserializer",
@@ -94,6 +110,12 @@ def replace_calls(
     _put("call", ray.actor.ActorHandle, "_actor_method_call", _dressed(calling(own), own), own)
     _replace("create", ray.actor.ActorClass, "_remote", create)
     _replace("modify", ray.actor, "_modify_class", modify)
+
+
+def replace_pickling(pickled: Callable[..., Any]) -> None:
+    """Put this in place of what pickles a handle, and of what notes a ref that is pickled."""
+    _replace("pickle handle", ray.actor.ActorHandle, "_serialization_helper", pickled)
+    _replace("pickle ref", SerializationContext, "add_contained_object_ref", pickled)
 
 
 def replace_waits(get: Callable[..., Any], wait: Callable[..., Any], put: Callable[..., Any]) -> None:
@@ -174,11 +196,7 @@ def _replace(name: str, owner: Any, attribute: str, ours: Callable[..., Any]) ->
 
 def _with(ours: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
     def replacement(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return ours(own, *args, **kwargs)
-        except BaseException as error:
-            hide_ours(error)
-            raise
+        return replaced(ours, own, *args, **kwargs)
 
     return replacement
 
@@ -250,11 +268,21 @@ def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
         "groups": groups,
         "group_of": dict(meta.method_meta.concurrency_group_for_methods),
         "name": options.get("name"),
+        "is_private": _is_private(options),
         "kind": meta.modified_class.__name__,
         "is_async": on_loop,
         "is_retried": bool(options.get("max_restarts")),
         "redacted": redaction.names(),
     }
+
+
+def _is_private(options: dict[str, Any]) -> bool:
+    """Whether no other program can look an actor up by its name: the namespace is one that Ray has made for this job."""
+    try:
+        uuid.UUID(ray.get_runtime_context().namespace)
+    except ValueError:
+        return False
+    return options.get("namespace") is None and options.get("lifetime") != "detached"
 
 
 def is_async(cls: type) -> bool:
@@ -297,6 +325,59 @@ def rays_threads() -> frozenset[Any]:
     """Threads that Ray has started from Python: one hands out the items of asynchronous generators, and never ends."""
     find = getattr(getattr(ray_worker.global_worker, "core_worker", None), "get_event_loop_executor", None)
     return frozenset() if find is None else frozenset(find()._threads)
+
+
+def own_name() -> str | None:
+    """The name by which the actor that this process is can be looked up."""
+    return ray.get_runtime_context().get_actor_name() or None
+
+
+# ---- plain tasks, and what is pickled ----------------------------------------------------------------------------------
+
+_NO_ACTOR = "f" * 24
+"""What a plain task's id has in place of an actor's."""
+
+_BEGIN_MORE = b"ray_snapshot plain tasks begin more "
+
+
+def current_task() -> Any:
+    """The id of what this thread does for Ray: the driver's, an actor's call."""
+    return ray_worker.global_worker.core_worker.get_current_task_id()
+
+
+def pending_tasks(parent: Any) -> int:
+    """How many plain tasks that `parent` has started have not ended."""
+    found = ray_worker.global_worker.core_worker.get_pending_children_task_ids(parent)
+    return sum(task.actor_id().hex().startswith(_NO_ACTOR) for task in found)
+
+
+def is_reply(item: Any) -> bool:
+    """Whether this is a ref to the reply of an actor's call (or of what one has put into the store)."""
+    return isinstance(item, ray.ObjectRef) and not item.task_id().actor_id().hex().startswith(_NO_ACTOR)
+
+
+def is_pickling_a_message() -> bool:
+    """Whether what this thread pickles goes into an argument, a reply or the store, and not out of Ray."""
+    if ray_worker.global_worker.get_serialization_context().is_in_band_serialization():
+        return True
+    frame: FrameType | None = sys._getframe()  # a handle by itself is packed without being in band
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("ray_snapshot."):
+        frame = frame.f_back
+    return frame is not None and frame.f_code is SerializationContext._serialize_to_msgpack.__code__
+
+
+def say_tasks_begin_more() -> None:
+    """Tell the cluster that plain tasks of this job have started others; known when it returns."""
+    internal_kv._internal_kv_put(_BEGIN_MORE + _job().encode(), b"1")
+
+
+def tasks_begin_more() -> bool:
+    """Whether that was told."""
+    return internal_kv._internal_kv_get(_BEGIN_MORE + _job().encode()) is not None
+
+
+def _job() -> str:
+    return str(ray.get_runtime_context().get_job_id())
 
 
 def run_as_call(work: Callable[..., Any], *args: Any) -> None:

@@ -13,6 +13,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCan
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.coroutines import note_wait
 from ray_snapshot.instrument.envelopes import colour_of_error
+from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import here
 from ray_snapshot.instrument.process import DRIVER, Process
 from ray_snapshot.instrument.refs import call_of
@@ -54,14 +55,6 @@ def wait(
         return original(ray_waitables, *args, timeout=seconds, **options)
 
     return _followed(process, list(ray_waitables), num_returns, timeout, work, _waited(num_returns))
-
-
-def put(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """In place of `ray.put`: what is in the store may hold a handle, and be read by anybody who gets the ref."""
-    process = here()
-    if process is not None:
-        process.puts += 1
-    return original(*args, **options)
 
 
 _Work = Callable[[float | None], Any]
@@ -212,4 +205,4 @@ def _follow(awaited: Any, ref: Any) -> None:
             end.by(done._exception, on)
         process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
 
-    awaited.add_done_callback(ended)
+    awaited.add_done_callback(lambda done: ours(ended, done))

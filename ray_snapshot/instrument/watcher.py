@@ -90,6 +90,7 @@ class Watcher:
         snapshot_timeout: float,
         ready: Iterable[str] = (),
         keeps: bool = False,
+        has_hook: bool = False,
     ) -> None:
         self.system = system
         self.run_id = run_id
@@ -116,6 +117,9 @@ class Watcher:
         """Begins with everything that no process can tell; the cluster's own list of actors removes it."""
         self.covered_at = -1
         self.nodes = Nodes(ready)
+        self.has_hook = has_hook
+        """Whether our functions are in every worker of the job."""
+        self.node_count = 0
         self.rolling = Rolling(self, keeps=keeps)
         self.looker = asyncio.get_event_loop().create_task(self._look())
 
@@ -335,10 +339,28 @@ class Watcher:
         unseen = [*self.blind, *self.collector.restarting]
         header.uncovered = [*self.uncovered, *(f"{self.name_of(machine)}, which does not report" for machine in unseen)]
         self.tell_all(("close", number), is_urgent=False)
-        found = CollectedCalls(header, completed, collection.recorded, dict(self.facts), reserved=dict(self.reserved))
+        found = CollectedCalls(
+            header,
+            completed,
+            collection.recorded,
+            dict(self.facts),
+            apart=self._apart(collection.recorded.values()),
+            reserved=dict(self.reserved),
+        )
         if not collection.done.done():
             collection.done.set_result(found)
         self._hand_over(number, found)
+
+    def _apart(self, recorded: Iterable[Recorded]) -> tuple[str, ...]:
+        """Plain tasks that may still run, or what they have left behind; those that hold handles are told of elsewhere."""
+        loose = [one.loose for one in recorded]
+        if not any(one.started for one in loose):
+            return ()
+        if any(one.pending for one in loose):
+            return ("plain tasks",)
+        if not self.has_hook or shape.tasks_begin_more():
+            return ("what plain tasks have begun",)
+        return ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
 
     def _hand_over(self, number: int, found: Any) -> None:
         self.in_line[number] = found
@@ -405,6 +427,7 @@ class Watcher:
         ours = {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
         known = ours | {facts.get("key") for facts in self.facts.values()}
         unknown = [f"actor {kind} ({key[:8]})" for key, kind in theirs.items() if key not in known]
+        self.node_count = len(nodes)
         self.uncovered = unknown + self.nodes.uncovered(nodes)
 
     async def _find_dead(self, number: int) -> None:

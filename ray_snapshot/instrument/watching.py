@@ -97,6 +97,7 @@ class Watch(System):
                 snapshot_timeout=self.settings.snapshot_timeout,
                 ready=ready,
                 keeps=self._is_checkpointing or self.restored,
+                has_hook=bool(_plans),
             )
         except ValueError:
             ray.kill(analyst)

@@ -44,14 +44,14 @@ class Runner:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
-    def finish(self, process: subprocess.Popen[str], say: str = "") -> Done:
+    def finish(self, process: subprocess.Popen[str], say: str = "", longest: float = LONGEST_S) -> Done:
         """Wait for the end of a process, and fail with what it had printed if it does not come."""
         try:
-            output, errors = process.communicate(say, timeout=LONGEST_S)
+            output, errors = process.communicate(say, timeout=longest)
         except subprocess.TimeoutExpired:
             process.kill()
             output, errors = process.communicate()
-            raise AssertionError(f"{process.args!r} has not ended in {LONGEST_S} s:\n{output}\n{errors}") from None
+            raise AssertionError(f"{process.args!r} has not ended in {longest} s:\n{output}\n{errors}") from None
         return Done(_RAYS_OWN.sub("", output), errors, process.returncode)
 
     def plain(self, *program: str) -> Done:

@@ -1,17 +1,30 @@
-"""What goes wrong in the watching never reaches the app: no Ray in here, and a watcher that always fails."""
+"""What goes wrong in the watching never reaches the app: first without Ray, and a watcher that always fails.
+
+Then an app on Ray, of which each function of ours is broken once, in the driver and in the workers: a new hook without a guard
+fails the test.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from app_runner import Runner
 
+from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import process as processes
+from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.instrument.here import here, settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 
 BOUND_S = 10.0
+AT_ONCE = 20
+"""So many functions are broken, one after the other, in one run of the app."""
+LONGEST_S = 600.0
 
 
 class Failing:
@@ -43,6 +56,8 @@ def test_a_watcher_that_cannot_be_asked_ends_the_watching_and_its_thread(process
 def test_a_step_of_ours_that_fails_is_said_once_and_gives_nothing(process: Process, capsys: Any) -> None:
     process.control.thread.join(BOUND_S)
     capsys.readouterr()
+    process.is_closed = False
+    assert process.guarded(lambda: 1 // 0) is None
     assert process.guarded(lambda: 1 // 0) is None
     assert capsys.readouterr().err.count("ZeroDivisionError") == 1
 
@@ -53,5 +68,82 @@ def test_nothing_is_said_of_a_cluster_that_has_ended(
     process.control.thread.join(BOUND_S)
     capsys.readouterr()
     monkeypatch.setattr(processes.shape, "is_connected", lambda: False)
+    process.is_closed = False
     assert process.guarded(lambda: 1 // 0) is None
     assert capsys.readouterr().err == ""
+
+
+def test_a_function_of_rays_is_called_once_whatever_fails_around_it() -> None:
+    calls: list[str] = []
+
+    def own(name: str) -> str:
+        calls.append(name)
+        return name
+
+    def before(own: Any, name: str) -> Any:
+        raise KeyError("ours")
+
+    def behind(own: Any, name: str) -> Any:
+        own(name)
+        raise KeyError("ours")
+
+    assert (replaced(before, own, "first"), replaced(behind, own, "second")) == ("first", "second")
+    assert calls == ["first", "second"]
+
+
+def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
+    def own() -> None:
+        raise KeyError("the app's")
+
+    def refusing(own: Any) -> None:
+        raise RolledBackError("given up", snapshot_id=None)
+
+    def swallowing(own: Any) -> None:
+        try:
+            own()
+        finally:
+            raise IndexError("ours")
+
+    with pytest.raises(KeyError, match="the app's"):
+        replaced(lambda own: own(), own)
+    with pytest.raises(KeyError, match="the app's"):
+        replaced(swallowing, own)
+    with pytest.raises(RolledBackError):
+        replaced(refusing, own)
+
+
+# ---- each function broken once ------------------------------------------------------------------------------------------
+
+DRIVER = str(Path(__file__).parent / "breaking_driver.py")
+BY_DAY = {
+    "driver": ["instrument.process:Process.submit", "instrument.calls:_packed", "instrument.refs:tracked",
+               "instrument.here:here", "protocol.calls:CallLedger.wake"],
+    "worker": ["instrument.calls:_unpacked", "instrument.process:Process.leave", "instrument.tracking:_follow"],
+}  # fmt: skip
+
+
+def _told(runner: Runner, side: str, names: list[str]) -> None:
+    plain = json.loads(runner.plain(DRIVER, "plain").output)
+    assert plain[-1] == "ValueError: as the app means it"
+    for first in range(0, len(names), AT_ONCE):
+        some = names[first : first + AT_ONCE]
+        done = runner.finish(runner.start(sys.executable, DRIVER, side, *some), longest=LONGEST_S)
+        told = [json.loads(line) for line in done.output.splitlines() if line.startswith("[")]
+        assert [item for item in told if item[1] != plain] == []
+        assert [name for name, _ in told] == some, done.errors
+        assert "Traceback" not in done.errors, done.errors
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("side", BY_DAY)
+def test_an_app_goes_on_whichever_function_of_ours_fails(runner: Runner, side: str) -> None:
+    _told(runner, side, BY_DAY[side])
+
+
+@pytest.mark.ray
+@pytest.mark.nightly
+@pytest.mark.parametrize("side", BY_DAY)
+def test_an_app_goes_on_whichever_of_all_our_functions_fails(runner: Runner, side: str) -> None:
+    names = json.loads(runner.plain(DRIVER, "targets").output)
+    assert len(names) > 200
+    _told(runner, side, names)

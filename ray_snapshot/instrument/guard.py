@@ -1,0 +1,98 @@
+"""Faults of ours stay ours: what guards each place at which an app enters our code.
+
+An app enters through Ray's functions that are replaced (`replaced`), and through the wrappers of its methods, its event loop
+and our threads (`ours`, around each step). What raises there, and is neither the app's own error or Ray's nor one that is
+meant for the app, ends the watching of this process with one line on stderr; the app goes on as if unwatched.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ray_snapshot.errors import ProtocolError, RaySnapshotError
+from ray_snapshot.instrument.frames import hide_ours
+
+
+def ours(step: Callable[..., Any], *args: Any, default: Any = None) -> Any:
+    """A step of ours amid the app's own; `default` if it fails."""
+    try:
+        return step(*args)
+    except Exception as error:
+        if _is_for_the_app(error):
+            raise
+        give_up(error)
+        return default
+
+
+def replaced(step: Callable[..., Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What takes the place of Ray's `function`: a step of ours, which calls it; if that fails, it is called all the same."""
+    own = Own(function)
+    try:
+        return step(own, *args, **kwargs)
+    except BaseException as error:
+        if own.is_meant(error):
+            ours(hide_ours, error)
+            raise
+        give_up(error)
+    return own.outcome(*args, **kwargs)
+
+
+class Own:
+    """Ray's function as a step of ours calls it: it remembers how it has ended."""
+
+    __slots__ = ("error", "function", "is_done", "result")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.error: BaseException | None = None
+        self.is_done = False
+        self.result: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.error = None
+        try:
+            self.result = self.function(*args, **kwargs)
+        except BaseException as error:
+            self.error = error
+            raise
+        self.is_done = True
+        return self.result
+
+    def is_meant(self, error: BaseException) -> bool:
+        """Whether the app is to get this error: Ray's own, one that is meant for it, or an interruption."""
+        return error is self.error or _is_for_the_app(error) or not isinstance(error, Exception)
+
+    def outcome(self, *args: Any, **kwargs: Any) -> Any:
+        """What the app would have got without us; calls the function if that was not done."""
+        if self.error is not None:
+            raise self.error
+        return self.result if self.is_done else self.function(*args, **kwargs)
+
+
+def _is_for_the_app(error: BaseException) -> bool:
+    """Whether we mean to raise it: a refusal, a setting that is wrong; a broken protocol is a fault of ours."""
+    return isinstance(error, RaySnapshotError) and not isinstance(error, ProtocolError)
+
+
+_told: list[str] = []
+"""What was said of a fault in a process that has no machine."""
+
+
+def give_up(error: BaseException) -> None:
+    """This process is watched no more. Raises nothing."""
+    try:
+        from ray_snapshot.instrument import here
+
+        for process in here.attached():
+            if process.is_closed:
+                return
+            process.is_closed = True
+            process.give_up(error)
+            return
+        if not _told:
+            _told.append(f"nothing is watched in this process, by a fault of ours: {type(error).__name__}: {error}")
+            print(f"ray-snapshot: {_told[0]}", file=sys.stderr)
+    except Exception:  # whatever of ours is broken, the app goes on
+        return

@@ -1,0 +1,54 @@
+"""What the threads of an app are doing, told from their stacks: some may act, others wait until another thread wakes them.
+
+A thread in `Condition.wait` without a timeout (so in an Event, a Queue, a Semaphore, a Future) that was not notified cannot act
+by itself. What waits in C (a lock, a socket, a `SimpleQueue`) cannot be told from what runs. Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import FrameType
+
+from ray_snapshot.runtime.here import call_site
+
+_WAIT = threading.Condition.wait.__code__
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads of the app's own, each with its place for a person: "Thread-1, at app.py:7"."""
+
+    acting: tuple[str, ...] = ()
+    """They may act, as far as can be told."""
+    parked: tuple[str, ...] = ()
+    """They wait until another thread wakes them, or a reply that comes."""
+
+
+def threads_of(threads: Iterable[threading.Thread]) -> Threads:
+    """What these threads are doing now."""
+    frames = sys._current_frames()
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for thread in threads:
+        frame = frames.get(thread.ident or 0)
+        place = call_site(_app_frame(frame))
+        found[frame is not None and _is_parked(frame)].append(f"{thread.name}, at {place}" if place else thread.name)
+    return Threads(tuple(found[False]), tuple(found[True]))
+
+
+def _app_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is not in a queue of the standard library."""
+    while frame is not None and frame.f_globals.get("__name__") == "queue":
+        frame = frame.f_back
+    return frame
+
+
+def _is_parked(frame: FrameType) -> bool:
+    """Whether its innermost frame waits to be notified; who is notified is no waiter of the condition any more."""
+    if frame.f_code is not _WAIT:
+        return False
+    names = frame.f_locals
+    waiter, condition = names.get("waiter"), names["self"]
+    return names.get("timeout") is None and waiter is not None and waiter in list(condition._waiters)

@@ -1,0 +1,45 @@
+"""Two couriers hang at full queues: told where nothing else can act any more, and never told where something can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from app_runner import Runner
+
+import ray_snapshot as rs
+
+pytestmark = pytest.mark.ray
+
+BY_NIGHT = ("finished_task", "running_task", "plain_data", "parked_thread")
+MAY_ACT = (
+    "task_by_name",
+    "handle_in_the_store",
+    "handle_in_a_file",
+    "woken_thread",
+    "sleeping_thread",
+    "thread_with_a_timeout",
+)
+
+
+@pytest.mark.parametrize(
+    "scenario", ["all_of_these", "named_queue", *(pytest.param(name, marks=pytest.mark.nightly) for name in BY_NIGHT)]
+)
+def test_what_can_act_no_more_does_not_hide_a_deadlock(runner: Runner, scenario: str) -> None:
+    done = runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "couriers.py", scenario)
+    assert done.exit_code == 3, done.errors
+    report = done.errors[done.errors.index("ray-snapshot: deadlock in ") :]
+    assert "Courier-0 in Courier.deliver" in report
+    assert "in _QueueActor.put" in report
+
+
+@pytest.mark.parametrize(
+    "scenario", ["task_with_a_handle", *(pytest.param(name, marks=pytest.mark.nightly) for name in MAY_ACT)]
+)
+def test_what_may_still_act_is_never_taken_for_a_deadlock(runner: Runner, tmp_path: Path, scenario: str) -> None:
+    options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
+    done = runner.command("run", *options, "couriers.py", scenario)
+    assert done.exit_code == 0, done.errors
+    answers = [row["holds"] for row in rs.History(tmp_path / "history").verdicts() if row["detector"] == "deadlock"]
+    assert answers.count(None) >= 3, "hardly looked at while they hang"
+    assert True not in answers
