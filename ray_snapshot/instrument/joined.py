@@ -145,7 +145,7 @@ class _Tables:
         if one is None:
             return []
         woken = () if self.is_still else one.threads.parked
-        return [f"thread {thread}, of {self._shown(machine)}" for thread in (*one.threads.acting, *woken)]
+        return [f"thread {thread} of {self._shown(machine)}" for thread in (*one.threads.acting, *woken)]
 
     # ---- names ----------------------------------------------------------------------------------------------------
 

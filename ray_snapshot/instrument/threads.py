@@ -19,7 +19,7 @@ _WAIT = threading.Condition.wait.__code__
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Threads of the app's own, each with its place for a person: "Thread-1, at app.py:7"."""
+    """Threads of the app's own, each with its place for a person: "Thread-1 (app.py:7)"."""
 
     acting: tuple[str, ...] = ()
     """They may act, as far as can be told."""
@@ -34,7 +34,7 @@ def threads_of(threads: Iterable[threading.Thread]) -> Threads:
     for thread in threads:
         frame = frames.get(thread.ident or 0)
         place = call_site(_app_frame(frame))
-        found[frame is not None and _is_parked(frame)].append(f"{thread.name}, at {place}" if place else thread.name)
+        found[frame is not None and _is_parked(frame)].append(f"{thread.name} ({place})" if place else thread.name)
     return Threads(tuple(found[False]), tuple(found[True]))
 
 

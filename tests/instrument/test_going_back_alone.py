@@ -15,6 +15,7 @@ from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.instrument import rolling
 from ray_snapshot.instrument.sections import CHECKPOINT_OFF
 from ray_snapshot.instrument.states import Kept
+from ray_snapshot.instrument.threads import Threads
 
 BOUND_S = 60.0
 
@@ -210,7 +211,7 @@ def test_threads_of_an_actor_are_an_obstacle_and_those_of_the_program_are_not() 
         found = await taken(app)
         told = []
         for machine in (DRIVER, "A:a"):
-            recorded = {**found.recorded, machine: replace(found.recorded[machine], threads=("monitor",))}
+            recorded = {**found.recorded, machine: replace(found.recorded[machine], threads=Threads(("monitor",)))}
             snapshot = replace(found, recorded=recorded).snapshot()
             assert snapshot.coverage["uncovered"] == [f"thread monitor of {'driver' if machine == DRIVER else 'A-0'}"]
             told.append(snapshot.obstacles)
