@@ -24,15 +24,20 @@ PLAIN, WATCHED = (sys.executable,), (COMMAND, "run", "--every", "0.25")
 
 def _run(how: tuple[str, ...], program: str, *arguments: str) -> tuple[list[str], int, str]:
     """(what it prints itself, exit code, errors) of a program in an environment made from nothing."""
-    environment = {name: os.environ[name] for name in ("HOME", "PATH")}
     command = (*how, f"{program}.py", *arguments)
     done = subprocess.run(
-        command, cwd=APPS, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False
+        command, cwd=APPS, env=_environment(program), capture_output=True, text=True, timeout=BOUND_S, check=False
     )
     lines = [
         line for line in done.stdout.splitlines() if line.startswith("app:")
     ]  # the rest is the libraries', with times
     return lines, done.returncode, done.stderr
+
+
+def _environment(program: str) -> dict[str, str]:
+    """Made from nothing; both ends of Ray Client are told that there is no token: only the one that starts Ray makes one."""
+    own = {"RAY_AUTH_MODE": "disabled"} if program == "client" else {}
+    return {name: os.environ[name] for name in ("HOME", "PATH")} | own
 
 
 def _free_port() -> str:
@@ -67,10 +72,9 @@ def test_data_computes_what_it_computes_unwatched(tmp_path: Path) -> None:
 @pytest.fixture
 def client_address() -> Iterator[str]:
     port = _free_port()
-    environment = {name: os.environ[name] for name in ("HOME", "PATH")}
     command = [sys.executable, "client_server.py", port]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=APPS, env=environment, text=True, **pipes) as server:  # type: ignore[call-overload]
+    with subprocess.Popen(command, cwd=APPS, env=_environment("client"), text=True, **pipes) as server:  # type: ignore[call-overload]
         assert server.stdout.readline() == "listening\n"
         yield f"ray://127.0.0.1:{port}"
         server.stdin.close()
