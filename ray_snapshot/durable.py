@@ -13,20 +13,3 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def sync_name(path: Path, top: Path) -> None:
-    """The same of the name of a file, and of those of the folders between it and `top`."""
-    for folder in path.parents:
-        sync(folder)
-        if folder == top:
-            return
-
-
-def sync_log(log: Path, since: int) -> None:
-    """The same of a Delta log's entries after a version, up to the last."""
-    version = since + 1
-    while (entry := log / f"{version:020}.json").exists():
-        sync(entry)
-        version += 1
-    sync(log)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -28,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError, SettingError, SparkJobError
+from ray_snapshot.history import inside
 from ray_snapshot.spark_jobs import JOBS
 from ray_snapshot.spark_jobs.session import check_installed, first_line, is_local, spark_session
 
@@ -117,7 +119,7 @@ def execute(job: str, request: Request) -> int:
     check_selection(history, selection)
     if hasattr(module, "prepare"):
         options = module.prepare(history, selection, **options)
-    out = prepare_out(request.out or default_out(request.history, job))
+    out = prepare_out(request.out or default_out(request.history, job), request.history)
     with _Interrupts() as interrupts:
         spark = spark_session(request.master, brief=row_count(history) < BRIEF_ROWS)
         interrupts.spark_runs()
@@ -150,7 +152,7 @@ def _follow(
     """Answer for snapshots as they come, until interrupted."""
     from ray_snapshot.spark_jobs.following import Follower, follow
 
-    out = Path(prepare_out(request.out or default_out(request.history, f"{job}-follow")))
+    out = Path(prepare_out(request.out or default_out(request.history, f"{job}-follow"), request.history))
     with _Interrupts() as interrupts:
         spark = spark_session(request.master, brief=True)
         interrupts.spark_runs()
@@ -232,15 +234,23 @@ def default_out(history: str, job: str) -> str:
     return str(Path(history) / "results" / job)
 
 
-def prepare_out(out: str) -> str:
-    """Make sure that results can be written under `out`, and return it whole; raises `HistoryWriteError`."""
+def prepare_out(out: str, history: str) -> str:
+    """Make sure that results can be written under `out`, and return it whole; raises `HistoryWriteError`.
+
+    Below the history there must be no link on the way to the results, nor in them: `HistoryFormatError`.
+    """
     address = urlsplit(out)
     if address.scheme in ("", "file"):
         _refuse_tables(Path(unquote(address.path) if address.scheme else out).resolve())
     if "://" in out:
         return out
-    folder = Path(out).absolute()
+    folder = Path(os.path.abspath(out))
     try:
+        if folder.is_relative_to(given := os.path.abspath(os.path.expanduser(history))):
+            top = Path(given).resolve()
+            folder = top / folder.relative_to(given)
+            with inside.folder(top, folder, is_made=True):
+                inside.refuse_links(top, folder)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return str(folder)

@@ -12,7 +12,6 @@ Read `pushdown.py` for filters, `stream.py` for the streaming side.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
-from ray_snapshot.history import History, tables
+from ray_snapshot.history import History, inside, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.spark_jobs import pushdown
 
@@ -294,7 +293,7 @@ def rows_of(options: Options, task: Task, filters: Iterable[Filter] = ()) -> Ite
     wanted = pushdown.all_of(filters, tables.stored_schema(options.table))
     for piece in task.pieces:
         with _there(options.path, options.table, piece):
-            fragment = _fragment(piece)
+            fragment = _fragment(options.path, piece)
             chosen = wanted
             if task.listings is not None:
                 exists = _is_one_of(listed(options.path, task.listings, _extent(fragment)))
@@ -312,7 +311,7 @@ def listed(history: str, listings: tuple[str, ...], extent: tuple[str, str] | No
     for path in listings:
         piece = Piece(path, "", date.min)
         with _there(history, "snapshots", piece):
-            found += [batch.column(0) for batch in _batches(_fragment(piece), "snapshots", schema, wanted)]
+            found += [batch.column(0) for batch in _batches(_fragment(history, piece), "snapshots", schema, wanted)]
     return pa.concat_arrays(found)
 
 
@@ -358,13 +357,11 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
         ) from fault
 
 
-def _fragment(piece: Piece) -> Any:
-    from pyarrow.fs import LocalFileSystem
-
-    if not stat.S_ISREG(os.lstat(piece.path).st_mode):
-        raise HistoryFormatError(f"{piece.path} is no file: the history is damaged", path=piece.path)
+def _fragment(history: str, piece: Piece) -> Any:
+    top = tables.history_path(history, HistoryNotFoundError)
+    os.close(inside.open_file(top, Path(piece.path)))
     partition = (pc.field("system") == piece.system) & (pc.field("date") == pa.scalar(piece.date))
-    fragment = ds.ParquetFileFormat().make_fragment(piece.path, LocalFileSystem(), partition)
+    fragment = ds.ParquetFileFormat().make_fragment(piece.path, inside.filesystem(top), partition)
     if piece.of == 1:
         return fragment
     groups = [group.id for group in fragment.row_groups][piece.part :: piece.of]

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from ray_snapshot.errors import HistoryFormatError
-from ray_snapshot.history import History, tables
+from ray_snapshot.history import History, inside, tables
 from ray_snapshot.spark_jobs.source import Options, Piece, Task, extent_of, listed, pieces_of, rows_of, tasks_of
 
 BEGINNING = -1
@@ -99,9 +99,10 @@ def added_between(path: Path, name: str, start: int, end: int) -> list[tuple[Pie
 
 def added_in(path: Path, name: str, version: int) -> list[tuple[Piece, int]]:
     """The files with new rows that one commit has brought, by the Delta protocol; with their bytes."""
-    commit = path / name / "_delta_log" / f"{version:020}.json"
+    commit = path / name / tables.LOG / f"{version:020}.json"
     try:
-        actions = [json.loads(line) for line in commit.read_text("utf-8").splitlines() if line.strip()]
+        text = inside.read_bytes(path, commit, tables.MOST_LOG_BYTES).decode("utf-8", "replace")
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     except FileNotFoundError as fault:
         raise HistoryFormatError(
             f"history {path}: the log of table {name} has no version {version} any more; begin again with an empty checkpoint",

@@ -117,7 +117,7 @@ def read_table(spark: SparkSession, history: History, table: str, ids: Sequence[
 
 def _files_of(history: History, table: str, ids: Sequence[str]) -> list[str]:
     found = tables.data_files(history.path, table, tables.open_table(history.path, table), snapshot_ids=ids)
-    return [str(file.path) for file in found]
+    return tables.checked_paths(history.path, table, found)
 
 
 def specs_frame(spark: SparkSession, specs: Mapping[str, Mapping[str, str]]) -> DataFrame:

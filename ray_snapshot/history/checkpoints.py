@@ -11,8 +11,10 @@ of `runtime.checkpointing`; nothing here unpickles. Imports no library beside th
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
+import io
 import json
 import os
 import secrets
@@ -21,10 +23,10 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from ray_snapshot import durable
 from ray_snapshot.errors import CheckpointError, HistoryWriteError, NotRestorableError
+from ray_snapshot.history import inside
 
 FOLDER = "checkpoints"
 SUFFIX = ".checkpoint"
@@ -32,6 +34,10 @@ _BEGUN = ".tmp-"
 MAGIC = b"RSCHECK1"
 KEY_VARIABLE = "RAY_SNAPSHOT_KEY"
 SHORTEST_KEY = 16
+_LONGEST_KEY = 65_536
+MOST_BYTES = 16 << 30
+"""No checkpoint is larger; a stranger's file may be."""
+_LONGEST_HEADER = 16 << 20
 _LENGTH = 8
 _DIGEST = hashlib.sha256().digest_size
 _PIECE = 1 << 20
@@ -112,49 +118,57 @@ def _make_key(path: Path) -> None:
 
 
 def _read_private(path: Path) -> bytes:
-    with open(path, "rb") as file:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _LONGEST_KEY:
+            raise CheckpointError(
+                f"the key of checkpoints, {path}, is no file of a key: remove it, and put the key in its place, or set"
+                f" {KEY_VARIABLE}",
+                path=str(path),
+            )
         if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
             raise CheckpointError(
                 f"the key of checkpoints, {path}, must belong to you and be readable by you only (chmod 600); it has mode"
                 f" {stat.S_IMODE(about.st_mode):o}: with it anybody could forge a checkpoint, and so run programs as you",
                 path=str(path),
             )
-        return file.read()
+        return file.read(_LONGEST_KEY)
 
 
 # ---- files --------------------------------------------------------------------------------------------------------------
+
+
+def _top(history: str | Path) -> Path:
+    """The folder of the history: it may be a link itself, and nothing below it is followed."""
+    return Path(history).expanduser().resolve()
 
 
 def path_of(history: str | Path, snapshot_id: str) -> Path:
     """Where the checkpoint of a snapshot is; raises `CheckpointError` for what is no snapshot's id."""
     if not snapshot_id or not all(char.isalnum() or char in "-_." for char in snapshot_id) or snapshot_id[0] == ".":
         raise CheckpointError(f"{snapshot_id!r} is no snapshot's id", path=None)
-    return Path(history) / FOLDER / f"{snapshot_id}{SUFFIX}"
+    return _top(history) / FOLDER / f"{snapshot_id}{SUFFIX}"
 
 
 def write(history: str | Path, checkpoint: Checkpoint, key: bytes) -> None:
     """Write a checkpoint: the whole file is there, on the disk, or none. Raises `HistoryWriteError`."""
     path = path_of(history, checkpoint.snapshot_id)
+    top = _top(history)
+    begun = path.with_name(f"{_BEGUN}{secrets.token_hex(6)}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_BEGUN)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                _write_sealed(file, checkpoint, key)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
-        durable.sync(path.parent)
+        top.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with inside.folder(top, path.parent, is_made=True, mode=0o700):
+            pass
+        inside.write_whole(top, path, begun, lambda file: _write_sealed(file, checkpoint, key), 0o600)
     except OSError as fault:
         raise HistoryWriteError(f"checkpoint {path} cannot be written: {fault.strerror}", path=str(path)) from fault
 
 
 def _write_sealed(file: Any, checkpoint: Checkpoint, key: bytes) -> None:
-    header = json.dumps({**checkpoint.about, "sections": [len(part) for part in checkpoint.sections]}).encode()
+    sections = [len(part) for part in checkpoint.sections]
+    if sum(sections) > MOST_BYTES - _LONGEST_HEADER:
+        raise OSError(errno.EFBIG, f"it would take more than {MOST_BYTES >> 30} GiB")
+    header = json.dumps({**checkpoint.about, "sections": sections, "digest": _digest(checkpoint.sections)}).encode()
     seal = hmac.new(key, digestmod=hashlib.sha256)
     for part in (MAGIC, len(header).to_bytes(_LENGTH, "big"), header, *checkpoint.sections):
         seal.update(part)
@@ -167,9 +181,15 @@ def read(history: str | Path, snapshot_id: str, key: bytes) -> Checkpoint:
 
     Raises `NotRestorableError` if there is none, `CheckpointError` if it is damaged, forged, or of another snapshot.
     """
-    path = path_of(history, snapshot_id)
+    path, top = path_of(history, snapshot_id), _top(history)
     try:
-        content = path.read_bytes()
+        with os.fdopen(inside.open_file(top, path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            _stated(file, size, path)
+            file.seek(0)
+            _check_seal(file, size, path, key)  # before it is in memory: a forged one takes none
+            file.seek(0)
+            content = file.read(size)
     except FileNotFoundError:
         raise NotRestorableError(
             f"snapshot {snapshot_id} has no checkpoint in {path.parent}: it was taken without checkpoint=True, or had"
@@ -182,28 +202,65 @@ def read(history: str | Path, snapshot_id: str, key: bytes) -> Checkpoint:
 
 
 def _opened(content: bytes, path: Path, snapshot_id: str, key: bytes) -> Checkpoint:
-    body = memoryview(content)[: max(0, len(content) - _DIGEST)]
-    seal = hmac.new(key, digestmod=hashlib.sha256)
-    for start in range(0, len(body), _PIECE):
-        seal.update(body[start : start + _PIECE])
-    if not hmac.compare_digest(seal.digest(), content[len(body) :]):
-        raise CheckpointError(
-            f"checkpoint {path} is damaged, or was not written with this key ({KEY_VARIABLE}, or {key_file()}): nothing of it"
-            " was loaded",
-            path=str(path),
-        )
-    if body[: len(MAGIC)] != MAGIC:
-        raise CheckpointError(f"checkpoint {path} is of a format that this version does not know", path=str(path))
-    start = len(MAGIC) + _LENGTH
-    end = start + int.from_bytes(body[len(MAGIC) : start], "big")
-    about = json.loads(bytes(body[start:end]))
-    if about["snapshot_id"] != snapshot_id:
-        raise CheckpointError(f"checkpoint {path} is of snapshot {about['snapshot_id']}", path=str(path))
-    sections = []
-    for length in about.pop("sections"):
-        sections.append(bytes(body[end : end + length]))
-        end += length
-    return Checkpoint(about, sections)
+    file, size = io.BytesIO(content), len(content)
+    _check_seal(file, size, path, key)
+    stated = _stated(file, size, path)
+    if stated.about["snapshot_id"] != snapshot_id:
+        raise CheckpointError(f"checkpoint {path} is of snapshot {stated.about['snapshot_id']}", path=str(path))
+    return Checkpoint(stated.about, [file.read(length) for length in stated.lengths])
+
+
+def _check_seal(file: BinaryIO, size: int, path: Path, key: bytes) -> None:
+    """Raise `CheckpointError` unless the digest at the end of a file is that of what stands before it."""
+    seal, left = hmac.new(key, digestmod=hashlib.sha256), size - _DIGEST
+    while left > 0 and (piece := file.read(min(_PIECE, left))):
+        seal.update(piece)
+        left -= len(piece)
+    if not hmac.compare_digest(seal.digest(), file.read(_DIGEST)):
+        raise _damaged(path)
+
+
+def _damaged(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {path} is damaged, or was not written with this key ({KEY_VARIABLE}, or {key_file()}): nothing of it was"
+        " loaded",
+        path=str(path),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a file says of itself, of which nothing has been checked but that its parts are as long as it says."""
+
+    about: dict[str, Any]
+    lengths: list[int]
+    """Of the sections, in bytes."""
+    digest: str | None
+    """SHA-256 of the sections; None in files of older versions."""
+
+
+def _stated(file: BinaryIO, size: int, path: Path) -> Stated:
+    """What the header says; `file` is at the first section then. Raises `CheckpointError`."""
+    file.seek(0)
+    if size > MOST_BYTES or file.read(len(MAGIC)) != MAGIC:
+        raise _damaged(path)
+    length = int.from_bytes(file.read(_LENGTH), "big")
+    try:
+        about = json.loads(file.read(min(length, _LONGEST_HEADER)))
+        lengths, digest = about.pop("sections"), about.pop("digest", None)
+        fits = sum(lengths) + file.tell() + _DIGEST == size and min(lengths, default=0) >= 0
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise _damaged(path) from None
+    if not fits or not isinstance(about.get("snapshot_id"), str):
+        raise _damaged(path)
+    return Stated(about, lengths, digest)
+
+
+def _digest(sections: Iterable[bytes]) -> str:
+    found = hashlib.sha256()
+    for section in sections:
+        found.update(section)
+    return found.hexdigest()
 
 
 # ---- upkeep -------------------------------------------------------------------------------------------------------------
@@ -211,7 +268,7 @@ def _opened(content: bytes, path: Path, snapshot_id: str, key: bytes) -> Checkpo
 
 def there(history: str | Path, snapshot_ids: Iterable[str]) -> list[Path]:
     """The files of those of some snapshots that have a checkpoint."""
-    known = {path.name: path for path in _all(history)}
+    known = {path.name: path for path, _ in _all(history)}
     names = (f"{snapshot_id}{SUFFIX}" for snapshot_id in snapshot_ids)
     return [known[name] for name in names if name in known]
 
@@ -223,14 +280,14 @@ def remove(history: str | Path, snapshot_ids: Iterable[str]) -> int:
     """
     found = there(history, snapshot_ids)
     for path in found:
-        discard(path)
+        discard(history, path)
     return len(found)
 
 
-def discard(path: Path) -> None:
+def discard(history: str | Path, path: Path) -> None:
     """Remove one file, if it is still there; raises `HistoryWriteError`."""
     try:
-        path.unlink(missing_ok=True)
+        inside.unlink(_top(history), path)
     except OSError as fault:
         raise HistoryWriteError(f"checkpoint {path} cannot be removed: {fault.strerror}", path=str(path)) from fault
 
@@ -238,18 +295,16 @@ def discard(path: Path) -> None:
 def older_than(history: str | Path, moment: float) -> dict[Path, str]:
     """Checkpoints, whole or begun, that were last written to before `moment` (seconds since 1970), and of which snapshot
     each is; of those that were only begun nobody knows (empty)."""
-    begun = dict.fromkeys(_all(history, _BEGUN), "")
-    found = {path: path.name.removesuffix(SUFFIX) for path in _all(history)} | begun
-    return {path: snapshot_id for path, snapshot_id in sorted(found.items()) if _is_older(path, moment)}
+    whole = {path: path.name.removesuffix(SUFFIX) for path, about in _all(history) if about.st_mtime < moment}
+    return whole | {path: "" for path, about in _all(history, _BEGUN) if about.st_mtime < moment}
 
 
-def _is_older(path: Path, moment: float) -> bool:
-    try:
-        return path.lstat().st_mtime < moment
-    except FileNotFoundError:  # just removed, or just given its name
-        return False
-
-
-def _all(history: str | Path, begins: str = "") -> list[Path]:
+def _all(history: str | Path, begins: str = "") -> list[tuple[Path, os.stat_result]]:
+    """Checkpoints that are whole, or those that were begun; raises `HistoryFormatError` for a link in the folder's place."""
+    top = _top(history)
     ends = "" if begins else SUFFIX
-    return [path for path in (Path(history) / FOLDER).glob(f"{begins}*{ends}") if not path.is_dir()]
+    return [
+        (path, about)
+        for path, about in inside.entries(top, top / FOLDER)
+        if path.name.startswith(begins) and path.name.endswith(ends) and not stat.S_ISDIR(about.st_mode)
+    ]

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ray_snapshot import durable
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.history import files, tables
+from ray_snapshot.history import files, inside, tables
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -34,7 +33,7 @@ def append(path: Path, name: str, table: DeltaTable, rows: pa.Table, owner: str)
         before = table.version()
         _widen(table, rows.schema)
         _commit(table, added, _ADD_RETRIES)
-        durable.sync_log(path / name / tables.LOG, before)
+        inside.sync_log(path, path / name / tables.LOG, before)
 
 
 def write(
@@ -77,7 +76,7 @@ def replace(
                 return False
             try:
                 _commit(table, [*(_removal(file, data_change) for file in removed), *added], 0)
-                durable.sync_log(path / name / tables.LOG, table.version())
+                inside.sync_log(path, path / name / tables.LOG, table.version())
                 return True
             except CommitFailedError:  # somebody was faster: look again
                 continue

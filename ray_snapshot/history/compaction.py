@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from ray_snapshot.errors import HistoryWriteError
-from ray_snapshot.history import commits, files, tables, upkeep
+from ray_snapshot.history import commits, files, inside, tables, upkeep
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -239,8 +239,8 @@ def _bytes_per_row(block: Sequence[tables.DataFile]) -> int:
 
     rows = size = 0
     for file in block:
-        tables.check_file(file)
-        about = pq.read_metadata(file.path)
+        with inside.opened(file.top, file.path) as opened:
+            about = pq.read_metadata(opened)
         rows += about.num_rows
         size += sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
     return 1 + size // max(1, rows)

@@ -8,6 +8,7 @@ under a name with `_` in front, which readers skip, and gets its own when it is 
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot import durable
+from ray_snapshot.history import inside
+from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
@@ -42,10 +44,16 @@ _NAME = re.compile(r"(?:part|tile-(?P<block>[0-9a-f]{12}))-(?P<owner>[0-9a-f]{12
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Where rows lie: the system, and the UTC date of their snapshot."""
+    """Where rows lie: the system, and the UTC date of their snapshot.
+
+    Raises `NameNotAllowedError` for what no system is named: a folder is made by that name.
+    """
 
     system: str
     date: date
+
+    def __post_init__(self) -> None:
+        check_system_name(self.system)
 
     @property
     def folder(self) -> str:
@@ -83,15 +91,17 @@ class FileWriter:
         import pyarrow.parquet as pq
 
         self.table_path = table_path
+        self.top = table_path.parent
         self.relative = f"{partition.folder}/{name}"
         self.path = table_path / self.relative
         self.begun = self.path.with_name(f"_{name}")
         self.partition = partition
         self.bounds = _Bounds(keys)
-        self.begun.parent.mkdir(parents=True, exist_ok=True)
+        self.handle = inside.create(self.top, self.begun)
+        self.sink = inside.native(self.handle, "wb")
         compared = [field.name for field in schema if field.name not in JSON_TEXT]
         self.parquet = pq.ParquetWriter(
-            self.begun,
+            self.sink,
             schema,
             compression="zstd",
             use_dictionary=compared,
@@ -106,7 +116,9 @@ class FileWriter:
     def __exit__(self, *_: object) -> None:
         if self.parquet is not None:
             self.parquet.close()
-            self.begun.unlink(missing_ok=True)
+            self.sink.close()
+            inside.unlink(self.top, self.begun)
+        os.close(self.handle)
 
     def write(self, rows: pa.Table) -> None:
         """One group of rows."""
@@ -121,11 +133,12 @@ class FileWriter:
         from deltalake.transaction import AddAction
 
         self.parquet.close()
+        self.sink.close()
+        os.fsync(self.handle)
+        about = os.fstat(self.handle)
+        inside.rename(self.top, self.begun, self.path)
         self.parquet = None
-        durable.sync(self.begun)
-        self.begun.rename(self.path)
-        durable.sync_name(self.path, self.table_path)
-        about = self.path.stat()
+        inside.sync_names(self.top, self.path, self.table_path)
         return AddAction(
             self.relative,
             about.st_size,

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ray_snapshot.history import inside
+
 FOLDER = "_writers"
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_MOST_BYTES = 16_000_000
+"""No record is larger; a stranger's file may be."""
 
 
 class Owner:
@@ -27,6 +33,7 @@ class Owner:
 
     def __init__(self, history: Path, key: str) -> None:
         self.owner = uuid.uuid4().hex[:12]
+        self.history = history
         self.path = history / FOLDER / f"{self.owner}.json"
         self.about = {"key": key, "host": socket.gethostname(), "pid": os.getpid()}
         self.file: IO[str] | None = None
@@ -48,26 +55,28 @@ class Owner:
     def close(self) -> None:
         """All is done, and there would be nothing to clean up; `intend` begins again."""
         if self.file is not None:
-            self.path.unlink(missing_ok=True)
+            inside.unlink(self.history, self.path)
             self.file.close()
             self.file = None
 
     def _open(self) -> IO[str]:
         while self.file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = self.path.open("a", encoding="utf-8")
+            with inside.folder(self.history, self.path.parent, is_made=True):
+                pass
+            file = os.fdopen(inside.open_file(self.history, self.path, _APPEND), "a", encoding="utf-8")
             fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_at(self.path, file):
+            if _is_at(self.history, self.path, file):
                 self.file = file
             else:  # somebody took it for a dead one's before it was locked
                 file.close()
         return self.file
 
 
-def _is_at(path: Path, file: IO[str]) -> bool:
+def _is_at(history: Path, path: Path, file: IO[str]) -> bool:
     """Whether an open file is the one that lies at `path`."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    with suppress(FileNotFoundError), inside.folder(history, path.parent) as folder:
+        there = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        return os.path.samestat(os.fstat(file.fileno()), there)
     return False
 
 
@@ -78,12 +87,13 @@ class Dead:
     owner: str
     key: str
     snapshot_ids: list[str]
+    history: Path
     path: Path
     file: IO[str]
 
     def done(self) -> None:
         """All it left is gone."""
-        self.path.unlink(missing_ok=True)
+        inside.unlink(self.history, self.path)
         self.file.close()
 
     def leave(self) -> None:
@@ -93,25 +103,26 @@ class Dead:
 
 def dead_writers(history: Path, key: str | None = None) -> Iterator[Dead]:
     """Writers of this computer that died while they had work under way; `key`: only those that did the same."""
-    for path in sorted((history / FOLDER).glob("*.json")):
+    for path, about in inside.entries(history, history / FOLDER):
+        if path.suffix != ".json" or not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:  # no writer's
+            continue
         with suppress(OSError):
-            if not stat.S_ISREG(path.lstat().st_mode):  # no writer's
-                continue
-            file = path.open("r+", encoding="utf-8", errors="replace")
-            found = _held(path, file, key)
+            handle = inside.open_file(history, path, os.O_RDWR)
+            file = os.fdopen(handle, "r+", encoding="utf-8", errors="replace")
+            found = _held(history, path, file, key)
             if found is None:
                 file.close()
             else:
                 yield found
 
 
-def _held(path: Path, file: IO[str], key: str | None) -> Dead | None:
+def _held(history: Path, path: Path, file: IO[str], key: str | None) -> Dead | None:
     """The dead writer of a record that could be locked and is of `key`."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # it lives
         return None
-    if not _is_at(path, file):  # it has just closed
+    if not _is_at(history, path, file):  # it has just closed
         return None
     about = _about(file)
     if about.get("host", socket.gethostname()) != socket.gethostname() or (
@@ -120,7 +131,7 @@ def _held(path: Path, file: IO[str], key: str | None) -> Dead | None:
         return None
     ids = about.get("snapshot_ids")
     listed = [item for item in ids if isinstance(item, str)] if isinstance(ids, list) else []
-    return Dead(path.stem, str(about.get("key", "")), listed, path, file)
+    return Dead(path.stem, str(about.get("key", "")), listed, history, path, file)
 
 
 def _about(file: IO[str]) -> dict[str, Any]:

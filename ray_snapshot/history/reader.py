@@ -185,7 +185,7 @@ class History:
         Read with the folder of the table as base path, they have the columns `system` and `date` too.
         """
         self._check_table(table)
-        return [str(file.path) for file in self._files(table)]
+        return tables.checked_paths(self.path, table, self._files(table))
 
     def version(self, table: str) -> int:
         """The number of the table's latest commit."""
@@ -215,6 +215,7 @@ class History:
         Returns the files, table by table, and `checkpoints` of no snapshot. A reader that began before, on a version that
         old, fails and must begin again.
         """
+        upkeep.refuse_links(self.path)
         if not dry_run:
             upkeep.clean(self.path)
         found = {
@@ -250,6 +251,7 @@ class History:
     @contextmanager
     def _upkeep(self) -> Iterator[owners.Owner]:
         """Work that rewrites files, under a record of its own; what others left that died in it is removed first."""
+        upkeep.refuse_links(self.path)
         try:
             upkeep.clean(self.path)
             owner = owners.Owner(self.path, upkeep.UPKEEP)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
+import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -21,9 +22,16 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot import durable
-from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, RaySnapshotError
+from ray_snapshot.errors import (
+    HistoryFormatError,
+    HistoryNotFoundError,
+    HistoryWriteError,
+    NameNotAllowedError,
+    RaySnapshotError,
+)
+from ray_snapshot.history import bounds, inside
 from ray_snapshot.history.files import Partition
+from ray_snapshot.names import check_system_name
 from ray_snapshot.schema import FORMAT_VERSION, SNAPSHOT_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -57,7 +65,7 @@ _REMEDIES = {
     "opened": "; its log is damaged: put back the folder from a copy",
     "read": "; a file of it is damaged or gone: put it back from a copy, or see `ray-snapshot verify` for what is whole",
 }
-_MOST_LOG_BYTES = 256_000_000
+MOST_LOG_BYTES = 256_000_000
 
 
 def stored_schema(name: str) -> pa.Schema:
@@ -87,9 +95,12 @@ def faults(path: Path, name: str, doing: str, error: type[RaySnapshotError]) -> 
 
 
 def history_path(path: str | Path, error: type[RaySnapshotError]) -> Path:
-    """The absolute path of a history; raises `error` if it has characters that `deltalake` cannot handle."""
+    """The absolute path of a history; raises `error` if it has characters that `deltalake` cannot handle.
+
+    The history's own folder may be a link: that is resolved here, once. Nothing below it is: see `inside`.
+    """
     try:
-        absolute = Path(path).expanduser().absolute()
+        absolute = Path(path).expanduser().resolve()
         os.lstat(absolute)
     except FileNotFoundError:
         pass
@@ -114,15 +125,22 @@ def create_tables(path: Path) -> dict[str, DeltaTable]:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        for folder in (path, *(path / name for name in TABLES if (path / name).exists())):
-            with tempfile.TemporaryFile(dir=folder, prefix="_probe-"):
-                pass
+        for folder in (path, *(path / name for name in TABLES if os.path.lexists(path / name))):
+            _probe(path, folder)
     except OSError as fault:
         raise HistoryWriteError(
             f"history {path} cannot be written: {fault.strerror or fault}: name a folder that can be written",
             path=path,
         ) from fault
     return {name: _create(path, name) for name in (*DETAIL_TABLES, "actions", "classes", "verdicts", "snapshots")}
+
+
+def _probe(path: Path, folder: Path) -> None:
+    """Raise `OSError` unless files can be written to a folder."""
+    name = f"_probe-{uuid.uuid4().hex}"
+    with inside.folder(path, folder) as handle:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=handle))
+        os.unlink(name, dir_fd=handle)
 
 
 def _create(path: Path, name: str) -> DeltaTable:
@@ -137,6 +155,7 @@ def _create(path: Path, name: str) -> DeltaTable:
                 path=path,
                 table=name,
             )
+        inside.refuse_links(path, folder)
         try:
             DeltaTable.create(
                 str(folder),
@@ -147,8 +166,8 @@ def _create(path: Path, name: str) -> DeltaTable:
                 description=_DESCRIPTION.format(FORMAT_VERSION),
                 configuration={"delta.dataSkippingStatsColumns": ",".join(ORDER[name])},
             )
-            durable.sync_log(folder / LOG, -1)
-            durable.sync_name(folder / LOG, path)
+            inside.sync_log(path, folder / LOG, -1)
+            inside.sync_names(path, folder / LOG, path)
         except (DeltaError, OSError) as fault:  # another writer was faster, or it cannot be done
             if not has_log(folder):
                 with faults(path, name, "created", HistoryWriteError):
@@ -182,24 +201,19 @@ def open_table(path: Path, name: str) -> DeltaTable:
             table=name,
         )
     with faults(path, name, "opened", HistoryFormatError):
-        _check_log(path, name)
+        check_log(path, name)
         table = DeltaTable(str(path / name))
         _check_format(path, name, table)
     return table
 
 
-def _check_log(path: Path, name: str) -> None:
-    """Refuse a log of which somebody made something else than files: a pipe would be waited for without end."""
-    with os.scandir(path / name / LOG) as entries:
-        for entry in entries:
-            try:
-                about = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # somebody's temporary file
-                continue
-            if not stat.S_ISREG(about.st_mode) and entry.name.endswith((".json", ".parquet", "_last_checkpoint")):
-                raise ValueError(f"{entry.path} is no file")
-            if about.st_size > _MOST_LOG_BYTES and entry.name.endswith(".json"):
-                raise ValueError(f"{entry.path} has {about.st_size} bytes, more than any commit of a history")
+def check_log(path: Path, name: str) -> None:
+    """Refuse a log of which a stranger made something else than files: `deltalake` follows links, and waits at pipes."""
+    for entry, about in inside.below(path, path / name / LOG):
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError(f"{entry} is no file")
+        if about.st_size > MOST_LOG_BYTES and entry.suffix == ".json":
+            raise ValueError(f"{entry} has {about.st_size} bytes, more than any commit of a history")
 
 
 def _check_format(path: Path, name: str, table: DeltaTable) -> None:
@@ -224,6 +238,8 @@ def _check_format(path: Path, name: str, table: DeltaTable) -> None:
 class DataFile:
     """One Parquet file of the current version of a table."""
 
+    top: Path
+    """The folder of the history."""
     path: Path
     system: str
     date: date
@@ -262,11 +278,21 @@ def data_files(
     names = ("partition.date", "partition.system", "path", "size_bytes", "num_records")
     columns = (actions[column].to_pylist() for column in names)
     return [
-        DataFile(file_path(path, name, relative), owner, day, relative, size, rows, low or "")
+        DataFile(path, file_path(path, name, relative), _checked_system(owner), day, relative, size, rows, low or "")
         for day, owner, relative, size, rows, low in sorted(
             zip(*columns, lows.to_pylist(), strict=True), key=lambda row: (row[0], row[1], row[2])
         )
     ]
+
+
+def _checked_system(name: object) -> str:
+    """The system of a partition; raises `ValueError` for what no system is named: folders are made by that name."""
+    try:
+        return check_system_name(name)
+    except NameNotAllowedError:
+        raise ValueError(
+            f"its log names a partition of the system {str(name)[:200]!r}, which no system is named"
+        ) from None
 
 
 def _overlapping(actions: pa.Table, column: str, low: str, high: str) -> pa.Table:
@@ -281,7 +307,7 @@ def _overlapping(actions: pa.Table, column: str, low: str, high: str) -> pa.Tabl
 def file_path(path: Path, name: str, relative: str) -> Path:
     """Where a file of a table lies, by its name in the log; raises `ValueError` if that is outside of the table."""
     parts = unquote(relative).split("/")
-    if ":" in parts[0] or not parts[0] or ".." in parts:
+    if ":" in parts[0] or not parts[0] or ".." in parts or "\0" in relative:
         raise ValueError(f"its log names {relative[:200]!r}, which is no file of the table")
     return (path / name).joinpath(*parts)
 
@@ -299,15 +325,15 @@ def scan(
 
     Groups of rows are skipped by their statistics.
     """
-    dataset = _dataset(name, files)
     names = list(columns or stored_schema(name).names)
     wanted = _wanted(snapshot_ids, run_id, machine)
+    dataset = _dataset(name, files, wanted, names)
     if wanted is None:
         return dataset.to_table(columns=names)
     try:
         return dataset.to_table(columns=names, filter=wanted)
     except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared
-        return dataset.to_table().filter(wanted).select(names)
+        return _dataset(name, files).to_table().filter(wanted).select(names)
 
 
 def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high: str) -> pa.Table:
@@ -315,7 +341,7 @@ def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high
     import pyarrow.dataset as ds
 
     wanted = (ds.field(column) >= low) & (ds.field(column) <= high)
-    return _dataset(name, files).to_table(filter=wanted)
+    return _dataset(name, files, wanted).to_table(filter=wanted)
 
 
 def _wanted(snapshot_ids: Collection[str] | None, run_id: str | None, machine: str | None) -> Any:
@@ -330,26 +356,57 @@ def _wanted(snapshot_ids: Collection[str] | None, run_id: str | None, machine: s
     return wanted
 
 
-def _dataset(name: str, files: Sequence[DataFile]) -> Any:
-    """The files as one Arrow dataset; raises `ValueError` for what is no file of its table."""
+def _dataset(name: str, files: Sequence[DataFile], wanted: Any = None, columns: Collection[str] | None = None) -> Any:
+    """The files as one Arrow dataset, without groups of rows that hold nothing that is `wanted`.
+
+    Raises `ValueError` for what is no file of its table, and for files that would take too much memory (see `bounds`).
+    """
     import pyarrow.dataset as ds
-    from pyarrow.fs import LocalFileSystem
 
+    schema = stored_schema(name)
+    allowance = bounds.Allowance(sum(check_file(file) for file in files))
+    filesystem = inside.filesystem(files[0].top) if files else None
+    parquet = ds.ParquetFileFormat()
+    fragments = []
     for file in files:
-        check_file(file)
-    return ds.FileSystemDataset.from_paths(
-        [str(file.path) for file in files],
-        schema=stored_schema(name),
-        format=ds.ParquetFileFormat(),
-        filesystem=LocalFileSystem(),
-        partitions=[(ds.field("system") == file.system) & (ds.field("date") == file.date) for file in files],
-    )
+        partition = (ds.field("system") == file.system) & (ds.field("date") == file.date)
+        whole = parquet.make_fragment(str(file.path), filesystem, partition)
+        part = chosen_groups(whole, wanted, schema)
+        source = partial(inside.opened, file.top, file.path)
+        groups = [group.id for group in part.row_groups]
+        bounds.check_groups(allowance, file.path, whole.metadata, groups, columns or schema.names, source)
+        fragments += [part] if groups else []
+    return ds.FileSystemDataset(fragments, schema, parquet, filesystem)
 
 
-def check_file(file: DataFile) -> None:
-    """Refuse a link or a pipe in the place of a data file; raises `FileNotFoundError` if there is nothing."""
-    if not stat.S_ISREG(file.path.lstat().st_mode):
-        raise ValueError(f"{file.path} is no file")
+def chosen_groups(fragment: Any, wanted: Any, schema: pa.Schema) -> Any:
+    """A Parquet fragment without the groups of rows that, by their statistics, hold nothing that is wanted."""
+    if wanted is None:
+        return fragment
+    try:
+        return fragment.subset(wanted, schema=schema)
+    except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared
+        return fragment
+
+
+def check_file(file: DataFile) -> int:
+    """The size of a data file; refuses a link or a pipe in its place, raises `FileNotFoundError` if there is nothing."""
+    try:
+        handle = inside.open_file(file.top, file.path)
+    except HistoryFormatError as fault:
+        raise ValueError(fault.problem) from fault
+    try:
+        return os.fstat(handle).st_size
+    finally:
+        os.close(handle)
+
+
+def checked_paths(path: Path, name: str, files: Sequence[DataFile]) -> list[str]:
+    """The paths of the files of a table, for another reader; raises `HistoryFormatError` if a link is among them."""
+    with faults(path, name, "read", HistoryFormatError):
+        for file in files:
+            check_file(file)
+    return [str(file.path) for file in files]
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -5,6 +5,7 @@ Everything here may happen while writers write and readers read. Imports no Ray.
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, HistoryWriteError
-from ray_snapshot.history import checkpoints, commits, files, owners, tables
+from ray_snapshot.history import checkpoints, commits, files, inside, owners, tables
 from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ Gone = tuple[str, list[str]]
 
 _ROWS_AT_ONCE = 131_072
 _ATTEMPTS = 100
+
+
+def refuse_links(path: Path) -> None:
+    """Raise `HistoryFormatError` if there is a link anywhere in what upkeep looks at, before it changes anything."""
+    for name in (*TABLES, checkpoints.FOLDER, owners.FOLDER):
+        inside.refuse_links(path, path / name)
 
 
 def there(path: Path) -> list[str]:
@@ -93,7 +100,7 @@ def _drop_in(path: Path, name: str, affected: Sequence[tables.DataFile], gone: G
 def discard(path: Path, name: str, added: Sequence[AddAction]) -> None:
     """Remove files that were not committed."""
     for file in added:
-        (path / name / file.path).unlink(missing_ok=True)
+        inside.unlink(path, tables.file_path(path, name, file.path))
 
 
 def _among(column: pa.ChunkedArray, ids: list[str]) -> pa.ChunkedArray:
@@ -109,8 +116,7 @@ def doomed(file: tables.DataFile, gone: Gone) -> int:
     """How many rows of a file are to go."""
     import pyarrow.parquet as pq
 
-    tables.check_file(file)
-    with pq.ParquetFile(file.path) as parquet:
+    with inside.opened(file.top, file.path) as opened, pq.ParquetFile(opened) as parquet:
         column = parquet.read(columns=[gone[0]])[gone[0]]
     return pc.sum(_among(column, gone[1])).as_py() or 0
 
@@ -119,8 +125,7 @@ def _without(path: Path, name: str, file: tables.DataFile, gone: Gone, owner: st
     """The file that takes the place of one, without the rows that are to go; none if nothing is left."""
     import pyarrow.parquet as pq
 
-    tables.check_file(file)
-    with pq.ParquetFile(file.path) as parquet:
+    with inside.opened(file.top, file.path) as opened, pq.ParquetFile(opened) as parquet:
         schema = parquet.schema_arrow.remove_metadata()
         new = files.file_name(owner, files.block_of(file.path.name))
         with files.FileWriter(path / name, schema, tables.ORDER[name], file.partition, new) as writer:
@@ -158,9 +163,9 @@ def _clean_after(path: Path, dead: owners.Dead) -> None:
         checkpoints.remove(path, unlisted)
     for name in there(path):
         named = _named(path, name)
-        for file in (path / name).glob(f"system=*/date=*/*-{dead.owner}-*.parquet"):
+        for file, _ in written(path, name):
             if files.owner_of(file.name) == dead.owner and file not in named:
-                file.unlink(missing_ok=True)
+                inside.unlink(path, file)
 
 
 def listed(path: Path, snapshot_ids: Collection[str]) -> set[str]:
@@ -181,6 +186,11 @@ def _named(path: Path, name: str) -> set[Path]:
     return current | {tables.file_path(path, name, file) for file in _replaced(table, 0)}
 
 
+def written(path: Path, name: str) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files below a table that writers of a history have made, or begun."""
+    return ((file, about) for file, about in inside.below(path, path / name) if files.owner_of(file.name))
+
+
 def _replaced(table: object, retention_hours: float) -> list[str]:
     found: list[str] = table.vacuum(  # type: ignore[attr-defined]
         retention_hours=retention_hours, dry_run=True, enforce_retention_duration=False
@@ -198,13 +208,12 @@ def vacuum(path: Path, name: str, retention_hours: int, *, dry_run: bool) -> lis
     """
     with tables.faults(path, name, "rewritten", HistoryWriteError):
         table = tables.open_table(path, name)
-        names = [file for file in _replaced(table, retention_hours) if tables.file_path(path, name, file).exists()]
-        if names and not dry_run:
-            table.vacuum(retention_hours=retention_hours, dry_run=False, enforce_retention_duration=False)
-        strays = _strays(path, name, max(retention_hours, STRAY_HOURS))
-        for file in () if dry_run else strays:
-            file.unlink(missing_ok=True)
-    return [*names, *(str(file.relative_to(path / name)) for file in strays if str(file) not in names)]
+        left = [tables.file_path(path, name, file) for file in _replaced(table, retention_hours)]
+        left = [file for file in left if inside.exists(path, file)]
+        found = dict.fromkeys([*left, *_strays(path, name, max(retention_hours, STRAY_HOURS))])
+        for file in () if dry_run else found:
+            inside.unlink(path, file)
+    return [str(file.relative_to(path / name)) for file in found]
 
 
 def stray_checkpoints(path: Path, retention_hours: float, *, dry_run: bool) -> list[str]:
@@ -216,14 +225,13 @@ def stray_checkpoints(path: Path, retention_hours: float, *, dry_run: bool) -> l
     kept = listed(path, {snapshot_id for snapshot_id in old.values() if snapshot_id})
     strays = [file for file, snapshot_id in old.items() if snapshot_id not in kept]
     for file in () if dry_run else strays:
-        checkpoints.discard(file)
+        checkpoints.discard(path, file)
     return [file.name for file in strays]
 
 
 def _strays(path: Path, name: str, hours: float) -> list[Path]:
     """Files that a writer of a history made and no commit names, for so long that none is going to."""
     oldest = time.time() - 3_600 * hours
-    found = [file for file in (path / name).glob("system=*/date=*/*.parquet") if files.owner_of(file.name)]
-    old = [file for file in found if file.lstat().st_mtime < oldest]
+    old = [file for file, about in written(path, name) if about.st_mtime < oldest]
     named = _named(path, name) if old else set()
     return [file for file in old if file not in named]

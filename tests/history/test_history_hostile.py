@@ -252,7 +252,7 @@ def test_json_that_no_reader_should_take_harms_nobody(
 def test_a_log_entry_that_is_far_too_long_is_not_read(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_MOST_LOG_BYTES", 10_000)
+    monkeypatch.setattr(tables, "MOST_LOG_BYTES", 10_000)
     log = path / "machines" / "_delta_log" / f"{3:020d}.json"
     log.write_text(log.read_text() + json.dumps({"commitInfo": {"x": "x" * 20_000}}) + "\n")
     code, said = answer(capsys, "show", str(path))

@@ -1,0 +1,103 @@
+"""How much a file may become in memory: a small file of a stranger can stand for any number of rows and bytes.
+
+Equal texts take next to nothing in Parquet, and equal rows neither. So before rows are read, the file's footer is asked how
+many there are, and the texts that it stores once for many rows are measured, without a copy for each row. What a file may
+become depends on its own size: files of real snapshots become 15 to 25 times as large, and have 7 bytes a row or more.
+Imports no Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+BYTES = 128_000_000
+BYTES_PER_BYTE = 200
+"""The rows that are read together may take so many bytes, or so many for each byte of their files if that is more."""
+
+ROWS = 400_000
+ROWS_PER_BYTE = 1
+"""They may be so many, or so many for each byte of their files if that is more."""
+
+LONGEST_JSON = 16_000_000
+"""Bytes of one JSON text: no writer stores more than half of that (`encoding`), and parsed it takes many times as much."""
+
+_FIXED = 16
+"""Bytes of a value beside its text, at most: the value or the offset, and what a list adds."""
+_SUSPICIOUS = 1_000_000
+_GROUPS_AT_ONCE = 64
+
+
+class Allowance:
+    """How much of the rows that are read together has been used, file by file; raises `ValueError` for too much."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = max(BYTES, BYTES_PER_BYTE * size)
+        self.rows = max(ROWS, ROWS_PER_BYTE * size)
+
+    def use(self, path: Path, rows: int, size: int) -> None:
+        """Use it up for some rows of a file, or for bytes that they take in memory."""
+        self.rows -= rows
+        self.bytes -= size
+        if rows < 0 or size < 0 or self.rows < 0 or self.bytes < 0:
+            raise ValueError(
+                f"{path} stands for more rows or text than a file of its size may, and would exhaust memory"
+            )
+
+
+def check(allowance: Allowance, path: Path, source: Any, groups: Sequence[int], columns: Collection[str]) -> None:
+    """Use the allowance up for groups of rows of a file, in some of its columns; `source()` opens it for Arrow."""
+    import pyarrow.parquet as pq
+
+    with source() as file, pq.ParquetFile(file) as parquet:
+        check_groups(allowance, path, parquet.metadata, groups, columns, source)
+
+
+def check_groups(
+    allowance: Allowance, path: Path, about: Any, groups: Iterable[int], columns: Collection[str], source: Any
+) -> None:
+    """The same, of a file whose footer has been read."""
+    repeated: dict[str, list[int]] = {}
+    rows = size = 0
+    for number in groups:
+        group = about.row_group(number)
+        rows += group.num_rows
+        for name, kind, stored, values, is_repeated in map(_FACTS, map(group.column, range(group.num_columns))):
+            if name not in columns and "." not in name:
+                continue
+            if stored < 0 or values < 0:
+                raise ValueError(f"{path} has a footer of which nothing fits")
+            size += stored + _FIXED * values
+            if kind == "BYTE_ARRAY" and is_repeated and stored * values > _SUSPICIOUS:
+                repeated[name] = [*repeated.get(name, ()), number]
+    allowance.use(path, rows, size)
+    if repeated:
+        _measure(allowance, path, about, repeated, source)
+
+
+def _measure(allowance: Allowance, path: Path, about: Any, repeated: dict[str, list[int]], source: Any) -> None:
+    """Use the allowance up for texts that are stored once for many rows, each counted as often as it stands there."""
+    import pyarrow.parquet as pq
+
+    with source() as file, pq.ParquetFile(file, metadata=about, read_dictionary=list(repeated)) as parquet:
+        for name, numbers in repeated.items():
+            for begin in range(0, len(numbers), _GROUPS_AT_ONCE):
+                found = parquet.read_row_groups(numbers[begin : begin + _GROUPS_AT_ONCE], columns=[name])
+                allowance.use(path, 0, sum(map(_length, found.column(0).chunks)))
+
+
+_FACTS = attrgetter("path_in_schema", "physical_type", "total_uncompressed_size", "num_values", "has_dictionary_page")
+
+
+def _length(chunk: pa.Array) -> int:
+    while pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+        chunk = chunk.flatten()
+    if not pa.types.is_dictionary(chunk.type):
+        return int(chunk.nbytes)
+    lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
+    return pc.sum(lengths.take(chunk.indices.drop_null())).as_py() or 0

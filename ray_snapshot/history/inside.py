@@ -1,0 +1,269 @@
+"""Inside a history: whatever lies below its folder is reached folder by folder, and no link is followed on the way.
+
+A history may be a stranger's file. A link in it could lead any command that reads, writes or removes to other files of the
+reader. So every folder is opened by descriptor, from the history's own folder on (which may be a link: that was the user's
+choice), and what is read, written, renamed or removed is so relative to the descriptor of the folder that holds it: between
+the check and the use nobody can put a link in between. `top` is the folder of the history, `path` something below it.
+Hard links and mounts are not told apart from files and folders of the history. Imports no Ray.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from ray_snapshot.errors import HistoryFormatError
+
+DEEPEST = 32
+"""No folder of a history lies deeper below it than so many others."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a pipe is opened, and refused, without waiting
+
+
+@contextmanager
+def folder(top: Path, path: Path, *, is_made: bool = False, mode: int = 0o777) -> Iterator[int]:
+    """A descriptor of the folder `path`, while the block lasts; `is_made`: make what is missing of it.
+
+    Raises `HistoryFormatError` where a link stands in the place of a folder.
+    """
+    handle = os.open(top, _FOLDER)
+    try:
+        there = top
+        for name in _names(top, path):
+            there = there / name
+            try:
+                inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+            except OSError as fault:
+                if not is_made or fault.errno != errno.ENOENT:
+                    _explain(fault, handle, name, top, there, "folder")
+                inner = _made(handle, name, top, there, mode)
+            os.close(handle)
+            handle = inner
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _names(top: Path, path: Path) -> tuple[str, ...]:
+    names = path.relative_to(top).parts
+    if ".." in names:
+        raise HistoryFormatError(f"history {top}: {path} lies outside of it", path=top)
+    return names
+
+
+def _made(handle: int, name: str, top: Path, there: Path, mode: int) -> int:
+    """A descriptor of a new folder in another."""
+    with suppress(FileExistsError):
+        os.mkdir(name, mode, dir_fd=handle)
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+    except OSError as fault:
+        _explain(fault, handle, name, top, there, "folder")
+
+
+def _explain(fault: OSError, handle: int, name: str, top: Path, there: Path, what: str) -> NoReturn:
+    """Raise what a person can act on: which link it is, or the same fault with the whole path."""
+    if fault.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+        with suppress(OSError):
+            if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                raise _link(top, there, what) from None
+    raise OSError(fault.errno, fault.strerror, str(there)) from None
+
+
+def _link(top: Path, path: Path, what: str = "file") -> HistoryFormatError:
+    problem = f"{path} is a link: in a history that is no {what}"
+    return HistoryFormatError(
+        f"history {top}: {problem}, and nothing is followed out of it; put the real {what} in its place, or remove the link",
+        path=top,
+        problem=problem,
+    )
+
+
+def open_file(top: Path, path: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+    """A descriptor of a regular file; raises `HistoryFormatError` for a link, a pipe, a device."""
+    with folder(top, path.parent) as handle:
+        try:
+            found = os.open(path.name, flags | _FILE, mode, dir_fd=handle)
+        except OSError as fault:
+            if fault.errno == errno.ENXIO:  # a pipe or a socket without a reader
+                raise _no_file(top, path) from None
+            _explain(fault, handle, path.name, top, path, "file")
+    if stat.S_ISREG(os.fstat(found).st_mode):
+        return found
+    os.close(found)
+    raise _no_file(top, path)
+
+
+def _no_file(top: Path, path: Path) -> HistoryFormatError:
+    problem = f"{path} is no file"
+    return HistoryFormatError(f"history {top}: {problem}: put it back from a copy", path=top, problem=problem)
+
+
+def read_bytes(top: Path, path: Path, most: int) -> bytes:
+    """The content of a file of at most `most` bytes; raises `HistoryFormatError` for a larger one."""
+    with os.fdopen(open_file(top, path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise HistoryFormatError(
+                f"history {top}: {path} has {size} bytes, and no writer of a history makes it larger than {most}: put it"
+                " back from a copy",
+                path=top,
+            )
+        return file.read(most)
+
+
+def create(top: Path, path: Path, mode: int = 0o666) -> int:
+    """A descriptor of a new file, to write; folders that are missing are made. Raises `FileExistsError`."""
+    with folder(top, path.parent, is_made=True) as handle:
+        return os.open(path.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE, mode, dir_fd=handle)
+
+
+def rename(top: Path, path: Path, new: Path) -> None:
+    """Give a file another name in its folder; it replaces what had that name."""
+    with folder(top, path.parent) as handle:
+        os.rename(path.name, new.name, src_dir_fd=handle, dst_dir_fd=handle)
+
+
+def write_whole(top: Path, path: Path, begun: Path, write: Callable[[BinaryIO], None], mode: int = 0o666) -> None:
+    """A file that is on the disk as `write` writes it, or not there; while that lasts it is called `begun`."""
+    handle = create(top, begun, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(handle)
+        rename(top, begun, path)
+    except BaseException:
+        unlink(top, begun)
+        raise
+    sync_names(top, path, path.parent)
+
+
+def unlink(top: Path, path: Path) -> None:
+    """Remove a file, or a link itself, if it is still there."""
+    with suppress(FileNotFoundError), folder(top, path.parent) as handle:
+        os.unlink(path.name, dir_fd=handle)
+
+
+def sync_names(top: Path, path: Path, first: Path) -> None:
+    """Return when the name of a file, and those of the folders between it and `first`, would outlast a power cut."""
+    while path != first:
+        path = path.parent
+        with folder(top, path) as handle:
+            os.fsync(handle)
+
+
+def sync_log(top: Path, log: Path, since: int) -> None:
+    """Return when the entries of a Delta log after a version, up to the last, would outlast a power cut."""
+    with suppress(FileNotFoundError):
+        while True:
+            since += 1
+            entry = open_file(top, log / f"{since:020}.json")
+            os.fsync(entry)
+            os.close(entry)
+    sync_names(top, log / "any", log)
+
+
+def entries(top: Path, path: Path) -> list[tuple[Path, os.stat_result]]:
+    """What lies in a folder, in the order of names; nothing if there is no such folder."""
+    found = []
+    with suppress(FileNotFoundError), folder(top, path) as handle, os.scandir(handle) as scanned:
+        for entry in scanned:
+            with suppress(FileNotFoundError):  # it has just been removed
+                found.append((path / entry.name, entry.stat(follow_symlinks=False)))
+    return sorted(found, key=lambda entry: entry[0])
+
+
+def below(top: Path, path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """All that lies below a folder and is none; raises `HistoryFormatError` at the first link."""
+    for inner, about in entries(top, path):
+        if stat.S_ISLNK(about.st_mode):
+            raise _link(top, inner)
+        if not stat.S_ISDIR(about.st_mode):
+            yield inner, about
+        elif len(inner.relative_to(top).parts) > DEEPEST:
+            raise HistoryFormatError(f"history {top}: {inner} lies deeper than any folder of a history", path=top)
+        else:
+            yield from below(top, inner)
+
+
+def refuse_links(top: Path, path: Path) -> None:
+    """Raise `HistoryFormatError` if there is a link anywhere below a folder, or in its place."""
+    for _ in below(top, path):
+        pass
+
+
+def exists(top: Path, path: Path) -> bool:
+    """Whether there is a regular file; raises `HistoryFormatError` for a link in its place."""
+    try:
+        os.close(open_file(top, path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def filesystem(top: Path) -> Any:
+    """The files below a history for Arrow: each is opened as `open_file` does, and can only be read."""
+    from pyarrow.fs import PyFileSystem
+
+    return PyFileSystem(_reader_class()(top))
+
+
+@contextmanager
+def opened(top: Path, path: Path) -> Iterator[Any]:
+    """A file for Arrow to read."""
+    found = _opened(top, path)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def native(handle: int, mode: str = "rb") -> Any:
+    """Arrow's own file on the file of a descriptor: Arrow reads and writes it without Python, from several threads."""
+    import pyarrow as pa
+
+    return pa.OSFile(f"/dev/fd/{handle}", mode)
+
+
+def _opened(top: Path, path: Path) -> Any:
+    handle = open_file(top, path)
+    try:
+        return native(handle)
+    finally:
+        os.close(handle)
+
+
+@cache
+def _reader_class() -> Any:
+    """What Arrow asks for files; made when Arrow is loaded."""
+    from pyarrow.fs import FileInfo, FileSystemHandler, FileType
+
+    def refuse(*_: object) -> NoReturn:
+        raise NotImplementedError("a history is only read by this")
+
+    class Reader(FileSystemHandler):  # type: ignore[misc]
+        def __init__(self, top: Path) -> None:
+            self.top = top
+
+        def get_type_name(self) -> str:
+            return "ray-snapshot-history"
+
+        def normalize_path(self, path: str) -> str:
+            return path
+
+        def open_input_file(self, path: str) -> Any:
+            return _opened(self.top, Path(path))
+
+        def get_file_info(self, paths: list[str]) -> list[Any]:
+            return [FileInfo(path, FileType.File) for path in paths]
+
+    missing = {name: refuse for name in FileSystemHandler.__abstractmethods__ if name not in vars(Reader)}
+    return type("Reader", (Reader,), missing)
