@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
-from ray_snapshot.history import History, inside, tables
+from ray_snapshot.history import History, bounds, inside, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.spark_jobs import pushdown
 
@@ -293,7 +294,7 @@ def rows_of(options: Options, task: Task, filters: Iterable[Filter] = ()) -> Ite
     wanted = pushdown.all_of(filters, tables.stored_schema(options.table))
     for piece in task.pieces:
         with _there(options.path, options.table, piece):
-            fragment = _fragment(options.path, piece)
+            fragment = _fragment(options.path, piece, options.schema.names)
             chosen = wanted
             if task.listings is not None:
                 exists = _is_one_of(listed(options.path, task.listings, _extent(fragment)))
@@ -311,7 +312,10 @@ def listed(history: str, listings: tuple[str, ...], extent: tuple[str, str] | No
     for path in listings:
         piece = Piece(path, "", date.min)
         with _there(history, "snapshots", piece):
-            found += [batch.column(0) for batch in _batches(_fragment(history, piece), "snapshots", schema, wanted)]
+            found += [
+                batch.column(0)
+                for batch in _batches(_fragment(history, piece, schema.names), "snapshots", schema, wanted)
+            ]
     return pa.concat_arrays(found)
 
 
@@ -357,12 +361,15 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
         ) from fault
 
 
-def _fragment(history: str, piece: Piece) -> Any:
-    top = tables.history_path(history, HistoryNotFoundError)
-    os.close(inside.open_file(top, Path(piece.path)))
+def _fragment(history: str, piece: Piece, columns: list[str]) -> Any:
+    """The groups of rows that a piece is, when it is known that they take no more memory than they may."""
+    top, path = tables.history_path(history, HistoryNotFoundError), Path(piece.path)
+    handle = inside.open_file(top, path)
+    allowance = bounds.Allowance(os.fstat(handle).st_size)
+    os.close(handle)
     partition = (pc.field("system") == piece.system) & (pc.field("date") == pa.scalar(piece.date))
     fragment = ds.ParquetFileFormat().make_fragment(piece.path, inside.filesystem(top), partition)
-    if piece.of == 1:
-        return fragment
     groups = [group.id for group in fragment.row_groups][piece.part :: piece.of]
-    return fragment.subset(row_group_ids=groups)
+    with tables.faults(top, "files", "read", HistoryFormatError):
+        bounds.check_groups(allowance, path, fragment.metadata, groups, columns, partial(inside.opened, top, path))
+    return fragment if piece.of == 1 else fragment.subset(row_group_ids=groups)

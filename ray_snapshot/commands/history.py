@@ -147,23 +147,40 @@ def show(
 
 
 def verify(history: HistoryPath, system: System = None, json: Json = False) -> int:
-    """Check that every snapshot is whole and consistent; exit code 1 if one is not."""
+    """Check that every snapshot is whole, consistent and readable, with its verdicts and checkpoint; exit code 1 if not."""
     from ray_snapshot.views import tables
 
-    count = bad = 0
+    count = bad = bad_tables = 0
+    unchecked: list[str] = []
     opened = _open(history)
     _check_known(opened, system)
-    for snapshot_id, problems in opened.verify(system):
-        count += 1
-        bad += bool(problems)
+    for checked, problems in opened.verify(system, unchecked):
+        is_table = checked is not None and checked.startswith("table ")
+        count += not is_table
+        bad += bool(problems) and not is_table
+        bad_tables += is_table
         if json:
-            tables.print_json({"snapshot_id": snapshot_id, "passed": not problems, "problems": problems})
+            named = {"table": checked.removeprefix("table ")} if is_table else {"snapshot_id": checked}
+            tables.print_json({**named, "passed": not problems, "problems": problems})
         elif problems:
-            print(tables.one_line(f"{snapshot_id}: {'; '.join(problems)}"))
+            print(tables.one_line(f"{checked}: {'; '.join(problems)}"))
     if not json:
-        print(f"{count} snapshots verified, {bad} did not pass" if bad else f"{count} snapshots verified, all passed")
+        _say_passed(count, bad, bad_tables)
         _say_what_repeats(opened, system)
-    return NOT_PASSED if bad else 0
+        for sentence in unchecked:
+            print(f"not checked: {sentence}")
+        print(
+            "not checked: whether verdicts follow from their snapshots (analyze verify), and traces give them (witness)"
+        )
+    return NOT_PASSED if bad or bad_tables else 0
+
+
+def _say_passed(count: int, bad: int, bad_tables: int) -> None:
+    if not bad and not bad_tables:
+        print(f"{count} snapshots verified, all passed")
+        return
+    tables = f", and {bad_tables} tables beside them" if bad_tables else ""
+    print(f"{count} snapshots verified, {bad} did not pass{tables}")
 
 
 def _say_what_repeats(history: History, system: str | None) -> None:

@@ -8,7 +8,7 @@ Imports no Ray.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -50,18 +50,23 @@ class Allowance:
             )
 
 
-def check(allowance: Allowance, path: Path, source: Any, groups: Sequence[int], columns: Collection[str]) -> None:
-    """Use the allowance up for groups of rows of a file, in some of its columns; `source()` opens it for Arrow."""
+def check_file(size: int, path: Path, source: Any) -> None:
+    """Raise `ValueError` if a whole file takes more memory than one of its size may; `source()` opens it for Arrow."""
     import pyarrow.parquet as pq
 
     with source() as file, pq.ParquetFile(file) as parquet:
-        check_groups(allowance, path, parquet.metadata, groups, columns, source)
+        about = parquet.metadata
+        names = {about.schema.column(place).path for place in range(about.num_columns)}
+        check_groups(Allowance(size), path, about, range(about.num_row_groups), names, source)
 
 
 def check_groups(
     allowance: Allowance, path: Path, about: Any, groups: Iterable[int], columns: Collection[str], source: Any
 ) -> None:
-    """The same, of a file whose footer has been read."""
+    """Use the allowance up for groups of rows of a file, in some of its columns; `about`: its footer.
+
+    Raises `ValueError` when it is used up.
+    """
     repeated: dict[str, list[int]] = {}
     rows = size = 0
     for number in groups:

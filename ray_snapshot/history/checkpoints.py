@@ -20,13 +20,16 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ray_snapshot.errors import CheckpointError, HistoryWriteError, NotRestorableError
 from ray_snapshot.history import inside
+
+if TYPE_CHECKING:
+    from ray_snapshot.snapshot import Snapshot
 
 FOLDER = "checkpoints"
 SUFFIX = ".checkpoint"
@@ -212,12 +215,17 @@ def _opened(content: bytes, path: Path, snapshot_id: str, key: bytes) -> Checkpo
 
 def _check_seal(file: BinaryIO, size: int, path: Path, key: bytes) -> None:
     """Raise `CheckpointError` unless the digest at the end of a file is that of what stands before it."""
-    seal, left = hmac.new(key, digestmod=hashlib.sha256), size - _DIGEST
-    while left > 0 and (piece := file.read(min(_PIECE, left))):
+    seal = hmac.new(key, digestmod=hashlib.sha256)
+    for piece in _pieces(file, size - _DIGEST):
         seal.update(piece)
-        left -= len(piece)
     if not hmac.compare_digest(seal.digest(), file.read(_DIGEST)):
         raise _damaged(path)
+
+
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    while size > 0 and (piece := file.read(min(_PIECE, size))):
+        yield piece
+        size -= len(piece)
 
 
 def _damaged(path: Path) -> CheckpointError:
@@ -261,6 +269,39 @@ def _digest(sections: Iterable[bytes]) -> str:
     for section in sections:
         found.update(section)
     return found.hexdigest()
+
+
+def check(history: str | Path, snapshot: Snapshot, key: bytes | None) -> bool:
+    """Check the checkpoint of a snapshot without loading it; returns whether it says what its sections must hash to.
+
+    Raises `NotRestorableError` if there is none, `CheckpointError` if it is cut, damaged, or of another snapshot.
+    """
+    path, top = path_of(history, snapshot.snapshot_id), _top(history)
+    try:
+        with os.fdopen(inside.open_file(top, path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            stated = _stated(file, size, path)
+            _check_owner(stated.about, snapshot, path)
+            if stated.digest is not None and stated.digest != _digest(_pieces(file, sum(stated.lengths))):
+                raise _damaged(path)
+            if key is not None:
+                file.seek(0)
+                _check_seal(file, size, path, key)
+    except FileNotFoundError:
+        raise NotRestorableError(f"snapshot {snapshot.snapshot_id} has no checkpoint", obstacles=[]) from None
+    except OSError as fault:
+        raise CheckpointError(f"checkpoint {path} cannot be read: {fault.strerror}", path=str(path)) from fault
+    return stated.digest is not None
+
+
+def _check_owner(about: Mapping[str, Any], snapshot: Snapshot, path: Path) -> None:
+    for what in ("snapshot_id", "run_id", "system"):
+        said = about.get(what, getattr(snapshot, what))
+        if said != getattr(snapshot, what):
+            raise CheckpointError(
+                f"checkpoint {path} is of the {what.removesuffix('_id')} {str(said)[:200]}: it is another snapshot's",
+                path=str(path),
+            )
 
 
 # ---- upkeep -------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ returned. No row is unpickled or executed: everything is Arrow and JSON.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -139,13 +139,18 @@ class History:
 
     def load_many(self, snapshot_ids: Iterable[str]) -> Iterator[Snapshot]:
         """Snapshots in the order of `snapshot_ids`; many small ones cost little more than one."""
+        for snapshot_id, parts in self.parts(snapshot_ids):
+            yield self.assembled(snapshot_id, parts)
+
+    def parts(self, snapshot_ids: Iterable[str]) -> Iterator[tuple[str, dict[str, pa.Table]]]:
+        """The rows of snapshots as they lie there, table by table, with their partitions; not checked."""
         ids = list(snapshot_ids)
         listed = self._snapshot_rows(ids) if ids else {}
         for batch in row_batches({snapshot_id: row_count(row) for snapshot_id, row in listed.items()}):
             details = {name: _split(self._read(name, snapshot_ids=batch), batch) for name in tables.DETAIL_TABLES}
             for snapshot_id in batch:
                 parts = {name: found[snapshot_id] for name, found in details.items()}
-                yield self._assemble(snapshot_id, {"snapshots": listed[snapshot_id], **parts})
+                yield snapshot_id, {"snapshots": listed[snapshot_id], **parts}
 
     def resolve(self, text: str, *, system: str | None = None) -> str:
         """The id of the snapshot that `text` means: an id, the beginning of one, `latest`, or `-1`, `-2`, ...
@@ -185,7 +190,7 @@ class History:
         Read with the folder of the table as base path, they have the columns `system` and `date` too.
         """
         self._check_table(table)
-        return tables.checked_paths(self.path, table, self._files(table))
+        return tables.checked_paths(self.path, table, self.data_files(table))
 
     def version(self, table: str) -> int:
         """The number of the table's latest commit."""
@@ -194,12 +199,14 @@ class History:
 
     # Upkeep
 
-    def verify(self, system: str | None = None) -> Iterator[tuple[str, list[str]]]:
+    def verify(self, system: str | None = None, unchecked: list[str] | None = None) -> Iterator[tuple[str, list[str]]]:
         """Check every snapshot: (snapshot_id, problems), earliest first; no problems if all is well.
 
-        Checks the counts in `snapshots` against the rows, the equations of every channel, and the JSON.
+        Checks the counts in `snapshots` against the rows, the equations of every channel, that each row is of its snapshot's
+        run and system, the JSON, the verdicts, the checkpoints; then the traces and classes: ("table actions", problems)
+        if they have any. `unchecked` gets a sentence for each thing that could not be checked.
         """
-        yield from verify(self, system)
+        yield from verify(self, system, [] if unchecked is None else unchecked)
 
     def compact(self) -> dict[str, dict[str, int]]:
         """Rewrite small files into large ones, table by table; writers and readers may go on meanwhile.
@@ -276,7 +283,7 @@ class History:
         """Rows of the latest version; read again from a later one if a vacuum took a file away meanwhile."""
         for attempt in range(_READ_ATTEMPTS):
             with tables.faults(self.path, name, "read", HistoryFormatError):
-                files = self._files(name, snapshot_ids=snapshot_ids, system=system, machine=machine)
+                files = self.data_files(name, snapshot_ids=snapshot_ids, system=system, machine=machine)
                 try:
                     return tables.scan(
                         name, files, snapshot_ids=snapshot_ids, run_id=run_id, machine=machine, columns=columns
@@ -290,7 +297,8 @@ class History:
         """Whether the history is older than this table."""
         return name in ADDED_LATER and not tables.has_log(self.path / name)
 
-    def _files(self, name: str, **filters: Any) -> list[tables.DataFile]:
+    def data_files(self, name: str, **filters: Any) -> list[tables.DataFile]:
+        """The files of one table that may hold what is asked for: see `tables.data_files`."""
         if self._lacks(name):
             return []
         table = tables.open_table(self.path, name)
@@ -364,7 +372,8 @@ class History:
             snapshot_id=snapshot_id,
         )
 
-    def _assemble(self, snapshot_id: str, parts: dict[str, pa.Table]) -> Snapshot:
+    def assembled(self, snapshot_id: str, parts: Mapping[str, pa.Table]) -> Snapshot:
+        """One snapshot of its rows; raises `HistoryFormatError` if they are not all there."""
         with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
             snapshot = Snapshot({name: _as_recorded(name, part) for name, part in parts.items()})
         if snapshot.status != "complete":  # an aborted one has what was recorded until then

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ray_snapshot.history.bounds import LONGEST_JSON
+
 JSON_COLUMNS = {
     "snapshots": ("coverage",),
     "machines": ("state",),
@@ -39,11 +41,18 @@ class Records(list[Row]):
         self.table = table
 
 
+def checked_json(text: str) -> str:
+    """A JSON text that is not longer than any that is stored; raises `ValueError`: parsed it takes many times as much."""
+    if len(text) > LONGEST_JSON:
+        raise ValueError(f"a JSON text of {len(text)} characters, longer than any that is stored")
+    return text
+
+
 def parsed(name: str, table: pa.Table) -> Iterator[Row]:
     """The rows of one table with their JSON columns parsed; raises `ValueError` if one is no JSON."""
     columns = JSON_COLUMNS.get(name, ())
     for row in table.to_pylist():
         for column in columns:
             if row[column] is not None:
-                row[column] = json.loads(row[column])
+                row[column] = json.loads(checked_json(row[column]))
         yield Row(row)

@@ -11,10 +11,10 @@ import re
 import stat
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -65,7 +65,7 @@ _REMEDIES = {
     "opened": "; its log is damaged: put back the folder from a copy",
     "read": "; a file of it is damaged or gone: put it back from a copy, or see `ray-snapshot verify` for what is whole",
 }
-MOST_LOG_BYTES = 256_000_000
+MOST_LOG_BYTES = 64_000_000
 
 
 def stored_schema(name: str) -> pa.Schema:
@@ -208,12 +208,40 @@ def open_table(path: Path, name: str) -> DeltaTable:
 
 
 def check_log(path: Path, name: str) -> None:
-    """Refuse a log of which a stranger made something else than files: `deltalake` follows links, and waits at pipes."""
-    for entry, about in inside.below(path, path / name / LOG):
-        if not stat.S_ISREG(about.st_mode):
-            raise ValueError(f"{entry} is no file")
-        if about.st_size > MOST_LOG_BYTES and entry.suffix == ".json":
-            raise ValueError(f"{entry} has {about.st_size} bytes, more than any commit of a history")
+    """Refuse a log of which a stranger made something else than files, or that would exhaust memory.
+
+    `deltalake` follows links, waits at pipes, and takes as much memory as it is told to.
+    """
+    log = path / name / LOG
+    with inside.folder(path, log) as handle, os.scandir(handle) as entries:
+        for entry in entries:
+            try:
+                about = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # somebody's temporary file
+                continue
+            if not stat.S_ISREG(about.st_mode):
+                _check_no_file(path, log / entry.name, about)
+            elif entry.name.endswith(".parquet"):
+                key = (about.st_dev, about.st_ino, about.st_mtime_ns)
+                _check_rows_of_log(path, log / entry.name, about.st_size, key)
+            elif about.st_size > MOST_LOG_BYTES:
+                raise ValueError(f"{log / entry.name} has {about.st_size} bytes, more than any commit of a history")
+
+
+def _check_no_file(path: Path, entry: Path, about: os.stat_result) -> None:
+    """A folder in a log must lead nowhere; all else that is no file is refused."""
+    if not (stat.S_ISDIR(about.st_mode) or stat.S_ISLNK(about.st_mode)):
+        raise ValueError(f"{entry} is no file")
+    for inner, found in inside.below(path, entry):
+        if not stat.S_ISREG(found.st_mode) or found.st_size:
+            raise ValueError(f"{inner} lies in a folder of the log, and no writer of a history puts anything there")
+
+
+@lru_cache(maxsize=10_000)
+def _check_rows_of_log(path: Path, entry: Path, size: int, key: object) -> None:  # noqa: ARG001 - which file it was
+    """Refuse a checkpoint of a log that is small and stands for much."""
+    with suppress(FileNotFoundError):  # the log has just been cleaned up
+        bounds.check_file(size, entry, partial(inside.opened, path, entry))
 
 
 def _check_format(path: Path, name: str, table: DeltaTable) -> None:
@@ -377,6 +405,17 @@ def _dataset(name: str, files: Sequence[DataFile], wanted: Any = None, columns: 
         bounds.check_groups(allowance, file.path, whole.metadata, groups, columns or schema.names, source)
         fragments += [part] if groups else []
     return ds.FileSystemDataset(fragments, schema, parquet, filesystem)
+
+
+@contextmanager
+def opened(file: DataFile) -> Iterator[Any]:
+    """One file as a `pyarrow.parquet.ParquetFile`, when it is known that it takes no more memory than it may."""
+    import pyarrow.parquet as pq
+
+    source = partial(inside.opened, file.top, file.path)
+    bounds.check_file(check_file(file), file.path, source)
+    with source() as found, pq.ParquetFile(found) as parquet:
+        yield parquet
 
 
 def chosen_groups(fragment: Any, wanted: Any, schema: pa.Schema) -> Any:

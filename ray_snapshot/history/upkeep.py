@@ -114,18 +114,14 @@ def _among(column: pa.ChunkedArray, ids: list[str]) -> pa.ChunkedArray:
 
 def doomed(file: tables.DataFile, gone: Gone) -> int:
     """How many rows of a file are to go."""
-    import pyarrow.parquet as pq
-
-    with inside.opened(file.top, file.path) as opened, pq.ParquetFile(opened) as parquet:
+    with tables.opened(file) as parquet:
         column = parquet.read(columns=[gone[0]])[gone[0]]
     return pc.sum(_among(column, gone[1])).as_py() or 0
 
 
 def _without(path: Path, name: str, file: tables.DataFile, gone: Gone, owner: str) -> Iterator[AddAction]:
     """The file that takes the place of one, without the rows that are to go; none if nothing is left."""
-    import pyarrow.parquet as pq
-
-    with inside.opened(file.top, file.path) as opened, pq.ParquetFile(opened) as parquet:
+    with tables.opened(file) as parquet:
         schema = parquet.schema_arrow.remove_metadata()
         new = files.file_name(owner, files.block_of(file.path.name))
         with files.FileWriter(path / name, schema, tables.ORDER[name], file.partition, new) as writer:

@@ -1,0 +1,141 @@
+"""What the rows of each table must be by themselves, so that every reader can read them: values, numbers, texts, JSON.
+
+Arrow reads a column that is not there as nulls, and texts without looking whether they are texts. Imports no Ray.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.history import tables
+from ray_snapshot.history.records import JSON_COLUMNS, checked_json
+
+if TYPE_CHECKING:
+    from ray_snapshot.history.reader import History
+
+NEEDED: dict[str, tuple[str, ...]] = {
+    "snapshots": (
+        *("snapshot_id", "run_id", "sequence", "protocol", "status", "started_at"),
+        *("machine_count", "channel_count", "in_flight_count", "consistent"),
+    ),
+    "machines": ("snapshot_id", "run_id", "machine", "status"),
+    "channels": (
+        *("snapshot_id", "run_id", "source", "target", "kind", "sent_count", "accepted_count", "settled_count"),
+        *("in_flight_count", "duplicate_count"),
+    ),
+    "messages": ("snapshot_id", "run_id", "source", "target", "kind", "number"),
+    "calls": ("snapshot_id", "run_id", "machine"),
+    "waits": ("snapshot_id", "run_id", "machine", "k"),
+    "verdicts": ("snapshot_id", "run_id", "detector", "evaluator"),
+    "actions": ("run_id", "machine", "number", "accepted", "sent"),
+    "classes": ("class_name", "version", "run_id"),
+}
+"""The columns that no reader can do without a value of."""
+
+ALONE = {"machines": ("machine",), "channels": ("source", "target", "kind"), "actions": ("run_id", "machine", "number")}
+"""What no two rows of a snapshot (of a table, for the trace) have in common."""
+
+SHAPES: dict[str, type] = {"accepted": list, "sent": list, "fields": list, "coverage": dict, "evidence": dict}
+"""What a JSON text is, if it was not too long to be stored whole."""
+
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Microseconds since 1970 that are a time in Python."""
+
+_ROWS_AT_ONCE = 10_000
+_MOST_PROBLEMS = 20
+
+
+def problems(history: History, name: str, system: str | None) -> list[str]:
+    """What is wrong with a table whose rows belong to no snapshot, file by file."""
+    keys, found = [], list[str]()
+    try:
+        for file in history.data_files(name, system=system):
+            with tables.faults(history.path, name, "read", RaySnapshotError):
+                rows = tables.scan(name, [file])
+            found += of_rows(name, rows)
+            keys.append(rows.select(ALONE.get(name, ())))
+            if len(found) >= _MOST_PROBLEMS:
+                break
+    except RaySnapshotError as error:
+        return [*found, str(error)]
+    return found[:_MOST_PROBLEMS] or (_twice(name, pa.concat_tables(keys)) if keys and name in ALONE else [])
+
+
+def of_rows(name: str, rows: pa.Table) -> list[str]:
+    """What is wrong with rows of a table."""
+    found = [
+        f"{name} has {rows[column].null_count} rows without {column}"
+        for column in NEEDED[name]
+        if rows[column].null_count
+    ]
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid as fault:
+        return [*found, f"{name} has texts that are none: {str(fault)[:200]}"]
+    for field in rows.schema:
+        found += _number_problems(name, rows, field)
+    return found + list(_json_problems(name, rows)) + (_twice(name, rows) if name in ALONE else [])
+
+
+def _number_problems(name: str, rows: pa.Table, field: pa.Field) -> list[str]:
+    column = rows[field.name]
+    if pa.types.is_int64(field.type) and (pc.min(column).as_py() or 0) < 0:
+        return [f"{name} has a negative {field.name}"]
+    if pa.types.is_timestamp(field.type):
+        ends = pc.min_max(column.cast(pa.int64())).as_py()
+        if ends["min"] is not None and (ends["min"] < _FIRST or ends["max"] > _LAST):
+            return [f"{name} has a {field.name} that is no time"]
+    return []
+
+
+def _twice(name: str, rows: pa.Table) -> list[str]:
+    keys = list(ALONE[name])
+    if rows.num_rows < 2:
+        return []
+    distinct = rows.select(keys).group_by(keys).aggregate([]).num_rows
+    return [f"{name} has {rows.num_rows - distinct} rows twice"] if distinct < rows.num_rows else []
+
+
+def _json_problems(name: str, rows: pa.Table) -> Iterator[str]:
+    count = 0
+    for column in JSON_COLUMNS.get(name, ()):
+        for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
+            for row, text in enumerate(rows[column].slice(begin, _ROWS_AT_ONCE).to_pylist(), begin):
+                problem = None if text is None else _json_problem(column, text)
+                if problem is not None:
+                    yield f"{column} in row {row} of {name} is {problem}"
+                    count += 1
+                if count == _MOST_PROBLEMS:
+                    return
+
+
+def _json_problem(column: str, text: str) -> str | None:
+    try:
+        found = json.loads(checked_json(text), parse_constant=_refuse, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        return "no strict JSON"
+    shape = SHAPES.get(column)
+    if shape is None or isinstance(found, shape) or (isinstance(found, dict) and _is_cut(found)):
+        return None
+    return f"no JSON {'list' if shape is list else 'object'}"
+
+
+def _is_cut(found: dict[str, Any]) -> bool:
+    return any(key.startswith("$") for key in found)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found

@@ -1,0 +1,211 @@
+"""`verify` says "all passed" only if every other command can read the history, and says what it does not check."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import crafted
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from ray_snapshot import cli
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.history import History, HistoryWriter, checkpoints
+from ray_snapshot.schema import ACTIONS
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history")
+    rows = [
+        {
+            "run_id": "run",
+            "machine": "a",
+            "number": number,
+            "accepted": "[]",
+            "sent": "[]",
+            "acted_at": 1_770_000_000_000_000,
+        }
+        for number in (1, 2)
+    ]
+    with HistoryWriter(path) as writer:
+        writer.add_actions(pa.Table.from_pylist(rows, schema=ACTIONS), system="bank")
+    return path
+
+
+@pytest.fixture
+def history(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(checkpoints.KEY_VARIABLE, crafted.KEY.decode())
+    return Path(shutil.copytree(pristine, tmp_path / "history"))
+
+
+def with_column(history: Path, table: str, column: str, change: Callable[[Any], Any]) -> None:
+    """Change every value of a column in all files of a table."""
+    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
+        rows = pq.read_table(file, partitioning=None)
+        place = rows.schema.get_field_index(column)
+        field = rows.schema.field(place)
+        values = pa.array([change(value) for value in rows[column].to_pylist()], field.type)
+        pq.write_table(rows.set_column(place, field, values), file)
+
+
+def without_column(history: Path, table: str, column: str) -> None:
+    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
+        pq.write_table(pq.read_table(file, partitioning=None).drop_columns([column]), file)
+
+
+def doubled(history: Path, table: str) -> None:
+    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
+        rows = pq.read_table(file, partitioning=None)
+        pq.write_table(pa.concat_tables([rows, rows]), file)
+
+
+def no_texts(history: Path, table: str, column: str) -> None:
+    """Bytes that are no UTF-8, under the name of texts."""
+    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
+        rows = pq.read_table(file, partitioning=None)
+        place = rows.schema.get_field_index(column)
+        raw = pa.array([b"\xff\xfe"] * rows.num_rows, pa.binary())
+        pq.write_table(rows.set_column(place, rows.schema.field(place), raw.view(pa.string())), file)
+
+
+def column(table: str, name: str, value: Any) -> Callable[[Path], None]:
+    return lambda history: with_column(history, table, name, lambda _: value)
+
+
+def checkpoint_of(history: Path, number: int) -> Path:
+    return checkpoints.path_of(history, f"bank-{number:05d}")
+
+
+def cut(history: Path) -> None:
+    path = checkpoint_of(history, 0)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flipped(history: Path) -> None:
+    path = checkpoint_of(history, 0)
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1
+    path.write_bytes(content)
+
+
+def swapped(history: Path) -> None:
+    shutil.copyfile(checkpoint_of(history, 1), checkpoint_of(history, 0))
+
+
+FAULTS: dict[str, Callable[[Path], None]] = {
+    "evidence is no JSON": column("verdicts", "evidence", "{"),
+    "evidence is no object": column("verdicts", "evidence", "[]"),
+    "a verdict has no detector": column("verdicts", "detector", None),
+    "a verdict is of another run": column("verdicts", "run_id", "other"),
+    "the detector's data is no JSON": column("verdicts", "detector_spec", "x"),
+    "fields are no JSON": column("classes", "fields", "["),
+    "fields are no list": column("classes", "fields", "{}"),
+    "accepted is no JSON": column("actions", "accepted", "]"),
+    "sent is no list": column("actions", "sent", "1"),
+    "an action is numbered below 0": column("actions", "number", -1),
+    "actions are there twice": lambda history: doubled(history, "actions"),
+    "a file of verdicts is gone": lambda history: crafted.data_file(history, "verdicts").unlink(),
+    "a file of actions is gone": lambda history: crafted.data_file(history, "actions").unlink(),
+    "a file of classes is gone": lambda history: crafted.data_file(history, "classes").unlink(),
+    "accepted counts are negative": column("machines", "accepted_count", -3),
+    "a machine count is negative": column("snapshots", "machine_count", -2),
+    "bytes are negative": column("snapshots", "bytes", -2),
+    "a channel's source is nobody": lambda history: with_column(
+        history, "channels", "source", lambda name: "ghost" if name == "a" else name
+    ),
+    "machines are of another run": column("machines", "run_id", "other"),
+    "messages are of another run": column("messages", "run_id", "other"),
+    "channels have no source": lambda history: without_column(history, "channels", "source"),
+    "machines have no status": lambda history: without_column(history, "machines", "status"),
+    "messages have no number": lambda history: without_column(history, "messages", "number"),
+    "snapshots have no time": column("snapshots", "started_at", None),
+    "a time is none": lambda history: with_column(history, "machines", "recorded_at", lambda _: 2**62),
+    "machines are there twice": lambda history: doubled(history, "machines"),
+    "channels are there twice": lambda history: doubled(history, "channels"),
+    "states are no texts": lambda history: no_texts(history, "machines", "state"),
+    "sentences are no texts": lambda history: no_texts(history, "verdicts", "sentence"),
+    "a checkpoint is gone": lambda history: checkpoint_of(history, 0).unlink(),
+    "a checkpoint is cut": cut,
+    "a checkpoint is damaged": flipped,
+    "a checkpoint is another snapshot's": swapped,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_another_command_cannot_read_does_not_pass(
+    history: Path, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FAULTS[fault](history)
+    code = cli.main(["verify", str(history)])
+    said = capsys.readouterr()
+    assert "all passed" not in said.out
+    assert code == 1, said.err
+
+
+def test_a_whole_history_passes_and_it_is_said_what_was_not_checked(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["verify", str(history)]) == 0
+    said = capsys.readouterr().out
+    assert "3 snapshots verified, all passed" in said
+    assert "not checked: whether verdicts follow" in said
+    assert "against their key" not in said
+
+
+@pytest.mark.parametrize(
+    "fault", ["a checkpoint is cut", "a checkpoint is damaged", "a checkpoint is another snapshot's"]
+)
+def test_without_the_key_a_checkpoint_is_checked_by_its_own_digest(
+    history: Path, fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(checkpoints.KEY_VARIABLE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    unchecked: list[str] = []
+    assert not any(problems for _, problems in History(history).verify(unchecked=unchecked))
+    assert "3 checkpoints were not checked against their key" in unchecked[0]
+    FAULTS[fault](history)
+    assert sum(bool(problems) for _, problems in History(history).verify()) == 1
+
+
+def test_rows_of_another_system_are_found(history: Path) -> None:
+    def elsewhere(action: dict[str, Any]) -> None:
+        if "add" in action:
+            action["add"]["partitionValues"]["system"] = "other"
+
+    crafted.edit_log(history, "machines", elsewhere)
+    problems = [problem for _, found in History(history).verify() for problem in found]
+    assert problems
+    assert all("of machines are of another system" in problem for problem in problems)
+
+
+def test_a_message_to_a_machine_that_is_not_born_yet_is_no_fault(tmp_path: Path) -> None:
+    taken = crafted.snapshot(1)
+    machines = taken.tables["machines"]
+    kept = type(taken)(
+        {
+            **taken.tables,
+            "machines": machines.filter(pc.equal(machines["machine"], "a")),
+            "snapshots": taken.tables["snapshots"].set_column(
+                taken.tables["snapshots"].schema.get_field_index("machine_count"), "machine_count", pa.array([1])
+            ),
+        }
+    )
+    with HistoryWriter(tmp_path) as writer:
+        writer.add(kept)
+    found = dict(History(tmp_path).verify())["bank-00001"]
+    assert found == ["it is recorded as restorable, and its checkpoint is gone"]
+
+
+@pytest.mark.parametrize("fault", ["fields are no JSON", "accepted is no JSON"])
+def test_a_damaged_table_beside_the_snapshots_is_named(history: Path, fault: str) -> None:
+    FAULTS[fault](history)
+    (name,) = [checked for checked, problems in History(history).verify() if problems]
+    assert name in ("table classes", "table actions")
+    with pytest.raises(RaySnapshotError):
+        History(history).classes() if name == "table classes" else History(history).actions("run")
