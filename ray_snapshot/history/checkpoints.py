@@ -337,7 +337,8 @@ def older_than(history: str | Path, moment: float) -> dict[Path, str]:
     """Checkpoints, whole or begun, that were last written to before `moment` (seconds since 1970), and of which snapshot
     each is; of those that were only begun nobody knows (empty)."""
     whole = {path: path.name.removesuffix(SUFFIX) for path, about in _all(history) if about.st_mtime < moment}
-    return whole | {path: "" for path, about in _all(history, _BEGUN) if about.st_mtime < moment}
+    begun = {path: "" for path, about in _all(history, _BEGUN) if about.st_mtime < moment}
+    return dict(sorted((begun | whole).items()))
 
 
 def _all(history: str | Path, begins: str = "") -> list[tuple[Path, os.stat_result]]:
