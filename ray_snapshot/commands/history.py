@@ -5,6 +5,7 @@ Exit codes: 0, or 2 for an error; `verify` exits 1 if a snapshot did not pass.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,9 @@ import typer
 from ray_snapshot.errors import HistoryNotFoundError
 
 if TYPE_CHECKING:
-    from ray_snapshot.history import History, Records, Row
+    import pyarrow as pa
+
+    from ray_snapshot.history import History, Row
 
 HistoryPath = Annotated[str, typer.Argument(metavar="HISTORY", help="The folder of the history.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
@@ -34,6 +37,7 @@ NOT_PASSED = 1
 _MOST_HOURS = 1_000_000
 """More than a hundred years."""
 _ROWS = 50
+_ROWS_AT_ONCE = 1_000
 _MOST_NAMED = 10
 
 
@@ -55,12 +59,11 @@ def list_snapshots(
 
     opened = _open(history)
     _check_known(opened, system, run)
-    rows = _of_run(opened.snapshots(system), run)
+    rows = _of_run(opened.snapshot_table(system), run)
     if json:
-        for row in _last(rows, limit or 0):
-            tables.print_json(row)
+        _print_json_rows(opened, "snapshots", _last(rows, limit or 0))
         return
-    shown = _last(rows, _ROWS if limit is None else limit)
+    shown = opened.records("snapshots", _last(rows, _ROWS if limit is None else limit))
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system"),
@@ -74,7 +77,7 @@ def list_snapshots(
         tables.Column("consistent", "consistent", minor=1),
     ]
     tables.print_table(shown, columns)
-    _say_earlier(rows, shown, "snapshots")
+    _say_earlier(rows.num_rows, len(shown), "snapshots")
 
 
 def verdicts(
@@ -96,13 +99,12 @@ def verdicts(
     opened = _open(history)
     _check_known(opened, system, run, detector)
     snapshot_id = None if snapshot is None else opened.resolve(snapshot, system=system)
-    rows = _of_run(opened.verdicts(detector, snapshot_id, system=system), run)
-    rows = [row for row in rows if row.alarm] if alarms else rows
+    rows = _of_run(opened.verdict_table(detector, snapshot_id, system=system), run)
+    rows = rows.filter(rows["alarm"]) if alarms else rows
     if json:
-        for row in _last(rows, limit or 0):
-            tables.print_json(row)
+        _print_json_rows(opened, "verdicts", _last(rows, limit or 0))
         return
-    shown = _last(rows, _ROWS if limit is None else limit)
+    shown = opened.records("verdicts", _last(rows, _ROWS if limit is None else limit))
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system", minor=1),
@@ -112,7 +114,7 @@ def verdicts(
         tables.Column("sentence", "sentence", wraps=True),
     ]
     tables.print_table(shown, columns)
-    _say_earlier(rows, shown, "verdicts")
+    _say_earlier(rows.num_rows, len(shown), "verdicts")
 
 
 def show(
@@ -129,21 +131,13 @@ def show(
     opened = _open(history)
     _check_known(opened, system)
     snapshot_id = opened.resolve(snapshot, system=system)
-    opened.load(snapshot_id)  # raises if it is not whole
-    found = {
-        "snapshots": opened.snapshots(),
-        "machines": opened.machines(snapshot_id),
-        "channels": opened.channels(snapshot_id),
-        "messages": opened.messages(snapshot_id),
-        "waits": opened.waits(snapshot_id),
-        "calls": opened.calls(snapshot_id),
-        "verdicts": opened.verdicts(snapshot_id=snapshot_id),
-    }
-    (row,) = (row for row in found.pop("snapshots") if row.snapshot_id == snapshot_id)
+    found = opened.whole(snapshot_id)
+    (row,) = opened.records("snapshots", found.pop("snapshots"))
+    found["verdicts"] = opened.verdict_table(snapshot_id=snapshot_id)
     if json:
-        _print_snapshot_json(row, found, limit or 0)
+        _print_snapshot_json(opened, row, found, limit or 0)
     else:
-        _print_snapshot(row, found, _ROWS if limit is None else limit)
+        _print_snapshot(opened, row, found, _ROWS if limit is None else limit)
 
 
 def verify(history: HistoryPath, system: System = None, json: Json = False) -> int:
@@ -185,10 +179,13 @@ def _say_passed(count: int, bad: int, bad_tables: int) -> None:
 
 def _say_what_repeats(history: History, system: str | None) -> None:
     """That a snapshot is not consistent by design is no fault, and is said."""
+    import pyarrow.compute as pc
+
     from ray_snapshot.snapshot import AT_LEAST_ONCE
 
-    rows = [row for row in history.snapshots(system) if row.protocol == AT_LEAST_ONCE and not row.consistent]
-    count = sum(row.status == "complete" for row in rows)
+    rows = history.snapshot_table(system)
+    is_by_design = pc.and_(pc.equal(rows["protocol"], AT_LEAST_ONCE), pc.invert(rows["consistent"]))
+    count = pc.sum(pc.and_(is_by_design, pc.equal(rows["status"], "complete"))).as_py()
     if count:
         print(
             f"{count} of them by {AT_LEAST_ONCE}, not consistent by design: a restore repeats what duplicate_count of their"
@@ -286,12 +283,12 @@ def _check_known(history: History, system: str | None, run: str | None = None, d
     """Raise `HistoryNotFoundError`, naming what there is, for a system, run or detector that the history has not."""
     for what, column, wanted in (("system", "system", system), ("run", "run_id", run)):
         if wanted is not None:
-            known = set(history.table("snapshots")[column].to_pylist())
+            known = set(history.table("snapshots")[column].unique().to_pylist())
             is_known = any(item.startswith(wanted) for item in known) if what == "run" else wanted in known
             if not is_known:
                 raise _unknown(history, what, wanted, known)
     if detector is not None:
-        known = set(history.table("verdicts")["detector"].to_pylist())
+        known = set(history.table("verdicts")["detector"].unique().to_pylist())
         if detector not in known:
             raise _unknown(history, "detector", detector, known)
 
@@ -305,17 +302,32 @@ def _unknown(history: History, what: str, wanted: str, known: set[str]) -> Histo
     )
 
 
-def _of_run(rows: Records, run: str | None) -> list[Row]:
-    return [row for row in rows if run is None or row.run_id.startswith(run)]
+def _of_run(rows: pa.Table, run: str | None) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return rows if run is None else rows.filter(pc.starts_with(rows["run_id"], run))
 
 
-def _last(rows: list[Row], limit: int) -> list[Row]:
-    return rows[-limit:] if limit else rows
+def _last(rows: pa.Table, limit: int) -> pa.Table:
+    return rows.slice(max(0, rows.num_rows - limit)) if limit else rows
 
 
-def _say_earlier(rows: list[Row], shown: list[Row], what: str) -> None:
-    if len(rows) > len(shown):
-        print(f"({len(rows) - len(shown)} earlier {what} not shown; --limit 0 shows all)")
+def _each(history: History, name: str, rows: pa.Table) -> Iterator[Row]:
+    """The rows one by one: never all of them at once."""
+    for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
+        yield from history.records(name, rows.slice(begin, _ROWS_AT_ONCE))
+
+
+def _print_json_rows(history: History, name: str, rows: pa.Table) -> None:
+    from ray_snapshot.views import tables
+
+    for row in _each(history, name, rows):
+        tables.print_json(row)
+
+
+def _say_earlier(rows: int, shown: int, what: str) -> None:
+    if rows > shown:
+        print(f"({rows - shown} earlier {what} not shown; --limit 0 shows all)")
     elif not rows:
         print(f"no {what}")
 
@@ -335,13 +347,20 @@ def _print(rows: list[dict[str, Any]], columns: list[Any], json: bool) -> None:
         tables.print_json(row)
 
 
-def _print_snapshot_json(row: Row, found: dict[str, Records], limit: int) -> None:
+def _print_snapshot_json(history: History, row: Row, found: dict[str, pa.Table], limit: int) -> None:
+    """One JSON object, written row by row: all rows of a table at once would take many times their memory."""
     from ray_snapshot.views import tables
 
-    tables.print_json({**row, **{name: rows[:limit] if limit else rows for name, rows in found.items()}})
+    print(tables.json_text(row)[:-1], end="")
+    for name, rows in found.items():
+        print(f',"{name}":[', end="")
+        for number, one in enumerate(_each(history, name, rows.slice(0, limit) if limit else rows)):
+            print("," * (number > 0) + tables.json_text(one), end="")
+        print("]", end="")
+    print("}")
 
 
-def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
+def _print_snapshot(history: History, row: Row, found: dict[str, pa.Table], limit: int) -> None:
     from ray_snapshot.views import tables
 
     fields = {**row, "consistent": _consistent(row, found["channels"])}
@@ -350,26 +369,28 @@ def _print_snapshot(row: Row, found: dict[str, Records], limit: int) -> None:
     )
     for name, columns in _shown_columns().items():
         rows = found[name]
-        if not rows:
+        if not rows.num_rows:
             continue
         print()
-        shown = rows[:limit] if limit else rows
-        told = [column for column in columns if column.value != "duplicate_count" or any(map(_repeats, rows))]
-        tables.print_table(shown, told, title=f"{name} ({len(rows)})", more=len(rows) - len(shown))
+        shown = history.records(name, rows.slice(0, limit) if limit else rows)
+        told = [column for column in columns if column.value != "duplicate_count" or _repeated(rows)]
+        tables.print_table(shown, told, title=f"{name} ({rows.num_rows})", more=rows.num_rows - len(shown))
 
 
-def _consistent(row: Row, channels: Records) -> Any:
+def _consistent(row: Row, channels: pa.Table) -> Any:
     """Whether the cut is consistent; if not, and by design, in words."""
     from ray_snapshot.snapshot import AT_LEAST_ONCE
 
-    repeated = sum(channel.duplicate_count or 0 for channel in channels)
+    repeated = _repeated(channels)
     if row["consistent"] or row["protocol"] != AT_LEAST_ONCE or not repeated:
         return row["consistent"]
     return f"no, by design: {repeated} messages from outside it are in its states, and a restore repeats them ({AT_LEAST_ONCE})"
 
 
-def _repeats(channel: Row) -> bool:
-    return bool(channel.duplicate_count)
+def _repeated(channels: pa.Table) -> int:
+    import pyarrow.compute as pc
+
+    return pc.sum(channels["duplicate_count"]).as_py() or 0
 
 
 def _shown_columns() -> dict[str, list[Any]]:

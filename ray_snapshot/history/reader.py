@@ -56,8 +56,12 @@ class History:
 
     def snapshots(self, system: str | None = None, *, run_id: str | None = None) -> Records:
         """The rows of `snapshots`, earliest first."""
+        return self.records("snapshots", self.snapshot_table(system, run_id=run_id))
+
+    def snapshot_table(self, system: str | None = None, *, run_id: str | None = None) -> pa.Table:
+        """The same as an Arrow table."""
         found = _where(self._read("snapshots", system=system), run_id=run_id)
-        return self._records("snapshots", tables.in_order(found, ("started_at", "snapshot_id")))
+        return tables.in_order(found, ("started_at", "snapshot_id"))
 
     def verdicts(
         self,
@@ -72,10 +76,23 @@ class History:
 
         The key is (snapshot_id, detector, evaluator).
         """
+        found = self.verdict_table(detector, snapshot_id, system=system, run_id=run_id, evaluator=evaluator)
+        return self.records("verdicts", found)
+
+    def verdict_table(
+        self,
+        detector: str | None = None,
+        snapshot_id: str | None = None,
+        *,
+        system: str | None = None,
+        run_id: str | None = None,
+        evaluator: str | None = None,
+    ) -> pa.Table:
+        """The same as an Arrow table."""
         found = self._listed("verdicts", snapshot_id, system)
         found = _where(found, detector=detector, run_id=run_id, evaluator=evaluator)
         keys = tables.ORDER["verdicts"]
-        return self._records("verdicts", _last_of_each(tables.in_order(found, (*keys, "evaluated_at")), keys))
+        return _last_of_each(tables.in_order(found, (*keys, "evaluated_at")), keys)
 
     def machines(self, snapshot_id: str | None = None, *, machine: str | None = None) -> Records:
         """The machines of one snapshot, or of all; or one machine over time, for which most is skipped."""
@@ -100,15 +117,15 @@ class History:
     def actions(self, run_id: str, *, system: str | None = None) -> Records:
         """The trace of one run, machine by machine; empty unless the system had `trace=True`."""
         found = self._read("actions", system=system, run_id=run_id)
-        return self._records("actions", tables.in_order(found, tables.ORDER["actions"]))
+        return self.records("actions", tables.in_order(found, tables.ORDER["actions"]))
 
     def classes(self, class_name: str | None = None) -> Records:
         """The shapes of the machines' classes, the earliest first; of several rows for one shape the first counts."""
         found = tables.in_order(_where(self._read("classes"), class_name=class_name), ("class_name", "first_seen_at"))
-        rows = self._records("classes", found)
+        rows = self.records("classes", found)
         first = {(row.class_name, row.module, row.version): row for row in reversed(rows)}
         kept = [number for number, row in enumerate(rows) if first[row.class_name, row.module, row.version] is row]
-        return self._records("classes", found.take(pa.array(kept, pa.int64())))
+        return self.records("classes", found.take(pa.array(kept, pa.int64())))
 
     def table(self, name: str, snapshot_id: str | None = None, *, system: str | None = None) -> pa.Table:
         """One table as Arrow, JSON columns as text, without a Python object per row."""
@@ -151,6 +168,12 @@ class History:
             for snapshot_id in batch:
                 parts = {name: found[snapshot_id] for name, found in details.items()}
                 yield snapshot_id, {"snapshots": listed[snapshot_id], **parts}
+
+    def whole(self, snapshot_id: str) -> dict[str, pa.Table]:
+        """All rows of one snapshot, sorted, table by table; raises as `load` does."""
+        ((_, parts),) = self.parts([snapshot_id])
+        self.assembled(snapshot_id, parts)
+        return {name: tables.in_order(part, tables.ORDER[name]) for name, part in parts.items()}
 
     def resolve(self, text: str, *, system: str | None = None) -> str:
         """The id of the snapshot that `text` means: an id, the beginning of one, `latest`, or `-1`, `-2`, ...
@@ -320,9 +343,10 @@ class History:
 
     def _rows(self, name: str, snapshot_id: str | None, machine: str | None = None) -> Records:
         found = self._listed(name, snapshot_id, machine=machine)
-        return self._records(name, tables.in_order(found, tables.ORDER[name]))
+        return self.records(name, tables.in_order(found, tables.ORDER[name]))
 
-    def _records(self, name: str, table: pa.Table) -> Records:
+    def records(self, name: str, table: pa.Table) -> Records:
+        """Rows of a table of this history; raises `HistoryFormatError` if they cannot be read."""
         with tables.faults(self.path, name, "read", HistoryFormatError):
             return Records(name, table)
 

@@ -104,7 +104,7 @@ def _problems(history: History, snapshot_id: str, parts: Mapping[str, pa.Table],
     found += _absent(snapshot)
     if not snapshot.consistent and not snapshot.repeats_by_design:
         found.append("it is recorded as not consistent")
-    if snapshot.restorable:
+    if snapshot.restorable and not snapshot.obstacles:
         found += seals.problems(history, snapshot)
     return found
 

@@ -84,7 +84,12 @@ def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
 
 def print_json(row: Mapping[str, Any]) -> None:
     """Print one row as a line of strict JSON: times in ISO 8601, NaN as null, ASCII only."""
-    print(json.dumps(_jsonable(row), allow_nan=False, separators=(",", ":")))
+    print(json_text(row))
+
+
+def json_text(row: Mapping[str, Any]) -> str:
+    """One row as strict JSON, in one line."""
+    return json.dumps(_jsonable(row), allow_nan=False, separators=(",", ":"))
 
 
 def print_verdict(verdict: Any, *, prefix: str = "") -> None:
