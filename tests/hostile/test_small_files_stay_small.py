@@ -1,0 +1,139 @@
+"""A small file that stands for gigabytes is refused by name before it takes them: no command needs more than 1 GB for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import crafted
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.history import History, checkpoints, tables
+
+GIGABYTE = 1_000_000_000
+COMMANDS = [["list"], ["show"], ["show", "--json", "--limit", "0"], ["verdicts"], ["verify"]]
+PROGRAM = f"""
+import io, resource, sys
+from contextlib import redirect_stderr, redirect_stdout
+from ray_snapshot import cli
+for command, *options in {COMMANDS!r}:
+    said, wrong = io.StringIO(), io.StringIO()
+    with redirect_stdout(said), redirect_stderr(wrong):
+        code = cli.main([command, sys.argv[1], *options])
+    assert code in (0, 1, 2) and "Traceback" not in wrong.getvalue(), wrong.getvalue()[-500:]
+    assert "all passed" not in said.getvalue()
+    print(command, code, wrong.getvalue()[:300].strip())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history")
+
+
+@pytest.fixture
+def history(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "history"))
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+
+
+def bomb(history: Path, table: str, rows: int, texts: dict[str, str], *, is_plain: bool = False) -> None:
+    """Every file of a table becomes one of many equal rows, some of their columns long texts."""
+    for file in crafted.data_file(history, table).parent.glob("*.parquet"):
+        first = pq.read_table(file, partitioning=None).slice(0, 1).to_pylist()[0]
+        schema = pq.read_schema(file)
+        columns = [
+            repeated(texts.get(field.name, first[field.name]), rows)
+            if pa.types.is_string(field.type) and isinstance(first[field.name] or texts.get(field.name), str)
+            else pa.repeat(pa.scalar(first[field.name], field.type), rows)
+            for field in schema
+        ]
+        names = schema.names
+        pq.write_table(pa.table(columns, names), file, compression="zstd", use_dictionary=not is_plain)
+        assert file.stat().st_size < 2_000_000
+
+
+def log_bomb(history: Path) -> None:
+    """A checkpoint of a log that is small and stands for gigabytes."""
+    log = history / "machines" / "_delta_log"
+    rows = 300_000
+    path = log / f"{len(list(log.glob('*.json'))) - 1:020}.checkpoint.parquet"
+    added = pa.StructArray.from_arrays([repeated("x" * 100_000, rows)], ["path"])
+    pq.write_table(pa.table({"add": added}), path, compression="zstd")
+    (log / "_last_checkpoint").write_text(json.dumps({"version": int(path.name[:20]), "size": rows}))
+
+
+BOMBS: dict[str, Callable[[Path], None]] = {
+    "long states": lambda history: bomb(history, "machines", 100_000, {"state": json.dumps("x" * 100_000)}),
+    "long names": lambda history: bomb(history, "machines", 100_000, {"machine": "m" * 100_000}),
+    "long states, stored one by one": lambda history: bomb(
+        history, "machines", 3_000, {"state": json.dumps("x" * 100_000)}, is_plain=True
+    ),
+    "many machines": lambda history: bomb(history, "machines", 20_000_000, {}),
+    "many messages": lambda history: bomb(history, "messages", 300_000, {"args": "[" + "[]," * 2_000 + "[]]"}),
+    "long coverage": lambda history: bomb(history, "snapshots", 100_000, {"coverage": json.dumps("x" * 50_000)}),
+    "many snapshots": lambda history: bomb(history, "snapshots", 390_000, {}),
+    "long evidence": lambda history: bomb(history, "verdicts", 100_000, {"evidence": json.dumps("x" * 50_000)}),
+    "many verdicts": lambda history: bomb(history, "verdicts", 390_000, {}),
+    "much JSON in one text": lambda history: bomb(history, "machines", 1, {"state": "[" + "[]," * 10_000_000 + "[]]"}),
+    "a log": log_bomb,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_command_takes_a_gigabyte_for_a_small_file(history: Path, name: str) -> None:
+    BOMBS[name](history)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(history)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    *said, peak = done.stdout.splitlines()
+    assert int(peak) < GIGABYTE, (said, peak)
+
+
+@pytest.mark.parametrize("name", ["long states", "many machines", "a log"])
+def test_the_file_is_named_before_it_is_read(history: Path, name: str) -> None:
+    BOMBS[name](history)
+    with pytest.raises(RaySnapshotError, match=r"\.parquet stands for more rows or text than a file of its size may"):
+        History(history).machines()
+
+
+def test_a_record_of_a_log_that_is_far_too_long_is_not_read(history: Path) -> None:
+    log = history / "machines" / "_delta_log" / f"{0:020}.json"
+    with log.open("ab") as file:
+        file.truncate(tables.MOST_LOG_BYTES + 1)
+    with pytest.raises(RaySnapshotError, match="more than any commit of a history"):
+        History(history).machines()
+
+
+def test_a_checkpoint_that_is_not_as_long_as_it_says_is_not_read(history: Path) -> None:
+    path = checkpoints.path_of(history, "bank-00000")
+    with path.open("ab") as file:
+        file.truncate(1 << 40)  # no block of it is on the disk
+    with pytest.raises(RaySnapshotError, match="is damaged"):
+        checkpoints.read(history, "bank-00000", crafted.KEY)
+
+
+def test_a_key_that_is_no_file_of_a_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(checkpoints.KEY_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    place = checkpoints.key_file()
+    place.parent.mkdir()
+    place.symlink_to("/dev/zero")
+    with pytest.raises(RaySnapshotError, match=r"cannot be read|is no file of a key"):
+        checkpoints.checkpoint_key()
+    place.unlink()
+    place.write_bytes(b"x" * 100_000)
+    with pytest.raises(RaySnapshotError, match="is no file of a key"):
+        checkpoints.checkpoint_key()
