@@ -100,8 +100,11 @@ _FACTS = attrgetter("path_in_schema", "physical_type", "total_uncompressed_size"
 
 
 def _length(chunk: pa.Array) -> int:
-    while pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
-        chunk = chunk.flatten()
+    kind = chunk.type
+    if pa.types.is_struct(kind):
+        return sum(map(_length, chunk.flatten()))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        return _length(chunk.flatten())
     if not pa.types.is_dictionary(chunk.type):
         return int(chunk.nbytes)
     lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
