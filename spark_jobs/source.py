@@ -11,7 +11,6 @@ Read `pushdown.py` for filters, `stream.py` for the streaming side.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -364,11 +363,10 @@ def _there(history: str, name: str, piece: Piece) -> Iterator[None]:
 def _fragment(history: str, piece: Piece, columns: list[str]) -> Any:
     """The groups of rows that a piece is, when it is known that they take no more memory than they may."""
     top, path = tables.history_path(history, HistoryNotFoundError), Path(piece.path)
-    handle = inside.open_file(top, path)
-    allowance = bounds.Allowance(os.fstat(handle).st_size)
-    os.close(handle)
+    file = inside.native_file(top, path)
+    allowance = bounds.Allowance(file.size())
     partition = (pc.field("system") == piece.system) & (pc.field("date") == pa.scalar(piece.date))
-    fragment = ds.ParquetFileFormat().make_fragment(piece.path, inside.filesystem(top), partition)
+    fragment = ds.ParquetFileFormat().make_fragment(file, partition_expression=partition)
     groups = [group.id for group in fragment.row_groups][piece.part :: piece.of]
     with tables.faults(top, "files", "read", HistoryFormatError):
         bounds.check_groups(allowance, path, fragment.metadata, groups, columns, partial(inside.opened, top, path))

@@ -14,7 +14,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -209,17 +208,10 @@ def exists(top: Path, path: Path) -> bool:
     return True
 
 
-def filesystem(top: Path) -> Any:
-    """The files below a history for Arrow: each is opened as `open_file` does, and can only be read."""
-    from pyarrow.fs import PyFileSystem
-
-    return PyFileSystem(_reader_class()(top))
-
-
 @contextmanager
 def opened(top: Path, path: Path) -> Iterator[Any]:
     """A file for Arrow to read."""
-    found = _opened(top, path)
+    found = native_file(top, path)
     try:
         yield found
     finally:
@@ -233,37 +225,10 @@ def native(handle: int, mode: str = "rb") -> Any:
     return pa.OSFile(f"/dev/fd/{handle}", mode)
 
 
-def _opened(top: Path, path: Path) -> Any:
+def native_file(top: Path, path: Path) -> Any:
+    """A file for Arrow to read, opened as `open_file` does; no thread of Arrow's needs Python for it."""
     handle = open_file(top, path)
     try:
         return native(handle)
     finally:
         os.close(handle)
-
-
-@cache
-def _reader_class() -> Any:
-    """What Arrow asks for files; made when Arrow is loaded."""
-    from pyarrow.fs import FileInfo, FileSystemHandler, FileType
-
-    def refuse(*_: object) -> NoReturn:
-        raise NotImplementedError("a history is only read by this")
-
-    class Reader(FileSystemHandler):  # type: ignore[misc]
-        def __init__(self, top: Path) -> None:
-            self.top = top
-
-        def get_type_name(self) -> str:
-            return "ray-snapshot-history"
-
-        def normalize_path(self, path: str) -> str:
-            return path
-
-        def open_input_file(self, path: str) -> Any:
-            return _opened(self.top, Path(path))
-
-        def get_file_info(self, paths: list[str]) -> list[Any]:
-            return [FileInfo(path, FileType.File) for path in paths]
-
-    missing = {name: refuse for name in FileSystemHandler.__abstractmethods__ if name not in vars(Reader)}
-    return type("Reader", (Reader,), missing)

@@ -66,6 +66,7 @@ _REMEDIES = {
     "read": "; a file of it is damaged or gone: put it back from a copy, or see `ray-snapshot verify` for what is whole",
 }
 MOST_LOG_BYTES = 64_000_000
+_FILES_AT_ONCE = 256
 
 
 def stored_schema(name: str) -> pa.Schema:
@@ -353,15 +354,7 @@ def scan(
 
     Groups of rows are skipped by their statistics.
     """
-    names = list(columns or stored_schema(name).names)
-    wanted = _wanted(snapshot_ids, run_id, machine)
-    dataset = _dataset(name, files, wanted, names)
-    if wanted is None:
-        return dataset.to_table(columns=names)
-    try:
-        return dataset.to_table(columns=names, filter=wanted)
-    except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared
-        return _dataset(name, files).to_table().filter(wanted).select(names)
+    return _table(name, files, _wanted(snapshot_ids, run_id, machine), list(columns or stored_schema(name).names))
 
 
 def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high: str) -> pa.Table:
@@ -369,7 +362,23 @@ def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high
     import pyarrow.dataset as ds
 
     wanted = (ds.field(column) >= low) & (ds.field(column) <= high)
-    return _dataset(name, files, wanted).to_table(filter=wanted)
+    return _table(name, files, wanted, stored_schema(name).names)
+
+
+def _table(name: str, files: Sequence[DataFile], wanted: Any, columns: list[str]) -> pa.Table:
+    """Those rows of files that are `wanted` (None: all); so many files at a time as may be open at once."""
+    allowance = bounds.Allowance(sum(check_file(file) for file in files))
+    parts = []
+    for begin in range(0, len(files), _FILES_AT_ONCE):
+        some = files[begin : begin + _FILES_AT_ONCE]
+        try:
+            dataset = _dataset(name, some, allowance, wanted, columns)
+            parts.append(dataset.to_table(columns=columns, filter=wanted))
+        except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared
+            whole = _dataset(name, some, allowance, None, stored_schema(name).names).to_table()
+            parts.append(whole.filter(wanted).select(columns))
+    empty = stored_schema(name).empty_table().select(columns)
+    return pa.concat_tables(parts) if parts else empty
 
 
 def _wanted(snapshot_ids: Collection[str] | None, run_id: str | None, machine: str | None) -> Any:
@@ -384,27 +393,26 @@ def _wanted(snapshot_ids: Collection[str] | None, run_id: str | None, machine: s
     return wanted
 
 
-def _dataset(name: str, files: Sequence[DataFile], wanted: Any = None, columns: Collection[str] | None = None) -> Any:
+def _dataset(
+    name: str, files: Sequence[DataFile], allowance: bounds.Allowance, wanted: Any, columns: Collection[str]
+) -> Any:
     """The files as one Arrow dataset, without groups of rows that hold nothing that is `wanted`.
 
     Raises `ValueError` for what is no file of its table, and for files that would take too much memory (see `bounds`).
     """
     import pyarrow.dataset as ds
 
-    schema = stored_schema(name)
-    allowance = bounds.Allowance(sum(check_file(file) for file in files))
-    filesystem = inside.filesystem(files[0].top) if files else None
-    parquet = ds.ParquetFileFormat()
+    schema, parquet = stored_schema(name), ds.ParquetFileFormat()
     fragments = []
     for file in files:
         partition = (ds.field("system") == file.system) & (ds.field("date") == file.date)
-        whole = parquet.make_fragment(str(file.path), filesystem, partition)
+        whole = parquet.make_fragment(inside.native_file(file.top, file.path), partition_expression=partition)
         part = chosen_groups(whole, wanted, schema)
         source = partial(inside.opened, file.top, file.path)
         groups = [group.id for group in part.row_groups]
-        bounds.check_groups(allowance, file.path, whole.metadata, groups, columns or schema.names, source)
+        bounds.check_groups(allowance, file.path, whole.metadata, groups, columns, source)
         fragments += [part] if groups else []
-    return ds.FileSystemDataset(fragments, schema, parquet, filesystem)
+    return ds.FileSystemDataset(fragments, schema, parquet)
 
 
 @contextmanager
