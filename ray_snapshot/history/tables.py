@@ -103,7 +103,7 @@ def history_path(path: str | Path, error: type[RaySnapshotError]) -> Path:
     try:
         absolute = Path(path).expanduser().resolve()
         os.lstat(absolute)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, RuntimeError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
