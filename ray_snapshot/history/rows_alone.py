@@ -38,7 +38,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
 }
 """The columns that no reader can do without a value of."""
 
-ALONE = {"machines": ("machine",), "channels": ("source", "target", "kind"), "actions": ("run_id", "machine", "number")}
+ALONE = {"channels": ("source", "target", "kind"), "actions": ("run_id", "machine", "number")}
 """What no two rows of a snapshot (of a table, for the trace) have in common."""
 
 SHAPES: dict[str, type] = {"accepted": list, "sent": list, "fields": list, "coverage": dict, "evidence": dict}
@@ -58,7 +58,7 @@ def problems(history: History, name: str, system: str | None) -> list[str]:
         for file in history.data_files(name, system=system):
             with tables.faults(history.path, name, "read", RaySnapshotError):
                 rows = tables.scan(name, [file])
-            found += of_rows(name, rows)
+            found += unreadable(name, rows) or wrong(name, rows)
             keys.append(rows.select(ALONE.get(name, ())))
             if len(found) >= _MOST_PROBLEMS:
                 break
@@ -67,8 +67,8 @@ def problems(history: History, name: str, system: str | None) -> list[str]:
     return found[:_MOST_PROBLEMS] or (_twice(name, pa.concat_tables(keys)) if keys and name in ALONE else [])
 
 
-def of_rows(name: str, rows: pa.Table) -> list[str]:
-    """What is wrong with rows of a table."""
+def unreadable(name: str, rows: pa.Table) -> list[str]:
+    """What is so wrong with rows of a table that nothing else can be asked of them."""
     found = [
         f"{name} has {rows[column].null_count} rows without {column}"
         for column in NEEDED[name]
@@ -80,7 +80,12 @@ def of_rows(name: str, rows: pa.Table) -> list[str]:
         return [*found, f"{name} has texts that are none: {str(fault)[:200]}"]
     for field in rows.schema:
         found += _number_problems(name, rows, field)
-    return found + list(_json_problems(name, rows)) + (_twice(name, rows) if name in ALONE else [])
+    return found
+
+
+def wrong(name: str, rows: pa.Table) -> list[str]:
+    """What else is wrong with them."""
+    return list(_json_problems(name, rows)) + (_twice(name, rows) if name in ALONE else [])
 
 
 def _number_problems(name: str, rows: pa.Table, field: pa.Field) -> list[str]:

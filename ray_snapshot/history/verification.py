@@ -88,16 +88,16 @@ def _verdicts(history: History, batch: list[str]) -> dict[str, pa.Table]:
 
 
 def _problems(history: History, snapshot_id: str, parts: Mapping[str, pa.Table], seals: Seals) -> list[str]:
-    found = [problem for name, part in parts.items() for problem in rows_alone.of_rows(name, part)]
+    found = [problem for name, part in parts.items() for problem in rows_alone.unreadable(name, part)]
     if found:  # what reads on could not
         return found[:_MOST_PROBLEMS]
     (row,) = parts["snapshots"].select(["run_id", "system", "status", "restorable"]).to_pylist()
     for name, part in parts.items():
-        found += _strangers(name, part, row)
+        found += rows_alone.wrong(name, part) + _strangers(name, part, row)
     try:
         snapshot = history.assembled(snapshot_id, {name: part for name, part in parts.items() if name != "verdicts"})
     except HistoryFormatError as error:
-        return [*found, str(error)]
+        return [str(error), *found]
     if snapshot.status != "complete":
         return found
     found += snapshot.faults()
