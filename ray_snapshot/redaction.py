@@ -2,16 +2,17 @@
 
 `redact("password")` names fields; whatever is recorded under such a name (a field, a key, a parameter of a method, however
 deep) is written as `{"$redacted": name}`. A value that was met under such a name, or in a pydantic secret, is remembered in
-this process, and taken out of every text that is recorded here afterwards, the texts of errors too. Where positional
-arguments go to a method whose parameters this process does not know, all of them are taken out. Only the standard library
-is imported.
+this process when it is sent or arrives, and taken out of every text that is recorded here afterwards, the texts of errors
+too. Where positional arguments go to a method whose parameters this process does not know, all of them are taken out. Only
+the standard library is imported.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ray_snapshot.errors import SettingError
@@ -26,6 +27,8 @@ MOST_LOOKED_FOR = 200
 """More of them are not looked for one by one: every text is taken for one that may have a secret."""
 
 MOST_DEPTH = 200
+MOST_MET = 10_000
+"""So many values of a call's arguments are looked at when they arrive."""
 
 _names: frozenset[str] = frozenset()
 _secrets: dict[str, None] = {}
@@ -94,6 +97,51 @@ def learn(value: Any, depth: int = 0) -> None:
     elif isinstance(value, (list, tuple, set, frozenset, dict)) and depth < MOST_DEPTH:
         for item in list(value.values() if isinstance(value, dict) else value):
             learn(item, depth + 1)
+    elif depth < MOST_DEPTH and not hasattr(value, "__machine_name__"):
+        learn(_fields(value), depth + 1)
+
+
+def met(method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+    """Learn what is sent to a method, or arrives there, under a redacted name, before anything that may hold it is written.
+
+    Under a name is: as a parameter of a method that this process knows, a keyword, a key or a field, at most `MOST_MET` values
+    deep and wide. Call it only while something is redacted (`is_active`).
+    """
+    known = _parameters.get(method)
+    left = [MOST_MET]
+    with suppress(Exception):  # changed by another thread meanwhile: the call itself goes on
+        for position, value in enumerate(args):
+            if known is not None and _redacted_parameter(known, position) is not None:
+                learn(value)
+            else:
+                _learn_inside(value, 0, left)
+        _learn_inside(dict(kwargs or {}), 0, left)
+
+
+def _learn_inside(value: Any, depth: int, left: list[int]) -> None:
+    """Learn what stands under redacted names in a value."""
+    left[0] -= 1
+    if left[0] < 0 or depth > MOST_DEPTH or value is None or isinstance(value, (str, bytes, int, float)):
+        return
+    if isinstance(value, (list, tuple, set, frozenset)) and not hasattr(value, "_fields"):
+        for item in list(value):
+            _learn_inside(item, depth + 1, left)
+        return
+    for name, item in list((value if isinstance(value, dict) else _fields(value)).items()):
+        if is_redacted(name) or name == "_secret_value":
+            learn(item)
+        else:
+            _learn_inside(item, depth + 1, left)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of an object, or of a named tuple, without asking it."""
+    if isinstance(value, tuple):
+        return dict(zip(getattr(value, "_fields", ()), value, strict=False))
+    try:
+        return dict(object.__getattribute__(value, "__dict__"))
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return {}
 
 
 def scrubbed(text: str) -> str:

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 
 from ray import ObjectRef
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.envelopes import Enveloped, colour_error
@@ -225,7 +226,7 @@ def _dressed(wrapper: Any, member: Any) -> Any:
 
 def _function(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
         with run:
             run.result = member(*args, **kwargs)
         return run.result
@@ -235,7 +236,7 @@ def _function(name: str, member: Any) -> Any:
 
 def _coroutine(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
-        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
         with run:
             try:
                 run.result = await run.followed(member(*args, **kwargs))
@@ -249,7 +250,7 @@ def _coroutine(name: str, member: Any) -> Any:
 
 def _generator(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Generator[Any, Any, Any]:
-        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
         with run:
             return (yield from _delegated(run, member(*args, **kwargs)))
 
@@ -276,7 +277,7 @@ def _delegated(run: _Run | _Inside, inner: Any) -> Generator[Any, Any, Any]:
 
 def _async_generator(name: str, member: Any) -> Any:
     async def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
-        run = ours(_begun, name, _ray_snapshot_header, args) or _Inside()
+        run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
         with run:
             inner = run.followed(member(*args, **kwargs))
             try:
@@ -306,7 +307,7 @@ def _constructor(member: Any) -> Any:
 
 def _sync_construction(member: Any) -> Any:
     def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        with ours(_construction, self, _ray_snapshot_header) or _Inside():
+        with ours(_construction, self, _ray_snapshot_header, args, kwargs) or _Inside():
             member(self, *args, **kwargs)
 
     return __init__
@@ -316,20 +317,22 @@ def _async_construction(member: Any) -> Any:
     """Ray runs such a constructor on the actor's loop."""
 
     async def __init__(self: Any, *args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> None:
-        with ours(_construction, self, _ray_snapshot_header) or _Inside() as run:
+        with ours(_construction, self, _ray_snapshot_header, args, kwargs) or _Inside() as run:
             await run.followed(member(self, *args, **kwargs))
 
     return __init__
 
 
-def _construction(body: Any, wire: tuple[Any, ...] | None) -> _Run | _Inside:
+def _construction(
+    body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Run | _Inside:
     """The constructor that begins here; with a header it is Ray that calls it, and the machine is born."""
     from ray_snapshot.instrument.attaching import attach_actor
 
     key = shape.current_actor_key()
     if wire is not None and here() is None and key is not None:
         attach_actor(wire[0], key, colour=wire[5], about=wire[1], body=body)
-    return _begun("__init__", wire, (body,))
+    return _begun("__init__", wire, (body, *args), kwargs)
 
 
 # ---- a call that runs ------------------------------------------------------------------------------------------------
@@ -424,8 +427,10 @@ class _Inside:
         return value
 
 
-def _begun(name: str, wire: Any, args: tuple[Any, ...]) -> _Run | _Inside:
+def _begun(name: str, wire: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Run | _Inside:
     """The call that begins here, or the method that the actor's own code calls."""
+    if redaction.is_active:
+        redaction.met(name, args[1:], kwargs)
     process = here()
     header = results = group = stamp = None
     if wire is not None:

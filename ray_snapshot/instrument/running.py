@@ -20,6 +20,7 @@ from typing import Any
 
 from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import watching
+from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.verdicts import Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
@@ -58,6 +59,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     watching.install(
         options.name or system_name(script, module),
         on_watch=reporter.follow,
+        ending=Ending(watching.close_quietly),
         every=options.every,
         history=options.history,
         detectors=found,

@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -24,6 +24,7 @@ from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningErr
 from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.instrument import attaching, delivery, shape
 from ray_snapshot.instrument.calls import plain_class, watched_class
+from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
@@ -243,6 +244,7 @@ def install(
     name: str = "app",
     on_watch: Callable[[Watch], None] | None = None,
     *,
+    ending: Ending | None = None,
     history: str | os.PathLike[str] | None = None,
     detectors: Iterable[Any] | None = None,
     **settings: Unpack[WatchSettingsGiven],
@@ -253,7 +255,8 @@ def install(
     """
     check_system_name(name)
     attaching.replace_ray()
-    _plans[:] = [{"name": name, "on_watch": on_watch, "history": history, "detectors": detectors, **settings}]
+    plan = {"name": name, "on_watch": on_watch, "ending": ending, "history": history, "detectors": detectors}
+    _plans[:] = [{**plan, **settings}]
     shape.replace_init(_init, _shutdown)
     if ray.is_initialized():
         raise SettingError("rs.install() comes before ray.init(): workers that run already cannot be followed")
@@ -271,10 +274,11 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         shape.send_plainly(plain_class)
         return original(*args, **kwargs)
     kwargs["runtime_env"] = _runtime_env(kwargs.get("runtime_env"))
-    found = original(*args, **kwargs)
+    plan = dict(_plans[0])
+    on_watch, ending = plan.pop("on_watch"), plan.pop("ending")
+    with nullcontext() if ending is None else ending.kept():
+        found = original(*args, **kwargs)
     if shape.is_driver() and not _watches:
-        plan = dict(_plans[0])
-        on_watch = plan.pop("on_watch")
         started = _watch_as(plan.pop("name"), plan)
         if on_watch is not None:
             on_watch(started)

@@ -19,6 +19,7 @@ import time
 import traceback
 from typing import Any, cast
 
+from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import (
     HostDiedError,
@@ -151,6 +152,8 @@ class HostPost(Waiting):
             method = getattr(machine.body, name, None)
             if method is None:
                 raise self._no_such_method(machine, name, mailbox.source)
+            if redaction.is_active:
+                redaction.met(name, *opened(payload))
             if type(payload) is tuple:
                 result = method(*payload)
             else:
@@ -211,6 +214,8 @@ class HostPost(Waiting):
         HERE.machine = machine
         try:
             args, kwargs = opened(payload)
+            if redaction.is_active:
+                redaction.met("__init__", args, kwargs)
             body.__init__(*args, **kwargs)
         except BaseException as error:
             if self.tracer is not None:

@@ -30,6 +30,14 @@ class Door:
         """Keep it under its name, and in a text."""
         self.seen.append({"user": user, "password": password, "note": f"{user} gave {password}"})
 
+    def derive(self, password: str) -> None:
+        """Keep only what is made of it."""
+        self.derived = "pw=" + password
+
+    def derive_by_keyword(self, *, password: str) -> None:
+        """The same."""
+        self.by_keyword = "pw=" + password
+
     def ask(self, other: Any, password: str) -> None:
         """Send it on, and wait for that."""
         ray.get(other.login.remote("bob", password=password))
@@ -43,7 +51,9 @@ def main(history: str, first: str, second: str, third: str) -> None:
         one, other = (kind.remote(first, SecretStr(third)) for _ in range(2))
         asked = one.ask.remote(other, second)
         system.snapshot(timeout=30)
-        ray.get(asked)
+        ray.get(
+            [asked, one.derive.remote(f"{first}-derived"), other.derive_by_keyword.remote(password=f"{second}-derived")]
+        )
         system.snapshot(timeout=30)
 
 

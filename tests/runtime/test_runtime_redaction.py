@@ -16,7 +16,7 @@ from ray_snapshot import redaction
 
 pytestmark = pytest.mark.ray
 
-SECRETS = ("hunter2-first", "hunter2-second", "hunter2-third", "hunter2-fourth")
+SECRETS = tuple(f"hunter2-{which}" for which in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh"))
 
 
 class Vault(BaseModel):
@@ -30,9 +30,19 @@ class Door(rs.SnapshotMixin):
         self.password = password
         self.vault = Vault()
         self.seen: list[Any] = []
+        self.derived = self.by_keyword = self.inside = ""
 
     def login(self, user: str, password: str) -> None:
         self.seen.append({"user": user, "password": password, "note": f"{user} gave {password}"})
+
+    def derive(self, password: str) -> None:
+        self.derived = "pw=" + password
+
+    def derive_by_keyword(self, *, password: str) -> None:
+        self.by_keyword = "pw=" + password
+
+    def derive_inside(self, options: dict[str, Any]) -> None:
+        self.inside = "pw=" + options["login"][0]["password"]
 
     def later(self, options: dict[str, str]) -> None:
         self.seen.append(options)
@@ -71,6 +81,9 @@ def test_no_secret_of_a_running_system_reaches_its_history(ray_cluster: None, tm
         doors[0].login.send("bob", SECRETS[1])
         doors[0].later.send({"password": SECRETS[2], "user": "bob"})
         doors[1].ask.send(doors[0])
+        doors[1].derive.send(SECRETS[4])
+        doors[1].derive_by_keyword.remote(password=SECRETS[5])
+        doors[1].derive_inside.send({"login": [{"password": SECRETS[6]}]})
         for _ in range(3):
             snap = system.snapshot(timeout=60)
     text = "\n".join(texts_of(tmp_path))
@@ -79,6 +92,7 @@ def test_no_secret_of_a_running_system_reaches_its_history(ray_cluster: None, tm
     machines = {row.machine: row.state for row in history.machines(snap.snapshot_id)}
     assert machines["one"]["password"] == {"$redacted": "password"}
     assert machines["one"]["seen"][0]["note"] == "bob gave [redacted]"
+    assert [machines["two"][name] for name in ("derived", "by_keyword", "inside")] == ["pw=[redacted]"] * 3
     assert machines["one"]["vault"]["key"] == {"$redacted": "SecretStr"}
     assert "the password is [redacted]" in json.dumps(machines["broken"])
     (timer,) = history.messages(snap.snapshot_id)

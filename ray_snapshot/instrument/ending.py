@@ -1,0 +1,51 @@
+"""SIGTERM and SIGHUP to a watched program: it ends by that signal, as Python does without Ray, and what was seen is written.
+
+`ray.init` takes the handler of SIGTERM away, and puts one of Ray's own under Python's that prints stacks and aborts (exit code
+134). So what the program had said before is put back behind it, and where it had said nothing, ours. A handler that the program
+sets later replaces ours, those of asyncio included.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+WRITING_S = 10.0
+"""What was seen is written in so long, or lost: what sent the signal waits, and kills in the end."""
+
+
+class Ending:
+    """Ends this process as the signal says, behind `write`."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self.write = write
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Around `ray.init`: the handlers of the program stay, and where there are none, there are ours."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        yield
+        for number, handler in before.items():
+            is_the_programs = handler not in (signal.SIG_DFL, None)
+            signal.signal(number, handler if is_the_programs else self._handle)
+
+    def _handle(self, number: int, _: Any) -> None:
+        """In the main thread, which may hold any lock: another one writes, and the program waits here for its end."""
+        signal.signal(number, signal.SIG_DFL)  # a second signal is not kept waiting
+        writing = threading.Thread(target=self._write, name="ray-snapshot-ending", daemon=True)
+        writing.start()
+        writing.join(WRITING_S)
+        os.kill(os.getpid(), number)
+
+    def _write(self) -> None:
+        with suppress(Exception):
+            self.write()

@@ -1,0 +1,53 @@
+"""`ray-snapshot run` under a signal: the program ends as Python would, and its last snapshots are in the history."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ray_snapshot.history import History
+
+PROGRAM = Path(__file__).with_name("ended_app.py")
+COMMAND = Path(sys.executable).with_name("ray-snapshot")
+BOUND_S = 120
+
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "code"),
+    [
+        ("plain", signal.SIGTERM, -signal.SIGTERM),
+        ("after", signal.SIGTERM, 7),
+        pytest.param("before", signal.SIGTERM, 7, marks=NIGHTLY),
+        pytest.param("loop", signal.SIGTERM, 7, marks=NIGHTLY),
+        pytest.param("threads", signal.SIGTERM, -signal.SIGTERM, marks=NIGHTLY),
+        pytest.param("second", signal.SIGTERM, -signal.SIGTERM, marks=NIGHTLY),
+        pytest.param("plain", signal.SIGHUP, -signal.SIGHUP, marks=NIGHTLY),
+        pytest.param("plain", signal.SIGINT, 130, marks=NIGHTLY),
+    ],
+)
+def test_it_ends_as_python_would_with_what_was_seen_written(
+    how: str, number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    command = [COMMAND, "run", "--every", "0.3", "--history", "h", PROGRAM, how]
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=BOUND_S)
+
+    assert process.returncode == code, err
+    assert ("handled" in out) == (code == 7)
+    assert "SIGTERM received" not in err
+    assert "Traceback" not in err
+    rows = History(tmp_path / "h").snapshots()
+    assert all(not problems for _, problems in History(tmp_path / "h").verify())
+    assert rows, "what was taken is there"
