@@ -21,6 +21,7 @@ from ray.exceptions import RayActorError, RaySystemError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnsupportedRayError
+from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.runtime.here import BEHIND
 
@@ -196,7 +197,11 @@ def _replace(name: str, owner: Any, attribute: str, ours: Callable[..., Any]) ->
 
 def _with(ours: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
     def replacement(*args: Any, **kwargs: Any) -> Any:
-        return replaced(ours, own, *args, **kwargs)
+        try:
+            return replaced(ours, own, *args, **kwargs)
+        except BaseException as error:
+            hide_ours(error)  # this frame, which the error is about to leave
+            raise
 
     return replacement
 
