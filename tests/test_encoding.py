@@ -22,6 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pydantic
 import pytest
+from clean import clean_environment
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -376,7 +377,7 @@ def test_importing_it_loads_nothing_but_the_standard_library() -> None:
         "import sys; from ray_snapshot.encoding import to_json; to_json({'a': {1, 2}});"
         "print([name for name in ('numpy', 'pydantic', 'pandas', 'pyarrow', 'ray') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, env=clean_environment()) == "[]\n"
 
 
 @pytest.fixture

@@ -1,16 +1,32 @@
-"""`ray-snapshot systems | snapshot`: systems that are running now, from another terminal.
+"""`ray-snapshot systems | snapshot | diagnose`: systems that are running now, from another terminal.
 
-Reaches the cluster as Ray does (`--address`, default: the one running on this machine), and the system by its name.
+The cluster is the one at `--address`, else at `RAY_ADDRESS`, else the one on this machine that runs the system of that name.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-_Address = Annotated[str | None, typer.Option(help="The cluster's address; default: the one on this machine.")]
+from ray_snapshot.commands.visiting import at_most, visitor
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.names import check_system_name
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.clusters import Found
+    from ray_snapshot.snapshot import Snapshot
+
+_ABOUT_S = 10.0
+_CONNECT_S = 20.0
+"""Bound for finding clusters, and for connecting to one; a healthy cluster never comes near it."""
+
+_Address = Annotated[
+    str | None, typer.Option(help="The cluster's address, HOST:PORT; default: RAY_ADDRESS, or those on this machine.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
@@ -22,12 +38,26 @@ def register(app: typer.Typer) -> None:
 
 
 def systems(address: _Address = None, json: _Json = False) -> None:
-    """List the systems that run on a cluster."""
-    with _Cluster(address):
-        from ray_snapshot.runtime.cluster import ask, running_systems, service_of
+    """List the systems that run on a cluster, or on all clusters of this machine."""
+    rows: list[dict[str, Any]] = []
+    with visitor():
+        from ray_snapshot.instrument.clusters import find
+        from ray_snapshot.runtime.cluster import ask, service_of
 
-        rows = [ask(service_of(name).about.remote(), f"system {name}") for name in running_systems()]
-    _print(rows, json, empty="No system is running on this cluster.")
+        found = _bounded(find, address)
+        for cluster in (item for item in found.clusters if item.systems):
+            with _visit(cluster.address):
+                for name in cluster.systems:
+                    try:
+                        about = ask(service_of(name).about.remote(), f"system {name}", _ABOUT_S)
+                    except RaySnapshotError as error:  # it ends at this moment, or its service does not answer
+                        print(f"ray-snapshot: {error}", file=sys.stderr)
+                    else:
+                        rows.append({**about, "address": cluster.address})
+        for line in found.not_asked():
+            print(f"ray-snapshot: not asked: {line}", file=sys.stderr)
+    where = "this cluster" if len(found.clusters) == 1 else f"these {len(found.clusters)} Ray clusters"
+    _print(rows, json, empty=f"No system is running on {where}: start your program with `ray-snapshot run SCRIPT`.")
 
 
 def snapshot(
@@ -37,14 +67,7 @@ def snapshot(
     json: _Json = False,
 ) -> None:
     """Take a snapshot of a running system now; it goes into the system's history, if it keeps one."""
-    from ray_snapshot.names import check_system_name
-
-    check_system_name(name)
-    with _Cluster(address):
-        from ray_snapshot.runtime.cluster import ask, service_of
-
-        collected = ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
-        found = collected.snapshot()
+    found = _snapshot_of(name, address, timeout)
     row = {
         "snapshot_id": found.snapshot_id,
         "system": found.system,
@@ -63,14 +86,7 @@ def diagnose(
     json: _Json = False,
 ) -> int:
     """Take one snapshot of a running system and say who waits for whom; exit code 0 healthy, 3 deadlock, 4 could not tell."""
-    from ray_snapshot.names import check_system_name
-
-    check_system_name(name)
-    with _Cluster(address):
-        from ray_snapshot.runtime.cluster import ask, service_of
-
-        collected = ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
-        snapshot = collected.snapshot()
+    snapshot = _snapshot_of(name, address, timeout)
     from ray_snapshot import detectors
     from ray_snapshot.instrument.diagnosis import diagnosis
 
@@ -82,43 +98,48 @@ def diagnose(
     return found.exit_code
 
 
-class _Cluster:
-    """A connection to a running cluster, for the time of one command."""
+def _snapshot_of(name: str, address: str | None, timeout: float) -> Snapshot:
+    """A snapshot taken now of the system of that name, on whichever cluster of this machine it runs."""
+    check_system_name(name)
+    with visitor():
+        from ray_snapshot.instrument.clusters import find
+        from ray_snapshot.runtime.cluster import ask, service_of
 
-    def __init__(self, address: str | None) -> None:
-        self.address = address or "auto"
+        cluster = _bounded(find, address).that_runs(name)
+        with _visit(cluster.address):
+            collected = ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+            found: Snapshot = collected.snapshot()
+            return found
 
-    def __enter__(self) -> None:
-        from ray_snapshot.errors import ClusterError
-        from ray_snapshot.runtime.cluster import connect
 
-        self._check_only_one()
+def _bounded(find: Callable[[str | None], Found], address: str | None) -> Found:
+    """The clusters that are meant; the process ends if Ray does not come back with them."""
+    with at_most(_CONNECT_S, lambda: _complain("the Ray clusters on this machine do not answer")):
+        return find(address)
+
+
+@contextmanager
+def _visit(address: str) -> Iterator[None]:
+    """A connection to a running cluster, for the time of one question."""
+    import ray
+
+    from ray_snapshot.instrument.clusters import authorized
+    from ray_snapshot.runtime.cluster import connect
+
+    with authorized(address):
+        with at_most(_CONNECT_S, lambda: _complain(f"the Ray cluster at {address} does not answer")):
+            connect(address, is_visit=True)
         try:
-            connect(self.address)
-        except ClusterError as error:
-            if self.address != "auto" or not isinstance(error.__cause__, ConnectionError):
-                raise
-            raise ClusterError(
-                "no Ray cluster runs on this machine: start your program first, and ask while it runs; for a cluster on"
-                " another machine say --address HOST:PORT"
-            ) from error
+            yield
+        finally:
+            ray.shutdown()
 
-    def _check_only_one(self) -> None:
-        """Nobody can guess which of several clusters is meant."""
-        import os
 
-        from ray_snapshot.errors import ClusterError
-        from ray_snapshot.instrument.shape import running_clusters
-
-        if self.address == "auto" and "RAY_ADDRESS" not in os.environ and len(found := running_clusters()) > 1:
-            raise ClusterError(
-                f"{len(found)} Ray clusters run on this machine: say which with --address: {', '.join(found)}"
-            )
-
-    def __exit__(self, *_: Any) -> None:
-        import ray
-
-        ray.shutdown()
+def _complain(text: str) -> None:
+    print(
+        f"ray-snapshot: error: {text} within {_CONNECT_S:g} s; ask again, or see whether Ray still works",
+        file=sys.stderr,
+    )
 
 
 def _print(rows: list[dict[str, Any]], as_json: bool, empty: str = "") -> None:

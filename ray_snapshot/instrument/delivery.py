@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +31,12 @@ from ray_snapshot.runtime.faults import first_line
 PROBE_S = 20.0
 """How long the nodes may take to start a worker and answer; who is later is named in the coverage."""
 
+HOOK = "worker_process_setup_hook"
+"""The field of a runtime environment."""
+
+_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""The variable in which `ray job submit` hands its runtime environment to the program's `ray.init`."""
+
 _SENT = ("", "detectors", "instrument", "protocol", "runtime")
 """What workers import of us: these packages, without the command line, the history and the views."""
 
@@ -37,6 +45,26 @@ def hook(own: Callable[[], Any] | str | None) -> Callable[[], None]:
     """The setup hook that brings our package, and calls the app's own hook."""
     cloudpickle.register_pickle_by_value(arriving)
     return arriving.hook_with(__version__, sources(), own)
+
+
+@contextmanager
+def hook_of_the_job(given: dict[str, Any] | None) -> Iterator[Callable[[], Any] | str | None]:
+    """The setup hook of the app: that of its `ray.init`, or of the submitted job that it runs in.
+
+    Meanwhile the job's is out of Ray's sight: with ours in `ray.init` it would find two, and refuse.
+    """
+    own = (given or {}).get(HOOK)
+    before = os.environ.get(_JOB)
+    job = json.loads(before) if before and own is None else {}
+    found = (job.get("runtime_env") or {}).pop(HOOK, None)
+    if found is None or before is None:
+        yield own
+        return
+    os.environ[_JOB] = json.dumps(job)
+    try:
+        yield str(found)
+    finally:
+        os.environ[_JOB] = before
 
 
 @cache

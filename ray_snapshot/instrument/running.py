@@ -19,7 +19,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from ray_snapshot.errors import NodeNotReadyError, SettingError
-from ray_snapshot.instrument import watching
+from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.verdicts import Verdict, check_detector
@@ -196,6 +196,7 @@ class Reporter:
     def follow(self, watch: Watch) -> None:
         """The watching has begun."""
         self.watch = watch
+        _say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
         watch.subscribe(self.hear)
 
     def hear(self, verdict: Verdict) -> None:
@@ -244,6 +245,11 @@ class Reporter:
             _say("\n".join(diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()]).lines))
         except Exception as error:
             _say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
+
+
+def diagnose_command(system: str) -> str:
+    """What to type in another terminal, as long as the program runs."""
+    return f"ray-snapshot diagnose {system} --address {shape.own_address()}"
 
 
 def _key(verdict: Verdict) -> Any:

@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 import uuid
+import os
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -31,6 +32,7 @@ try:
     from ray._private.auto_init_hook import auto_init_ray
     from ray._private.serialization import SerializationContext
     from ray.experimental import internal_kv
+    from ray._raylet import AuthenticationTokenLoader, Config, InnerGcsClient  # type: ignore[attr-defined]
     from ray.remote_function import RemoteFunction
 except ImportError as error:
     raise UnsupportedRayError(
@@ -305,6 +307,11 @@ def is_connected() -> bool:
     return bool(ray.is_initialized())
 
 
+def own_address() -> str:
+    """The address of the cluster that this process is connected to."""
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def is_driver() -> bool:
     """Whether this process is a driver (and not a worker)."""
     return bool(ray_worker.global_worker.mode == ray_worker.SCRIPT_MODE)
@@ -404,6 +411,60 @@ def actors_of_job() -> dict[str, str]:
     return {row["ActorID"]: row["ActorClassName"] for row in rows}
 
 
+# ---- clusters, before this process is connected to one -----------------------------------------------------------------
+
+
+AUTH_MODE = "RAY_AUTH_MODE"
+"""The variable that tells Ray whether to show its token."""
+
+
 def running_clusters() -> list[str]:
     """The addresses of the Ray clusters that run on this machine."""
+    services.find_gcs_addresses.cache_clear()
     return sorted(services.find_gcs_addresses())
+
+
+def nodes_here() -> set[str]:
+    """The ids of the nodes that run on this machine, of any cluster."""
+    return set(services.find_node_ids())
+
+
+def has_token() -> bool:
+    """Whether Ray finds a token where it looks for one; raises `AuthenticationError` if it is told a wrong place."""
+    loader = AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    return bool(loader.has_token(ignore_auth_mode=True))
+
+
+def show_token(is_shown: bool) -> None:
+    """Whether this process, and those that it starts, show the token to the clusters that they ask from now on."""
+    if is_shown:
+        os.environ[AUTH_MODE] = "token"
+    else:
+        os.environ.pop(AUTH_MODE, None)
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def control_store(address: str, seconds: float) -> Any:
+    """A connection to a cluster's control store; raises `AuthenticationError`, and `RpcError` if none answers there.
+
+    With a token asked for by `AUTH_MODE` and none to be had, Ray ends the whole process: see `has_token`.
+    """
+    return InnerGcsClient.standalone(address, None, round(seconds * 1_000))
+
+
+def actors_known(store: Any, seconds: float) -> list[tuple[str, str]]:
+    """(name, namespace) of the living actors of a cluster that have a name."""
+
+    async def actors() -> Any:
+        return await store.async_get_all_actor_info(timeout=seconds)
+
+    found = asyncio.run(actors()).values()
+    return [(item.name, item.ray_namespace) for item in found if item.name and item.state != item.DEAD]
+
+
+def nodes_known(store: Any, seconds: float) -> set[str]:
+    """The ids of the living nodes of a cluster."""
+    found = store.get_all_node_info(timeout=seconds)
+    return {key.hex() for key, node in found.items() if node.state == node.ALIVE}

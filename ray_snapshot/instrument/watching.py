@@ -273,11 +273,10 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         shape.restore()
         shape.send_plainly(plain_class)
         return original(*args, **kwargs)
-    kwargs["runtime_env"] = _runtime_env(kwargs.get("runtime_env"))
     plan = dict(_plans[0])
     on_watch, ending = plan.pop("on_watch"), plan.pop("ending")
-    with nullcontext() if ending is None else ending.kept():
-        found = original(*args, **kwargs)
+    with delivery.hook_of_the_job(kwargs.get("runtime_env")) as own, nullcontext() if ending is None else ending.kept():
+        found = original(*args, **{**kwargs, "runtime_env": _runtime_env(kwargs.get("runtime_env"), own)})
     if shape.is_driver() and not _watches:
         started = _watch_as(plan.pop("name"), plan)
         if on_watch is not None:
@@ -308,9 +307,9 @@ def _shutdown(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
-def _runtime_env(given: Any) -> dict[str, Any]:
+def _runtime_env(given: Any, own: Callable[[], Any] | str | None) -> dict[str, Any]:
     """The app's own, with our hook, which calls the app's."""
-    return {**(given or {}), "worker_process_setup_hook": delivery.hook((given or {}).get("worker_process_setup_hook"))}
+    return {**(given or {}), delivery.HOOK: delivery.hook(own)}
 
 
 def close_quietly() -> None:

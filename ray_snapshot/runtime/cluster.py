@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import ray
@@ -15,17 +14,19 @@ from ray_snapshot.runtime.faults import as_error, first_line
 
 _LONGEST_SOCKET_PATH = 107
 
-REACHABLE_S = 5.0
-"""How long a cluster's address may take to answer."""
 
+def connect(address: str | None = None, temp_dir: str | None = None, *, is_visit: bool = False) -> bool:
+    """Start or reach Ray if nobody has; returns whether it was done here. Raises `ClusterError`.
 
-def connect(address: str | None = None, temp_dir: str | None = None) -> bool:
-    """Start or reach Ray if nobody has; returns whether it was done here. Raises `ClusterError`."""
+    `is_visit`: this process only looks, and prints nothing of what the cluster's workers print.
+    """
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {"logging_level": "ERROR", "namespace": NAMESPACE}
+    if is_visit:
+        options |= {"logging_level": "CRITICAL", "log_to_driver": False}
+    _authorize(address)
     if address is not None:
-        _check_reachable(address)
         options["address"] = address
     else:
         options["include_dashboard"] = False
@@ -39,15 +40,13 @@ def connect(address: str | None = None, temp_dir: str | None = None) -> bool:
     return True
 
 
-def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes, and says so in many lines."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or "/" in host:  # "auto", "local", "ray://..."
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACHABLE_S).close()
-    except (OSError, OverflowError) as error:
-        raise ClusterError(_explained(error, address)) from None
+def _authorize(address: str | None) -> None:
+    """Where the cluster is known, see that it answers, and show it the token if it asks for one: Ray does neither."""
+    from ray_snapshot.instrument.clusters import address_given, authorize
+
+    given = address_given(address)
+    if given not in (None, "local"):
+        authorize(given)
 
 
 def _check_socket_path(temp_dir: str) -> None:

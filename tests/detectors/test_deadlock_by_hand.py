@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from clean import clean_environment
 from waiting_game import BEFORE, LATER, NOW
 
 import ray_snapshot as rs
@@ -414,5 +415,7 @@ before = set(sys.modules)
 assert Deadlock().evaluate(snapshot).holds is True
 print(sorted(set(sys.modules) - before))
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=clean_environment()
+    )
     assert (found.stdout.strip(), found.stderr) == ("[]", "")

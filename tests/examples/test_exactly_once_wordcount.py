@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import ray
+from clean import clean_environment
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -65,7 +65,7 @@ def test_several_hosts_are_killed_under_each_protocol(tmp_path: Path, protocol: 
 def test_a_program_that_is_killed_and_started_again_from_its_last_snapshot_counts_the_same(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = [SCRIPT, "--out", str(out), "--kills", "0", "--every", "0.2", "--json"]
-    environment = {**os.environ, "RAY_ADDRESS": str(ray.get_runtime_context().gcs_address)}
+    environment = clean_environment(RAY_ADDRESS=str(ray.get_runtime_context().gcs_address))
     program = subprocess.Popen([sys.executable, *arguments], env=environment)
     try:
         await_some_output(out)

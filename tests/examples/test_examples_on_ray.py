@@ -6,7 +6,6 @@ The pure parts are tested in `test_examples_without_ray.py`.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from clean import clean_environment, on_cluster
 
 import ray_snapshot as rs
 from ray_snapshot.examples import (
@@ -121,7 +121,7 @@ def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> No
     import ray
 
     script = Path(dining_philosophers.__file__)
-    environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    environment = clean_environment(RAY_ADDRESS=ray.get_runtime_context().gcs_address)
     command = [sys.executable, str(script), "--json", "--polite", "--history", str(tmp_path / "history")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -131,11 +131,9 @@ def test_an_example_runs_as_a_script_and_keeps_its_history(tmp_path: Path) -> No
 
 
 def test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing() -> None:
-    address = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    environment = on_cluster(ray.get_runtime_context().gcs_address)
     command = [sys.executable, str(EXAMPLES / "way_back.py"), "--rounds", "2", "--json"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=True, env={**os.environ, **address}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["balances"] == [100 - 10 - 20 + 1 + 2, 100 + 10 + 20 - 1 - 2]
     assert found["backs"] == 2

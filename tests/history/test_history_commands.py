@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clean import clean_environment
 from deltalake import DeltaTable
 from histories import full_snapshot, snapshot, verdict
 
@@ -220,16 +220,16 @@ def test_a_damaged_history_is_one_line_and_exit_code_2(run: Any, history: str) -
     assert "table snapshots" in err[0]
 
 
-def execute(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+def execute(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ray_snapshot.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment(**more))
 
 
 def test_the_installed_command_answers_with_its_exit_code(history: str) -> None:
     assert execute("verify", history).returncode == 0
     failed = execute("show", history, "nothing")
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert execute("list", history, "--json", env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}).returncode == 0
+    assert execute("list", history, "--json", LC_ALL="C", PYTHONUTF8="0").returncode == 0
     helped = execute()
     assert (helped.returncode, execute("--help").stdout) == (0, helped.stdout)
     assert "verdicts" in helped.stdout
@@ -241,7 +241,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys; from ray_snapshot import cli; cli.main(['--help']);"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.check_output([sys.executable, "-c", code], text=True, env=clean_environment())
     assert out.splitlines()[-1] == "[]"
 
 
@@ -250,6 +250,7 @@ def test_a_reader_that_has_seen_enough_ends_the_output_quietly(history: str) -> 
         [sys.executable, "-m", "ray_snapshot.cli", "list", history, "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=clean_environment(),
     ) as process:
         assert process.stdout
         assert process.stderr

@@ -11,6 +11,7 @@ from typing import Any
 
 import crash_steps
 import pytest
+from clean import clean_environment
 from histories import full_snapshot, snapshot, verdict, write
 
 from ray_snapshot.errors import HistoryWriteError
@@ -98,7 +99,10 @@ def test_a_process_killed_at_any_change_it_makes_leaves_a_snapshot_whole_or_abse
     """Every night at each change; every day at one in four, and at the last ones, which are behind the commit."""
     script = str(Path(__file__).with_name("crash_steps.py"))
     done = subprocess.run(
-        [sys.executable, script, scenario, str(tmp_path), str(every)], check=True, stdout=subprocess.PIPE
+        [sys.executable, script, scenario, str(tmp_path), str(every)],
+        check=True,
+        stdout=subprocess.PIPE,
+        env=clean_environment(),
     )
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(steps) > 20 / every, "as many changes as a commit makes at least"
@@ -163,7 +167,9 @@ def die_in(path: Path, system: str, number: int) -> None:
         writer.flush()
         """
     arguments = [str(path), os.path.dirname(__file__), system, str(number)]
-    assert subprocess.run([sys.executable, "-c", code, *arguments], check=False).returncode == 9
+    assert (
+        subprocess.run([sys.executable, "-c", code, *arguments], check=False, env=clean_environment()).returncode == 9
+    )
 
 
 def test_a_half_written_file_that_no_commit_names_is_not_read(tmp_path: Path) -> None:

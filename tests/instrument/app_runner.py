@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from clean import clean_environment, on_cluster
 
 APPS = Path(__file__).parent.parent / "apps"
 LONGEST_S = 120.0
@@ -40,9 +41,12 @@ class Runner:
 
     def start(self, *command: str, folder: Path = APPS) -> subprocess.Popen[str]:
         """A process that `finish` must wait for."""
-        own = {"RAY_ADDRESS": self.address, "RAY_LOG_TO_DRIVER": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+        own = on_cluster(self.address, RAY_LOG_TO_DRIVER="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+        return self._start(command, folder, own)
+
+    def _start(self, command: tuple[str, ...], folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+        return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
     def finish(self, process: subprocess.Popen[str], say: str = "", longest: float = LONGEST_S) -> Done:
         """Wait for the end of a process, and fail with what it had printed if it does not come."""
@@ -59,8 +63,10 @@ class Runner:
         return self.finish(self.start(sys.executable, *program))
 
     def command(self, *arguments: str, folder: Path = APPS) -> Done:
-        """`ray-snapshot ...`."""
-        return self.finish(self.start(_COMMAND, *arguments, folder=folder))
+        """`ray-snapshot ...`; but for `run`, in a terminal that knows nothing of the cluster."""
+        if arguments[0] == "run":
+            return self.finish(self.start(_COMMAND, *arguments, folder=folder))
+        return self.finish(self._start((_COMMAND, *arguments), folder, clean_environment()))
 
     def start_watched(self, name: str, *program: str) -> subprocess.Popen[str]:
         """`ray-snapshot run` of a program that stays for a while."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import ray
 import ray.actor
+from clean import clean_environment
 
 import ray_snapshot as rs
 from ray_snapshot.instrument import attaching, shape
@@ -60,6 +61,7 @@ def test_run_tells_it_in_one_line_where_a_module_of_rays_is_missing() -> None:
         text=True,
         check=False,
         timeout=60,
+        env=clean_environment(),
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"ray-snapshot: error: Ray {ray.__version__}: import of ray._private.auto_init_hook")

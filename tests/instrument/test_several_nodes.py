@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from app_runner import LONGEST_S, Runner
+from clean import clean_environment
 
 import ray_snapshot as rs
 from ray_snapshot.instrument import arriving, attaching, delivery
@@ -62,7 +62,7 @@ class TwoNodes:
         """Start it, and wait until both nodes are up."""
         command = [sys.executable, str(Path(__file__).parent / "two_nodes.py"), _written(folder / "old", OLD)]
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env={**os.environ, "RAY_TMPDIR": temp}, text=True)
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=clean_environment(RAY_TMPDIR=temp), text=True)
         assert process.stdout is not None
         address, _, second = process.stdout.readline().split()
         return cls(process, folder, Runner(address), second)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clean import clean_environment
 
 SCRIPT = str(Path(__file__).with_name("kill_steps.py"))
 ROWS = list(range(20))
@@ -19,7 +20,7 @@ ROWS = list(range(20))
 
 def steps(scenario: str, kind: str, folder: Path) -> list[dict[str, Any]]:
     command = [sys.executable, SCRIPT, scenario, kind, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean_environment())
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

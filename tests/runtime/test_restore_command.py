@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import ray
+from clean import clean_environment
 from restore_machines import BOUND_S, Keeper
 
 import ray_snapshot as rs
@@ -27,7 +28,7 @@ KEY = "the key of these tests"
 
 
 def run(*arguments: Any, key: str = KEY) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, checkpoints.KEY_VARIABLE: key}
+    environment = clean_environment(**{checkpoints.KEY_VARIABLE: key})
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from clean import clean_environment
 from restore_machines import BOUND_S, total_of
 from test_restore_command import COMMAND, KEY, run
 from test_restore_recovery import COUNT, TOTAL, await_generation, patiently, town
@@ -24,7 +25,7 @@ PROGRAM = str(Path(__file__).with_name("told_to_end.py"))
 
 def test_a_program_that_is_told_to_end_takes_a_last_snapshot_and_can_be_restored(tmp_path: Path) -> None:
     history, address = tmp_path / "history", str(ray.get_runtime_context().gcs_address)
-    environment = {**os.environ, checkpoints.KEY_VARIABLE: KEY}
+    environment = clean_environment(**{checkpoints.KEY_VARIABLE: KEY})
     command = [sys.executable, PROGRAM, str(history), address]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, env=environment, **pipes) as process:  # type: ignore[call-overload]

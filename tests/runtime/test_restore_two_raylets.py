@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from clean import clean_environment
 
 
 @pytest.mark.ray
@@ -25,7 +25,7 @@ def test_a_node_that_goes_takes_nothing_with_it() -> None:
             text=True,
             timeout=400,
             check=False,
-            env={**os.environ, "RAY_TMPDIR": folder},
+            env=clean_environment(RAY_TMPDIR=folder),
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

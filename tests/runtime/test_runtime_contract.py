@@ -9,7 +9,7 @@ import ray
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
-from ray_snapshot.runtime.cluster import _check_reachable
+from ray_snapshot.instrument.clusters import check_answers
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -109,7 +109,7 @@ def test_a_join_takes_one_message_from_each_port_and_answers_every_caller(ray_cl
 
 def test_a_system_is_found_by_its_address_or_started_where_there_is_none() -> None:
     with pytest.raises(rs.ClusterError, match=r"no Ray cluster can be reached at '127.0.0.1:1'"):
-        _check_reachable("127.0.0.1:1")
+        check_answers("127.0.0.1:1")
     assert ray.is_initialized()
     with rs.System("guest", detectors=[]) as system:
         assert system.snapshot().machine_count == 1

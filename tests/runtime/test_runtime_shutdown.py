@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import ray
+from clean import clean_environment
 from runtime_machines import BOUND_S, House, Log
 
 import ray_snapshot as rs
@@ -108,7 +109,9 @@ RARE = {"is interrupted in ray.get", "ends by an error"}
 @contextmanager
 def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     """The script in a process of its own, which is not left alive."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
+    ) as process:
         try:
             yield process
         finally:
@@ -150,7 +153,9 @@ def shown(house: House) -> House:
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ray_snapshot.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=BOUND_S, check=False, env=clean_environment()
+    )
 
 
 def test_running_systems_are_listed_and_a_snapshot_is_taken_from_another_process(shown: House) -> None:

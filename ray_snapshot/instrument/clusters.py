@@ -1,0 +1,227 @@
+"""The Ray clusters that a command or a program can reach: which run here, whether they answer, and what they ask for.
+
+Ray itself shows its token only where `address="auto"` found the cluster; with an address, or several clusters, it tries for
+20 s and says nothing of tokens. So a cluster is asked before `ray.init` is: first whether something answers there that speaks
+as Ray's control store does, then without a token, and with the one that is there if the cluster wants it. Changes no file.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray.exceptions import AuthenticationError, RayError
+
+from ray_snapshot.errors import ClusterError, SystemNotRunningError
+from ray_snapshot.instrument import shape
+from ray_snapshot.names import NAMESPACE, PREFIX
+from ray_snapshot.runtime.faults import first_line
+
+ANSWER_S = 2.0
+"""How long a cluster may take for each answer."""
+
+NONE_RUNS = (
+    "no Ray cluster runs on this machine: start your program with `ray-snapshot run SCRIPT`, and ask while it runs; for a"
+    " cluster that is not found by itself say --address HOST:PORT"
+)
+
+_TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # the first that is set counts
+_TOKEN_FILE = "~/.ray/auth_token"
+
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""What a client of HTTP/2 says first; a server answers with its settings."""
+
+_SETTINGS_FRAME = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that has answered."""
+
+    address: str
+    systems: tuple[str, ...]
+    """The names of the systems that run on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The clusters that a command may mean."""
+
+    clusters: list[Cluster]
+    silent: dict[str, list[str]] = field(default_factory=dict)
+    """The addresses of the other clusters on this machine, by why they could not be asked."""
+
+    def not_asked(self) -> list[str]:
+        """Which clusters of this machine could not be asked, and why."""
+        return [f"{', '.join(places)} ({why})" for why, places in self.silent.items()]
+
+    def that_runs(self, system: str) -> Cluster:
+        """The one cluster that runs this system; raises `SystemNotRunningError`, or `ClusterError` if several do."""
+        having = [item for item in self.clusters if system in item.systems]
+        if len(having) > 1:
+            places = ", ".join(item.address for item in having)
+            raise ClusterError(
+                f"{len(having)} Ray clusters run a system {system!r}: say which with --address: {places}"
+            )
+        if not having:
+            raise SystemNotRunningError(self._missing(system), system=system)
+        return having[0]
+
+    def _missing(self, system: str) -> str:
+        one = len(self.clusters) == 1
+        where = "on this cluster" if one else f"on these {len(self.clusters)} Ray clusters"
+        running = [name if one else f"{name} ({item.address})" for item in self.clusters for name in item.systems]
+        silent = "".join(f"; not asked: {line}" for line in self.not_asked())
+        hint = "" if running else ": start your program with `ray-snapshot run SCRIPT`"
+        return f"no system {system!r} is running {where}; running: {', '.join(running) or 'none'}{hint}{silent}"
+
+
+def find(address: str | None) -> Found:
+    """The cluster at an address, or else at `RAY_ADDRESS`, or else all that run on this machine. Raises `ClusterError`."""
+    given = address_given(address)
+    if given is not None:
+        return Found([look(given)])
+    with ThreadPoolExecutor(8) as pool:
+        alive = [item for item in pool.map(_alive, shape.running_clusters()) if item is not None]
+    found: list[Cluster] = []
+    silent: dict[str, list[str]] = {}
+    for item in alive:
+        try:
+            found.append(look(item))
+        except ClusterError as error:
+            why = str(error).replace(f" at {item!r}", "").replace(f" at {item}", "")
+            silent.setdefault(why, []).append(item)
+    if not found:
+        silence = "; ".join(Found([], silent).not_asked())
+        raise ClusterError(f"no Ray cluster of this machine can be asked: {silence}" if silence else NONE_RUNS)
+    return Found(found, silent)
+
+
+def address_given(address: str | None) -> str | None:
+    """The address that Ray would use: the one given, or that of the environment; None if it would look for one."""
+    found = address if address not in (None, "", "auto") else os.environ.get("RAY_ADDRESS")
+    return None if found in (None, "", "auto") else found
+
+
+def look(address: str) -> Cluster:
+    """Ask a cluster which systems it runs. Raises `ClusterError`."""
+    with authorized(address) as store, _told(address):
+        if not shape.nodes_known(store, ANSWER_S) & shape.nodes_here():
+            raise ClusterError(
+                f"the Ray cluster at {address} has no node on this machine: run the command on one of its machines"
+            )
+        names = [name for name, namespace in shape.actors_known(store, ANSWER_S) if namespace == NAMESPACE]
+    return Cluster(address, tuple(sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))))
+
+
+@contextmanager
+def authorized(address: str) -> Iterator[Any]:
+    """A connection to the control store of a cluster; meanwhile this process shows the token if that cluster asks for one.
+
+    Raises `ClusterError` if there is no such cluster, or no token that it takes.
+    """
+    before = os.environ.get(shape.AUTH_MODE)
+    try:
+        yield authorize(address)
+    finally:
+        if before is None and shape.AUTH_MODE in os.environ:
+            shape.show_token(False)
+
+
+def authorize(address: str) -> Any:
+    """The same, for good."""
+    check_answers(address)
+    mode = os.environ.get(shape.AUTH_MODE)
+    with _told(address):
+        if mode is not None and mode.lower() == "token" and not shape.has_token():
+            raise ClusterError(
+                f"{shape.AUTH_MODE}=token is set and there is no token: set RAY_AUTH_TOKEN, or unset {shape.AUTH_MODE}"
+            )
+        try:
+            return shape.control_store(address, ANSWER_S)
+        except AuthenticationError:
+            _check_token(address, mode)
+        shape.show_token(True)
+        try:
+            return shape.control_store(address, ANSWER_S)
+        except AuthenticationError:
+            raise ClusterError(_refused(address)) from None
+
+
+def _check_token(address: str, mode: str | None) -> None:
+    if mode is not None and mode.lower() == "token":
+        raise ClusterError(_refused(address))
+    if mode is not None:
+        raise ClusterError(
+            f"the Ray cluster at {address} asks for a token, and {shape.AUTH_MODE}={mode} is set: unset it"
+        )
+    if not shape.has_token():
+        raise ClusterError(
+            f"the Ray cluster at {address} asks for a token, and there is none in {_TOKEN_FILE}: set RAY_AUTH_TOKEN to the"
+            " token that it was started with, or RAY_AUTH_TOKEN_PATH to its file"
+        )
+
+
+def _refused(address: str) -> str:
+    origin = next((name for name in _TOKEN_VARIABLES if os.environ.get(name)), _TOKEN_FILE)
+    return (
+        f"the Ray cluster at {address} refuses the token of {origin}: set RAY_AUTH_TOKEN to the token that it was started"
+        " with, or RAY_AUTH_TOKEN_PATH to its file"
+    )
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """What Ray raises, as an error of ours."""
+    try:
+        yield
+    except AuthenticationError as error:
+        raise ClusterError(first_line(error).partition(" Note: ")[0]) from None
+    except (RayError, TimeoutError, ValueError) as error:
+        raise ClusterError(f"no Ray cluster answers at {address}: {first_line(error).rstrip(': ')}") from None
+
+
+# ---- is anything there -------------------------------------------------------------------------------------------------
+
+
+def check_answers(address: str) -> None:
+    """Raise `ClusterError` if nothing that may be Ray's control store answers there; Ray itself tries for minutes."""
+    host, port = host_and_port(address)
+    try:
+        with socket.create_connection((host, port), ANSWER_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("1", "true"):  # those do not greet in clear
+                connection.settimeout(ANSWER_S)
+                connection.sendall(_GREETING)
+                reply = connection.recv(9)
+                if len(reply) < 4 or reply[3] != _SETTINGS_FRAME:
+                    raise ClusterError(
+                        f"what answers at {address} is no Ray cluster: name the address that `run` printed"
+                    )
+    except (OSError, UnicodeError) as error:
+        raise ClusterError(f"no Ray cluster can be reached at {address!r}: {first_line(error)}") from None
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of an address, checked. Raises `ClusterError`."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if "/" in address or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:9]) < 65_536:
+        raise ClusterError(
+            f"{address!r} is no address of a Ray cluster: say HOST:PORT, such as 127.0.0.1:6379, as `ray-snapshot run`"
+            " prints it (not ray:// nor http://)"
+        )
+    return host, int(port)
+
+
+def _alive(address: str) -> str | None:
+    """The address, or None if a cluster's remains are still listed but its port is closed."""
+    try:
+        socket.create_connection(host_and_port(address), ANSWER_S).close()
+    except (ClusterError, OSError):
+        return None
+    return address

@@ -1,0 +1,19 @@
+"""The environment that tests run commands in: made from nothing, so that none works only for what a test brought along.
+
+Ray turns token authentication on in the process that starts a cluster, by a variable that a child process would inherit; a
+user's second terminal has no such variable. `test_clean.py` sees to it that every process of the tests is started with this.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """HOME and PATH, and what a test says."""
+    return {name: os.environ[name] for name in ("HOME", "PATH")} | more
+
+
+def on_cluster(address: str, **more: str) -> dict[str, str]:
+    """The same, for a program whose `ray.init()` is to reach the tests' cluster: what Ray asks of its users for that."""
+    return clean_environment(RAY_ADDRESS=address, RAY_AUTH_MODE="token", **more)

@@ -1,0 +1,229 @@
+"""`systems`, `snapshot` and `diagnose` in a terminal that knows nothing: clusters with a token, and without one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from clean import clean_environment
+
+HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
+BOUND_S = 120.0
+TOKEN = "0123456789abcdef" * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Where a user types: a home, and nothing else."""
+
+    home: Path
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return clean_environment(**{"HOME": str(self.home), **more})
+
+    def type(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """`ray-snapshot ...`."""
+        given = [str(BIN / "ray-snapshot"), *command]
+        environment = self.environment(**more)
+        return subprocess.run(given, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+
+    @contextmanager
+    def running(self, *command: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+        """A program that has said its first word, until its stdin is closed."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(list(command), env=self.environment(**more), text=True, **pipes)  # type: ignore[call-overload]
+        try:
+            yield process
+            process.communicate(timeout=BOUND_S)
+        finally:
+            process.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A program that `ray-snapshot run` watches, with a cluster of its own."""
+
+    terminal: Terminal
+    told: str
+    """The command that `run` has printed."""
+
+    @property
+    def address(self) -> str:
+        return self.told.rpartition(" ")[2]
+
+
+@contextmanager
+def watched(terminal: Terminal, name: str, **more: str) -> Iterator[Watched]:
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+    command = [str(BIN / "ray-snapshot"), "run", "--name", name, str(HERE / "holding.py"), folder]
+    try:
+        with terminal.running(*command, **more) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            told = next(line for line in process.stderr if "from another terminal" in line)
+            assert process.stdout.readline() == "hello\n"
+            yield Watched(terminal, told.strip().partition("terminal: ")[2])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
+    """With a token in its home, as `ray.init()` leaves it there."""
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ray").mkdir()
+    (home / ".ray" / "auth_token").write_text(TOKEN)
+    return Terminal(home)
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
+    """Without a token."""
+    return Terminal(tmp_path_factory.mktemp("stranger"))
+
+
+@pytest.fixture(scope="module")
+def both(terminal: Terminal, stranger: Terminal) -> Iterator[tuple[Watched, Watched]]:
+    """A cluster that asks for the token, and one that does not: as a bare `ray.init()` makes them."""
+    with ExitStack() as stack:
+        guarded = stack.enter_context(watched(terminal, "guarded"))
+        yield guarded, stack.enter_context(watched(stranger, "open", RAY_AUTH_MODE="disabled"))
+
+
+def healthy(done: subprocess.CompletedProcess[str], system: str) -> bool:
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout.startswith(f"{system}: 2 machines, ")
+
+
+pytestmark = pytest.mark.ray
+
+
+def test_what_run_prints_can_be_pasted_into_another_terminal(both: tuple[Watched, Watched]) -> None:
+    for item in both:
+        program, *arguments = shlex.split(item.told)
+        assert program == "ray-snapshot"
+        assert healthy(item.terminal.type(*arguments), arguments[1])
+
+
+def test_the_cluster_that_has_the_system_answers(both: tuple[Watched, Watched], terminal: Terminal) -> None:
+    assert healthy(terminal.type("diagnose", "guarded"), "guarded")
+    taken = terminal.type("snapshot", "open", "--json")
+    assert (taken.returncode, json.loads(taken.stdout)["machines"]) == (0, 2), taken
+
+
+def test_systems_lists_those_of_every_cluster_with_its_address(
+    both: tuple[Watched, Watched], terminal: Terminal
+) -> None:
+    done = terminal.type("systems", "--json")
+    rows = {row["system"]: row["address"] for row in map(json.loads, done.stdout.splitlines())}
+    assert {"guarded": both[0].address, "open": both[1].address}.items() <= rows.items(), done
+
+
+def test_what_the_callers_environment_says_of_jobs_and_hooks_is_nothing_to_a_look(
+    both: tuple[Watched, Watched], terminal: Terminal
+) -> None:
+    job = {
+        "RAY_ADDRESS": both[0].address,
+        "RAY_JOB_CONFIG_JSON_ENV_VAR": '{"runtime_env": {"pip": ["no-such-package"]}, "metadata": {}}',
+        "RAY_RUNTIME_ENV_HOOK": "no.such.hook",
+    }
+    assert healthy(terminal.type("diagnose", "guarded", **job), "guarded")
+
+
+@pytest.mark.parametrize(
+    ("system", "more", "words"),
+    [
+        ("guarded", {}, "asks for a token, and there is none in ~/.ray/auth_token: set RAY_AUTH_TOKEN"),
+        (
+            "guarded",
+            {"RAY_AUTH_TOKEN": "wrong"},
+            "refuses the token of RAY_AUTH_TOKEN: set RAY_AUTH_TOKEN to the token",
+        ),
+        pytest.param(
+            "guarded",
+            {"RAY_AUTH_MODE": "disabled"},
+            "asks for a token, and RAY_AUTH_MODE=disabled is set: unset it",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            "guarded",
+            {"RAY_AUTH_MODE": "token"},
+            "RAY_AUTH_MODE=token is set and there is no token: set RAY_AUTH_TOKEN",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            "guarded",
+            {"RAY_AUTH_TOKEN_PATH": "/none"},
+            "RAY_AUTH_TOKEN_PATH is set but file cannot be opened",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            "nothing",
+            {"RAY_AUTH_TOKEN": TOKEN},
+            "no system 'nothing' is running on this cluster; running: guarded",
+            marks=pytest.mark.nightly,
+        ),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(
+    system: str, more: dict[str, str], words: str, both: tuple[Watched, Watched], stranger: Terminal
+) -> None:
+    done = stranger.type("diagnose", system, "--address", both[0].address, **more)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("ray-snapshot: error: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_token_may_come_from_the_environment_and_no_file_is_written(
+    both: tuple[Watched, Watched], stranger: Terminal
+) -> None:
+    done = stranger.type("diagnose", "guarded", "--address", both[0].address, RAY_AUTH_TOKEN=TOKEN)
+    assert healthy(done, "guarded")
+    assert not (stranger.home / ".ray").exists()
+
+
+@pytest.mark.nightly
+def test_two_clusters_that_run_a_system_of_that_name_are_both_named(
+    both: tuple[Watched, Watched], terminal: Terminal
+) -> None:
+    """The second is one that `ray start` has made; its program says `rs.System(address=...)`, with no word of a token."""
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = [str(BIN / "ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=1", f"--temp-dir={folder}"]
+    head = subprocess.Popen(
+        [*start, "--include-dashboard=false", "--disable-usage-stats"],
+        env=terminal.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert head.stdout is not None
+        assert any("Ray runtime started" in line for line in head.stdout)
+        with terminal.running(sys.executable, str(HERE / "twin.py"), "guarded", f"127.0.0.1:{port}") as twin:
+            assert twin.stdout is not None
+            assert twin.stdout.readline() == "guarded\n"
+            done = terminal.type("diagnose", "guarded")
+            assert done.returncode == 2, done
+            assert "2 Ray clusters run a system 'guarded': say which with --address" in done.stderr
+            assert both[0].address in done.stderr
+            assert f":{port}" in done.stderr
+            assert terminal.type("diagnose", "guarded", "--address", f"127.0.0.1:{port}").returncode == 0
+    finally:
+        head.terminate()
+        head.communicate(timeout=BOUND_S)
+        shutil.rmtree(folder, ignore_errors=True)
