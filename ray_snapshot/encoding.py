@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from typing import Any, NamedTuple
 
 from ray_snapshot import redaction
-from ray_snapshot.plain import LARGEST_INTEGER, Reducer, type_name
+from ray_snapshot.plain import LARGEST_INTEGER, Reducer, TooMuch, type_name
 
 MOST_BYTES = 8_000_000
 """The longest text of one value, in bytes of UTF-8."""
@@ -23,11 +24,34 @@ MOST_BYTES = 8_000_000
 HEAD_BYTES = 64_000
 """How much of a value is shown whose text would be longer than that."""
 
+STATE_MS = 200.0
+"""How long the text of one machine's state may take, in milliseconds of processor time: the machine stands still meanwhile."""
+
+RETRY_EVERY = 16
+"""A machine whose state took longer is given so many times less, but for one in so many snapshots."""
+
+_CUT_OFF = '{"$truncated":'
 _PLAIN_DEPTH = 3
 _PLAIN_ITEMS = 64
 _PLAIN_CHARACTERS = 256
 _SIMPLE = frozenset({float, bool, type(None)})
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Patience:
+    """How long the state of one machine may take the next time: little after it was cut off, so that it rarely stands still."""
+
+    __slots__ = ("cut_offs",)
+
+    def __init__(self) -> None:
+        self.cut_offs = 0
+
+    def to_json(self, state: Any) -> Encoded:
+        """Its text, within `STATE_MS` or a small part of that."""
+        is_whole_tried = self.cut_offs % RETRY_EVERY == 0
+        found = to_json(state, STATE_MS if is_whole_tried else STATE_MS / RETRY_EVERY)
+        self.cut_offs = self.cut_offs + 1 if found.text.startswith(_CUT_OFF) else 0
+        return found
 
 
 class Encoded(NamedTuple):
@@ -38,12 +62,13 @@ class Encoded(NamedTuple):
     size: int
 
 
-def to_json(value: Any) -> Encoded:
+def to_json(value: Any, most_ms: float | None = None) -> Encoded:
     """Strict JSON text of any value, at most `MOST_BYTES` long; never raises.
 
-    A value whose text would be longer becomes `{"$truncated": {"bytes", "sha256", "head"}}`; a long string,
-    blob or array inside it is cut alone, so that the rest stays whole. Costs 2 to 3 us for a small plain
-    dictionary, and at most the time of `MOST_BYTES` of text for a large value, however large.
+    A value whose text would be longer, or take more than `most_ms` of this thread's processor time, becomes
+    `{"$truncated": {"bytes", "read", "sha256", "head"}}` as soon as that is known; a long string, blob or array
+    inside it is cut alone, so that the rest stays whole. Costs 2 to 3 us for a small plain dictionary, and at most the
+    time of `MOST_BYTES` of text for a large value, however large.
     """
     try:
         if not redaction.is_active and _is_plain(value, _PLAIN_DEPTH):
@@ -54,8 +79,12 @@ def to_json(value: Any) -> Encoded:
         pass
     try:
         known = redaction.secret_count()
-        found = _reduced(value)
-        return found if redaction.secret_count() == known else _reduced(value)  # it may stand in what came before, too
+        # what is secret has to be met before it can be left out elsewhere: then only bytes bound the reading
+        until = None if most_ms is None or redaction.is_active else time.thread_time() + most_ms / 1e3
+        found = _reduced(value, until)
+        return (
+            found if redaction.secret_count() == known else _reduced(value, until)
+        )  # it may stand in what came before, too
     except Exception as error:
         text = _dump({"$unreadable": type_name(type(value)), "error": type(error).__name__})
         return Encoded(_clean(text), True, len(text))
@@ -92,16 +121,23 @@ def _is_plain(value: Any, depth: int) -> bool:  # noqa: PLR0912 - called for eve
     return True
 
 
-def _reduced(value: Any) -> Encoded:
-    reducer = Reducer(MOST_BYTES)
-    text = _clean(_dump(reducer.reduce(value)))
-    size = _bytes(text)
-    if size <= MOST_BYTES and not reducer.overflowed:
-        return Encoded(text, reducer.truncated, size + reducer.bytes_cut)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    whole = size + reducer.bytes_cut
-    head = Reducer(HEAD_BYTES).reduce(value)
-    text = _clean(_dump({"$truncated": {"bytes": whole, "sha256": digest, "head": head}}))
+def _reduced(value: Any, until: float | None) -> Encoded:
+    reducer = Reducer(MOST_BYTES, gives_up=True, until=until)
+    try:
+        text = _clean(_dump(reducer.reduce(value)))
+        size = _bytes(text)
+        if size <= MOST_BYTES:
+            return Encoded(text, reducer.truncated, size + reducer.bytes_cut)
+    except TooMuch:
+        size = MOST_BYTES - reducer.left
+    return _head_of(value, size, size + reducer.bytes_cut)
+
+
+def _head_of(value: Any, read: int, whole: int) -> Encoded:
+    """What stands for a value of which `read` bytes were enough to see that it is too long."""
+    head = _clean(_dump(Reducer(HEAD_BYTES).reduce(value)))
+    digest = hashlib.sha256(head.encode()).hexdigest()
+    text = f'{_CUT_OFF}{{"bytes":{whole},"read":{read},"sha256":"{digest}","head":{head}}}}}'
     return Encoded(text, True, whole)
 
 

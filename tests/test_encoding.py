@@ -9,6 +9,7 @@ import datetime
 import decimal
 import enum
 import functools
+import hashlib
 import json
 import pathlib
 import subprocess
@@ -26,7 +27,9 @@ from clean import clean_environment
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ray_snapshot.encoding import HEAD_BYTES, MOST_BYTES, to_json
+from ray_snapshot import encoding, redaction
+from ray_snapshot.encoding import HEAD_BYTES, MOST_BYTES, RETRY_EVERY, Patience, to_json
+from ray_snapshot.plain import Reducer
 
 
 def strict(text: str) -> Any:
@@ -329,10 +332,86 @@ def test_a_container_with_too_many_items_becomes_head_and_digest() -> None:
     assert found["head"][-1]["$cut"] == "items"
     assert found["head"][-1]["count"] + len(found["head"]) - 1 == 5_000_000
     assert len(json.dumps(found["head"])) < 2 * HEAD_BYTES
-    assert len(found["sha256"]) == 64
-    changed = list(range(5_000_000))
-    changed[500_000] = 0
-    assert strict(to_json(changed).text)["$truncated"]["sha256"] != found["sha256"]
+    assert found["bytes"] > MOST_BYTES
+    assert 0 <= found["read"] < found["bytes"]
+    head = json.dumps(found["head"], separators=(",", ":"), ensure_ascii=False)
+    assert found["sha256"] == hashlib.sha256(head.encode()).hexdigest(), "of the head: nothing else was read to its end"
+
+
+def test_what_cannot_fit_is_not_read_to_find_that_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    reduced: list[Any] = []
+    own = Reducer.reduce
+    monkeypatch.setattr(Reducer, "reduce", lambda self, value: reduced.append(1) or own(self, value))
+    found = to_json({"rows": [[0]] * 4_500_000})
+    assert strict(found.text)["$truncated"]["head"]["rows"][0] == [0]
+    assert len(reduced) < 2 * HEAD_BYTES, "only the head was read"
+
+
+def nested(count: int) -> dict[str, Any]:
+    return {"rows": [{"number": number, "names": [str(number)]} for number in range(count)]}
+
+
+@pytest.fixture
+def nothing_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests have met secrets."""
+    monkeypatch.setattr(redaction, "is_active", False)
+
+
+def test_where_the_time_is_over_the_head_is_shown_with_how_much_was_read(nothing_secret: None) -> None:
+    value = nested(20_000)
+    found = to_json(value, most_ms=0.0)
+    cut = strict(found.text)["$truncated"]
+    assert found.truncated
+    assert cut["read"] < 10_000 < len(to_json(value).text), "one look at the clock was enough"
+    assert cut["bytes"] == found.size >= cut["read"]
+    assert cut["head"]["rows"][0] == {"number": 0, "names": ["0"]}
+    assert found == to_json(value, most_ms=0.0), "the same every time"
+
+
+def test_what_is_done_in_time_is_what_it_is_without_a_bound() -> None:
+    value = nested(1_000)
+    assert to_json(value, most_ms=1e6) == to_json(value)
+
+
+def test_where_something_is_redacted_only_bytes_bound_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands behind the cut may be a secret that has to be left out elsewhere."""
+    monkeypatch.setattr(redaction, "is_active", True)
+    assert not to_json(nested(1_000), most_ms=0.0).truncated
+
+
+def test_a_machine_whose_state_was_cut_off_is_given_less_time_but_for_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, nothing_secret: None
+) -> None:
+    given: list[float] = []
+    own = encoding.to_json
+    monkeypatch.setattr(encoding, "to_json", lambda value, ms: given.append(ms) or own(value, ms))
+    monkeypatch.setattr(encoding, "STATE_MS", 1e-9)
+    patience = Patience()
+    for _ in range(RETRY_EVERY + 1):
+        assert patience.to_json(nested(1_000)).truncated
+    assert given == [1e-9, *[1e-9 / RETRY_EVERY] * (RETRY_EVERY - 1), 1e-9]
+    monkeypatch.setattr(encoding, "STATE_MS", 1e6)
+    assert not patience.to_json(nested(10)).truncated
+    patience.to_json(nested(10))
+    assert given[-1] == 1e6, "it fits again"
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int64, object, "U5"])
+def test_a_long_array_is_never_walked_as_a_whole(kind: Any) -> None:
+    walked: list[int] = []
+
+    class Seen(np.ndarray):
+        def tolist(self) -> Any:
+            walked.append(self.size)
+            return super().tolist()
+
+    array_of_many = np.zeros(20_000, dtype=kind).view(Seen)
+    found = to_json({"weights": array_of_many, "step": 3})
+    cut = strict(found.text)
+    assert (cut["step"], cut["weights"]["$cut"], cut["weights"]["shape"]) == (3, "array", [20_000])
+    assert cut["weights"]["head"] == np.zeros(100, dtype=kind).tolist()
+    assert found.truncated
+    assert walked == [100]
 
 
 def test_depth_is_bounded() -> None:

@@ -26,6 +26,9 @@ def run(
     exit_on: Annotated[
         str | None, typer.Option(help="End the program with exit code 3 when this detector holds.")
     ] = None,
+    library_states: Annotated[
+        bool, typer.Option("--library-states", help="Record the states of actors of Ray's own libraries, too.")
+    ] = False,
     name: Annotated[str | None, typer.Option(help="The system's name (default: from the program's).")] = None,
 ) -> int:
     """See `register`."""
@@ -34,7 +37,9 @@ def run(
     wanted = [item.strip() for item in detect.split(",") if item.strip()]
     if exit_on is not None and exit_on not in wanted:
         wanted.append(exit_on)
-    options = Options(every=every, history=history, detectors=wanted, exit_on=exit_on, name=name)
+    options = Options(
+        every=every, history=history, detectors=wanted, exit_on=exit_on, name=name, library_states=library_states
+    )
     return run_program(_split(program), options)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ray_snapshot import redaction
-from ray_snapshot.encoding import Encoded, to_json
+from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.control import Control
@@ -27,6 +27,7 @@ from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
+from ray_snapshot.instrument.shown import ShownStates
 from ray_snapshot.instrument.threads import Threads, threads_of
 from ray_snapshot.instrument.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport
@@ -63,6 +64,9 @@ class Recorded:
     """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`)."""
 
 
+_FIRST = Terms()
+
+
 class Hearing(threading.local):
     """Per thread: whether it is inside a tracked wait, and the reddest colour that came with a reply in it."""
 
@@ -74,9 +78,8 @@ class Process:
     """What one process, with its one machine, keeps; see the module."""
 
     def __init__(
-        self, system: str, watcher: Any, ledger: CallLedger, about: dict[str, Any], terms: Terms | None = None
+        self, system: str, watcher: Any, ledger: CallLedger, about: dict[str, Any], terms: Terms = _FIRST
     ) -> None:
-        terms = terms or Terms()
         self.system = system
         self.stamp = stamp_of(system, terms.generation)
         """What its headers say: the system, and the generation that it is in."""
@@ -119,6 +122,7 @@ class Process:
         """Actors that this process has made, and whose constructors are not known to have begun; see `Recorded`."""
         self.kept: Kept | None = None
         """The state as it was copied last."""
+        self.shown_states = ShownStates(terms.library_states)
         self.reloading = Reloading(self, terms)
         self.control = Control(self, watcher)
         self.control.start()
@@ -455,13 +459,7 @@ class Process:
             return None
         if self.reloading.keeps:
             self.kept = self.reloading.keep_state(self.body)
-        try:
-            return to_json(vars(self.body))
-        except Exception as error:
-            text = to_json(
-                {"$error": f"the state cannot be read: {type(error).__name__}: {redaction.scrubbed(text_of(error))}"}
-            ).text
-            return Encoded(text, True, len(text))
+        return self.shown_states.of(self.body)
 
     def call_sites(self) -> dict[str, str]:
         """Where the calls are that run and do not wait."""

@@ -72,6 +72,8 @@ class Terms:
     is_rolling: bool = False
     incarnations: Mapping[str, int] = field(default_factory=dict)
     """Of those machines that are not in their first."""
+    library_states: bool = False
+    """Whether the states of actors of Ray's own libraries are recorded."""
 
 
 class Welcome(NamedTuple):

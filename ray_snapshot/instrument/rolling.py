@@ -96,7 +96,7 @@ class Rolling:
             self._carry_out(self.coordinator.step(HostJoined(machine, life, NO_GENERATION)))
         facts = self.watcher.facts
         later = {name: one["incarnation"] for name, one in facts.items() if one["incarnation"]}
-        return Terms(self.keeps, self.loaded, life, self.is_rolling, later)
+        return Terms(self.keeps, self.loaded, life, self.is_rolling, later, self.watcher.library_states)
 
     # ---- a restore ------------------------------------------------------------------------------------------------
 

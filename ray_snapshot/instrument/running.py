@@ -47,6 +47,7 @@ class Options:
     detectors: list[str]
     exit_on: str | None
     name: str | None
+    library_states: bool = False
 
 
 def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
@@ -64,6 +65,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         history=options.history,
         detectors=found,
         snapshot_timeout=SNAPSHOT_S,
+        library_states=options.library_states,
     )
     try:
         if code is not None and script is not None:

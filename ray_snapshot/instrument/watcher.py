@@ -91,11 +91,13 @@ class Watcher:
         ready: Iterable[str] = (),
         keeps: bool = False,
         has_hook: bool = False,
+        library_states: bool = False,
     ) -> None:
         self.system = system
         self.run_id = run_id
         self.analyst = analyst
         self.snapshot_timeout = snapshot_timeout
+        self.library_states = library_states
         self.collector = CallCollector(most_open=most_open)
         self.facts: dict[str, dict[str, Any]] = {}
         self.counts: Counter[str] = Counter()

@@ -99,6 +99,7 @@ class Watch(System):
                 ready=ready,
                 keeps=self._is_checkpointing or self.restored,
                 has_hook=bool(_plans),
+                library_states=self.settings.library_states,
             )
         except ValueError:
             ray.kill(analyst)

@@ -7,6 +7,6 @@ called: fields are read from `__dict__` and slots, subclasses of built-in types 
 """
 
 from ray_snapshot.plain.bounds import LARGEST_INTEGER, type_name
-from ray_snapshot.plain.reducer import Reducer
+from ray_snapshot.plain.reducer import Reducer, TooMuch
 
-__all__ = ["LARGEST_INTEGER", "Reducer", "type_name"]
+__all__ = ["LARGEST_INTEGER", "Reducer", "TooMuch", "type_name"]

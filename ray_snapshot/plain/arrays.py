@@ -6,7 +6,7 @@ import array
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.plain.bounds import HASHED_BYTES, HEAD_ITEMS, HEAD_REPR, type_name
+from ray_snapshot.plain.bounds import HASHED_BYTES, HEAD_ITEMS, HEAD_REPR, MOST_ELEMENTS, type_name
 from ray_snapshot.plain.scalars import reduce_string
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def reduce_numpy_array(reducer: Reducer, value: Any) -> Any:
     kind = value.dtype.kind
     about = {"dtype": reduce_string(reducer, str(value.dtype)), "shape": list(value.shape)}
     size = value.size * _element_bytes(value)
-    if size > reducer.left and value.size > HEAD_ITEMS // 10:
+    if value.size > MOST_ELEMENTS or (size > reducer.left and value.size > HEAD_ITEMS // 10):
         head = value.flat[: HEAD_ITEMS // 10]
         raw = None if value.dtype.hasobject else value.flat[: max(1, HASHED_BYTES // max(1, value.itemsize))].tobytes()
         shown = reducer.reduce((head.astype(str) if kind in "mM" else head).tolist())
@@ -38,10 +38,12 @@ def reduce_numpy_array(reducer: Reducer, value: Any) -> Any:
 def _element_bytes(value: Any) -> int:
     """About how many bytes of text one element takes."""
     kind: str = value.dtype.kind
-    if kind in "iu" and value.size:
+    if kind in "iu" and 0 < value.size <= MOST_ELEMENTS:
         return max(len(str(value.min())), len(str(value.max()))) + 1
     widths = {
         "b": 6,
+        "i": 5 * int(value.itemsize) // 2 + 1,
+        "u": 5 * int(value.itemsize) // 2 + 1,
         "f": 20,
         "c": 50,
         "m": 24,
@@ -55,7 +57,7 @@ def _element_bytes(value: Any) -> int:
 def reduce_array(reducer: Reducer, value: array.array[Any]) -> Any:
     about = {"dtype": value.typecode, "shape": [len(value)]}
     size = 8 * len(value)
-    if size > reducer.left:
+    if len(value) > MOST_ELEMENTS or size > reducer.left:
         raw = memoryview(value).cast("B")[:HASHED_BYTES]
         return reducer.cut("array", size, reducer.reduce(value[: HEAD_ITEMS // 10].tolist()), raw, **about)
     return {"$array": {**about, "values": reducer.reduce(value.tolist())}}

@@ -9,8 +9,14 @@ MOST_DEPTH = 64
 MOST_CONTAINERS = 1_000_000
 """Lists and dictionaries in one value, those that are shared counted each time: what bounds the time."""
 
-HASHED_BYTES = 8_000_000
+MOST_ELEMENTS = 10_000
+"""An array with more elements is shown by its head: it is never walked as a whole."""
+
+HASHED_BYTES = 1_000_000
 """A digest of what was cut covers its first so many bytes; after eight digests a value gets no more."""
+
+CLOCK_EVERY = 64
+"""Containers between two looks at the clock."""
 
 HEAD_ITEMS = 1_000
 HEAD_REPR = 200

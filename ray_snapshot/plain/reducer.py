@@ -6,12 +6,14 @@ import enum
 import hashlib
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ray_snapshot import redaction
 from ray_snapshot.plain.bounds import (
     CHUNK,
+    CLOCK_EVERY,
     HASHED_BYTES,
     HEAD_ITEMS,
     LARGEST_INTEGER,
@@ -23,25 +25,35 @@ from ray_snapshot.plain.bounds import (
 from ray_snapshot.plain.handlers import EXACT, handler_of
 
 
+class TooMuch(BaseException):
+    """The room or the time for one value is used up; no `except Exception` on the way may keep it."""
+
+
 class Reducer:
     """Reduces one value; afterwards `truncated` tells whether something was left out.
 
-    `bytes_cut`: about how much. `overflowed`: a container had more items than fit, and ends in a `$cut`.
+    `bytes_cut`: about how much. `overflowed`: a container had more items than fit, and ends in a `$cut`; or, if the reducer
+    `gives_up`, `TooMuch` is raised at once: then what was reduced so far is of no use. `until`: when it gives up, in seconds of
+    this thread's processor time, which a busy machine does not use up.
     """
 
     __slots__ = (
         "above",
         "bytes_cut",
         "containers_left",
+        "gives_up",
         "handlers",
         "hash_left",
         "left",
         "overflowed",
         "truncated",
+        "until",
     )
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, *, gives_up: bool = False, until: float | None = None) -> None:
         self.left = most_bytes
+        self.gives_up = gives_up
+        self.until = until
         self.truncated = False
         self.overflowed = False
         self.bytes_cut = 0
@@ -69,6 +81,8 @@ class Reducer:
         self.containers_left -= 1
         if self.containers_left < 0:
             self.left = 0
+        if self.containers_left % CLOCK_EVERY == 0:
+            self.look_at_the_clock()
         identity, depth = id(value), len(self.above)
         if identity in self.above:
             return {"$cycle": depth - self.above[identity]}
@@ -85,7 +99,10 @@ class Reducer:
         """The plain forms of `count` items, as many as fit."""
         found: list[Any] = []
         before = self.left
+        if self.gives_up and 2 * count > self.left:
+            self.overflow(count, 0, before)
         for chunk in _chunks(items) if count > CHUNK else (list(items),):
+            self.look_at_the_clock()
             cost = None if redaction.is_active else _plain_cost(chunk)
             if cost is not None and cost <= self.left:
                 found += chunk
@@ -135,10 +152,18 @@ class Reducer:
         self.left -= 30
         return redaction.mark(key)
 
+    def look_at_the_clock(self) -> None:
+        """Give up if the time is over."""
+        if self.until is not None and time.thread_time() > self.until:
+            self.truncated = self.overflowed = True
+            raise TooMuch
+
     def overflow(self, missing: int, done: int, left_before: int) -> dict[str, Any]:
         """What stands for `missing` items of a container after `done` of them used up the room."""
         self.truncated = self.overflowed = True
         self.bytes_cut += missing * max(2, (left_before - self.left) // max(1, done))
+        if self.gives_up:
+            raise TooMuch
         return {"$cut": "items", "count": missing}
 
     def cut(self, kind: str, size: int, head: Any, raw: bytes | memoryview | None, **more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from ray_snapshot import redaction
-from ray_snapshot.encoding import Encoded, to_json
+from ray_snapshot.encoding import STATE_MS, Encoded, to_json
 from ray_snapshot.errors import (
     MachineFailedError,
     UnknownMethodError,
@@ -160,7 +160,7 @@ def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | 
     """
     try:
         state = body.snapshot_state()
-        found.state = to_json(state)
+        found.state = to_json(state, STATE_MS)
         found.shape = shape_of(type(body), state)
         if classes is not None:
             _keep(found, body, state, classes)

@@ -53,6 +53,9 @@ class Settings(BaseModel):
     """After which a snapshot is given up; at half of it, machines in a long action are recorded without their state."""
     most_open: int = Field(8, ge=1)
     """Snapshots that may be pending at once; past it the clock skips."""
+    library_states: bool = False
+    """Whether the states of actors of Ray's own libraries (Serve, Data, Tune, `ray.util`) are recorded, in an app that is
+    watched; their waits are followed either way."""
     trace: bool = False
     """Whether every action is logged in the history, for `ray-snapshot witness`."""
     checkpoint: bool = False
