@@ -9,7 +9,18 @@ import sys
 import tempfile
 from types import ModuleType
 
-from benchmarks import calls, following, history, large_states, restoring, sending, snapshots, spark_jobs, verdicts
+from benchmarks import (
+    calls,
+    following,
+    history,
+    large_states,
+    restoring,
+    sending,
+    snapshots,
+    spark_jobs,
+    verdicts,
+    watching,
+)
 
 NAMES = {
     "send-between-hosts": sending,
@@ -33,6 +44,7 @@ NAMES = {
     "watched-megabyte": calls,
     "watched-memory": calls,
     "watched-snapshot-32": calls,
+    "watching-memory": watching,
     "watched-24-megabytes": large_states,
     "detections-follow": following,
     **dict.fromkeys((*spark_jobs.NAMES, *spark_jobs.GROWTH), spark_jobs),

@@ -26,8 +26,8 @@ ANSWER_S = 2.0
 """How long a cluster may take for each answer."""
 
 NONE_RUNS = (
-    "no Ray cluster runs on this machine: start your program with `ray-snapshot run SCRIPT`, and ask while it runs; for a"
-    " cluster that is not found by itself say --address HOST:PORT"
+    "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`, and ask while it runs; for"
+    " a cluster that is not found by itself say --address HOST:PORT"
 )
 
 _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # the first that is set counts

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,12 @@ from ray_snapshot.instrument.sections import obstacles_of, section_of
 from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of, parsed
 from ray_snapshot.runtime.assembly import SnapshotHeader, checked, with_delay
+from ray_snapshot.instrument.collected import CollectedCalls
+from ray_snapshot.instrument.process import DRIVER
+from ray_snapshot.instrument.sections import obstacles_of
+from ray_snapshot.protocol.call_collector import ResolvedWait
+from ray_snapshot.protocol.calls import MachineReport, call_id_of, parsed
+from ray_snapshot.runtime.assembly import checked, with_delay
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
 
@@ -55,6 +60,7 @@ class CollectedCalls:
 
 
 class _Tables:
+class Tables:
     def __init__(self, collected: CollectedCalls) -> None:
         self.collected = collected
         self.completed = collected.completed

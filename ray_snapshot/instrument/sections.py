@@ -15,7 +15,7 @@ from ray_snapshot.instrument.process import DRIVER
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, Sent
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.joined import CollectedCalls
+    from ray_snapshot.instrument.collected import CollectedCalls
     from ray_snapshot.instrument.states import Kept
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: rs.watch(checkpoint=True)"

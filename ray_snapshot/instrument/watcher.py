@@ -20,9 +20,9 @@ from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import RaySnapshotError, RolledBackError, SnapshotAbortedError, SystemNotRunningError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
-from ray_snapshot.instrument.joined import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.reloading import Welcome, generation_of
 from ray_snapshot.instrument.rolling import Rolling
@@ -30,7 +30,7 @@ from ray_snapshot.names import is_machine_name
 from ray_snapshot.protocol.call_collector import CallCollector, CompletedCallSnapshot
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.collector import AbortedSnapshot
-from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""

@@ -114,7 +114,9 @@ class Watch(System):
             keeper = Keeper(self.run_id, self.history, self._key, source)
         try:
             opened = [
-                analyst.open.remote(cloudpickle.dumps(self.detectors), redaction.names(), keeper),
+                analyst.open.remote(
+                    cloudpickle.dumps(self.detectors), redaction.names(), keeper, is_lean=self.history is None
+                ),
                 self._service.last_number.remote(),
             ]
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)

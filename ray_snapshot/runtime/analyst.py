@@ -2,6 +2,7 @@
 
 A Ray actor of its own, off the snapshot's path: snapshots arrive as they are completed, a thread evaluates every detector
 on each; another writes snapshots and verdicts in batches. Verdicts are kept for whoever polls (subscribers, `wait_for`).
+Arrow and the like are imported where they are used: Ray imports this module in every process that gets a handle of an analyst.
 """
 
 from __future__ import annotations
@@ -17,23 +18,24 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 from ray import cloudpickle
 
 from ray_snapshot import redaction
-from ray_snapshot.columns import unpacked
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
-from ray_snapshot.history.checkpoints import Checkpoint
-from ray_snapshot.runtime.assembly import CHECKPOINT_OFF, Collected, aborted, warm_up
 from ray_snapshot.runtime.classes import extend_import_path
+from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
 from ray_snapshot.runtime.faults import first_line, text_of
-from ray_snapshot.runtime.keeping import Keeper
-from ray_snapshot.runtime.restoring import Ground, Plan
-from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Detector, Verdict, evaluate
+
+if TYPE_CHECKING:
+    from ray_snapshot.history.checkpoints import Checkpoint
+    from ray_snapshot.runtime.keeping import Keeper
+    from ray_snapshot.runtime.restoring import Ground, Plan
+    from ray_snapshot.snapshot import Snapshot
+    from ray_snapshot.verdicts import Detector, Verdict
 
 MOST_WAITING = 4
 """Snapshots that may wait to be evaluated; past it the service is kept waiting, and starts no more of them."""
@@ -136,6 +138,8 @@ class Analyst:
         except Exception as error:  # a fault of ours: said at the end, and as the reason that there is no such snapshot
             reason = f"it could not be put together: {type(error).__name__}: {first_line(error)}"
             self.trouble = self.trouble or RaySnapshotError(f"snapshot {collected.header.snapshot_id}: {reason}")
+            from ray_snapshot.runtime.assembly import aborted
+
             return aborted(replace(collected.header, abort_reason=reason))
 
     def _take(self, snapshot: Snapshot, handed: Handed) -> None:
@@ -162,12 +166,16 @@ class Analyst:
         self.loop.call_soon_threadsafe(self._tell)
 
     def _keep_trace(self, traces: Iterable[bytes]) -> None:
+        from ray_snapshot.columns import unpacked
+
         for shipped in traces:
             if self.writer is not None and self.trouble is None:
                 rows = unpacked(shipped)
                 self._guarded(lambda rows=rows: self.writer.add_actions(rows, system=self.system))
 
     def _evaluate(self, item: Detector, snapshot: Snapshot) -> Verdict:
+        from ray_snapshot.verdicts import evaluate
+
         try:
             earlier = self.earlier.get(item.name)
             verdict = _portable(evaluate(item, snapshot, earlier=earlier and earlier[0]))
@@ -276,22 +284,27 @@ class Analyst:
         life: int = 0,
         *,
         has_subscribers: bool = False,
+        is_lean: bool = False,
     ) -> None:
         """Open the history and begin to work; nothing happens if that has been done.
 
         `redacted`: names of fields that are not written; `keeper`: keeps what a restore needs; `life`: how many
-        analysts of this system have died; `has_subscribers`: somebody is to get every verdict.
+        analysts of this system have died; `has_subscribers`: somebody is to get every verdict; `is_lean`: what only a
+        verdict that holds needs is loaded when there is one (scipy, 20 MB, for a deadlock).
         Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
         """
         if self.opened.is_set():
             return
         redaction.redact(*redacted)
+        from ray_snapshot.runtime.assembly import warm_up_without_pandas
+
+        warm_up_without_pandas()
         self.keeper = keeper
         self.forgotten = life * LIFE
         if has_subscribers:
             self.handed_out = self.forgotten
         loaded = _loaded(detectors)
-        self.warming = threading.Thread(target=_warm_up, args=(loaded,), name="warm-up", daemon=True)
+        self.warming = threading.Thread(target=_warm_up, args=([] if is_lean else loaded,), name="warm-up", daemon=True)
         self.warming.start()
         self.detectors = loaded
         if self.history is not None:
@@ -417,7 +430,6 @@ class Analyst:
 
 def _warm_up(detectors: Iterable[Any]) -> None:
     """Load now, in the background, what the first evaluation would load: that may take seconds where all cores are busy."""
-    warm_up()
     for item in detectors:
         with suppress(Exception):  # it will fail again when it evaluates, and is heard there
             getattr(item, "warm_up", lambda: None)()
@@ -444,6 +456,8 @@ def _portable(verdict: Verdict) -> Verdict:
 
 
 def _failed(item: Detector, snapshot: Snapshot, error: BaseException) -> Verdict:
+    from ray_snapshot.verdicts import Verdict
+
     text = f"{type(error).__name__}: {text_of(error)}"
     return Verdict(
         detector=item.name,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -15,60 +14,11 @@ from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, RECORDED_BY
+from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected, SnapshotHeader
 from ray_snapshot.runtime.inputs import call_row, wait_rows, waits_by_inputs, with_waits
 from ray_snapshot.runtime.report import HostPart
 from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, WAITS
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
-
-CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
-"""The obstacle of every snapshot that was taken without."""
-
-
-@dataclass(slots=True)
-class SnapshotHeader:
-    """What the coordinator knows of a snapshot."""
-
-    number: int
-    system: str
-    run_id: str
-    protocol: str
-    initiators: list[str]
-    started_at: float
-    completed_at: float = 0.0
-    control_messages: int = 0
-    abort_reason: str | None = None
-    abort_machine: str | None = None
-    abort_call_site: str | None = None
-    uncovered: list[str] = field(default_factory=list)
-    is_kept: bool = False
-    """Whether what a restore needs is kept with it."""
-    restored_from: str | None = None
-    generation: int = 0
-    listeners: list[str] = field(default_factory=list)
-    """Hosts that want to hear that it is kept."""
-
-    @property
-    def snapshot_id(self) -> str:
-        """Sorts by the time the snapshot was started."""
-        started = datetime.fromtimestamp(self.started_at, UTC)
-        return f"{started:%Y%m%dT%H%M%S}{started.microsecond:06d}Z-{self.run_id[-6:]}-{self.number:06d}"
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """All that a snapshot is put together from; whoever needs it does that (`assemble`), so the service need not."""
-
-    header: SnapshotHeader
-    parts: list[bytes]
-    """Pickled `HostPart`s; none if the snapshot was given up."""
-    traces: tuple[bytes, ...] = ()
-    """Rows of `actions` that came with reports."""
-    checkpoints: tuple[bytes, ...] = ()
-    """Sections of the checkpoint (`checkpointing.Section`), for the analyst only."""
-
-    def snapshot(self) -> Snapshot:
-        """See `assemble`."""
-        return assemble(self)
 
 
 def assemble(collected: Collected) -> Snapshot:
@@ -233,6 +183,27 @@ def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 def warm_up() -> None:
     """Make this process's first Arrow array: at that pyarrow imports pandas, if it is there, for some tenths of a second."""
     pa.array([0])
+
+
+class _NoPandas:
+    """Finds no pandas."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 - as Python calls it
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=name)
+
+
+def warm_up_without_pandas() -> None:
+    """The same for a process of ours, in which nothing else is imported meanwhile: pandas takes 40 MB, and we use none of it.
+
+    A detector that does, by `to_pandas()` or by its own import, gets it then.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        warm_up()
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def by_name(machines: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ from ray_snapshot.errors import (
     SnapshotAbortedError,
     SnapshotTimeoutError,
 )
-from ray_snapshot.runtime.assembly import Collected
+from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.keeping import not_restorable
 from ray_snapshot.runtime.settings import portable, seconds_of, spec_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
-from ray_snapshot.runtime.assembly import Collected
+from ray_snapshot.runtime.collected import Collected
 
 LOOK_S = 0.05
 """How often an analyst that is being started anew is asked."""

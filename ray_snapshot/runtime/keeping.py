@@ -12,7 +12,7 @@ from ray_snapshot.errors import NotRestorableError, RaySnapshotError
 from ray_snapshot.history import checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.protocol.recovery_line import Retention
-from ray_snapshot.runtime.assembly import Collected
+from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.restoring import Ground, Plan, planned
 from ray_snapshot.snapshot import Snapshot
 

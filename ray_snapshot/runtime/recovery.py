@@ -38,7 +38,7 @@ from ray_snapshot.runtime.memory import GENERATIONS, Recollection
 from ray_snapshot.runtime.restoring import Ground, Plan, Share
 
 if TYPE_CHECKING:
-    from ray_snapshot.runtime.assembly import SnapshotHeader
+    from ray_snapshot.runtime.collected import SnapshotHeader
     from ray_snapshot.runtime.host import HostConfig
     from ray_snapshot.runtime.service import Service
 

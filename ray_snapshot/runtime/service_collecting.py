@@ -20,7 +20,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.coordinator import reachable
-from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.runtime.service_places import Places

@@ -16,7 +16,7 @@ from ray_snapshot.errors import (
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.handing_over import HandOver
 from ray_snapshot.runtime.report import HostPayload
 

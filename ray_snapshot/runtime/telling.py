@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ray.exceptions import RayError
 
 if TYPE_CHECKING:
-    from ray_snapshot.runtime.assembly import SnapshotHeader
+    from ray_snapshot.runtime.collected import SnapshotHeader
     from ray_snapshot.runtime.service import Service
 
 MOST_KNOWN = 100

@@ -97,7 +97,7 @@ def test_where_nothing_runs_it_says_how_to_start(
         monkeypatch.setattr(shape, "running_clusters", lambda remains=remains: remains)
         assert main(["diagnose", "app"]) == 2
         said = capsys.readouterr().err
-        assert "no Ray cluster runs on this machine: start your program with `ray-snapshot run SCRIPT`" in said
+        assert "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`" in said
         assert said.count("\n") == 1
 
 

@@ -197,7 +197,7 @@ def test_large_rows_make_small_groups() -> None:
 
 
 def test_ids_are_in_the_order_of_time() -> None:
-    from ray_snapshot.runtime.assembly import SnapshotHeader
+    from ray_snapshot.runtime.collected import SnapshotHeader
 
     moments = [START + timedelta(microseconds=int(us)) for us in np.geomspace(1, 10**14, 50)]
     ids = [

@@ -38,10 +38,13 @@ class Runner:
     """Starts programs that find the cluster at `address` as Ray's users tell them: by an environment variable."""
 
     address: str
+    auth_mode: str = "token"
+    """A driver in this mode refuses workers that show no token: so it has to be the cluster's."""
 
     def start(self, *command: str, folder: Path = APPS) -> subprocess.Popen[str]:
         """A process that `finish` must wait for."""
         own = on_cluster(self.address, RAY_LOG_TO_DRIVER="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+        own["RAY_AUTH_MODE"] = self.auth_mode
         return self._start(command, folder, own)
 
     def _start(self, command: tuple[str, ...], folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:

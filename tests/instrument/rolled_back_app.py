@@ -20,7 +20,7 @@ from ray_snapshot.instrument import control as controls
 from ray_snapshot.instrument import process as processes
 from ray_snapshot.instrument import reloading, rolling, shape
 from ray_snapshot.instrument import watcher as watchers
-from ray_snapshot.instrument.joined import CollectedCalls
+from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER, Process
 from ray_snapshot.instrument.reloading import generation_of
 from ray_snapshot.instrument.watcher import Watcher

@@ -185,7 +185,8 @@ def test_a_detector_that_raises_is_told_once_with_the_place_in_the_users_code(ru
     assert _said(app) == "hello\n"
     lines = list(iter(app.stderr.readline, "ray-snapshot: Seen twice.\n"))
     failed = f"ray-snapshot: Detector fails failed: KeyError: 'gone' (at {tmp_path}/mine.py:7).\n"
-    assert [line for line in lines if line.startswith("ray-snapshot: ")] == [failed]
+    told = f"ray-snapshot: watching; from another terminal: ray-snapshot diagnose mine --address {runner.address}\n"
+    assert [line for line in lines if line.startswith("ray-snapshot: ")] == [told, failed]
     assert runner.finish(app, "go on\n").exit_code == 0
 
 

@@ -65,7 +65,7 @@ class TwoNodes:
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=clean_environment(RAY_TMPDIR=temp), text=True)
         assert process.stdout is not None
         address, _, second = process.stdout.readline().split()
-        return cls(process, folder, Runner(address), second)
+        return cls(process, folder, Runner(address, "disabled"), second)
 
     def tell(self, line: str) -> str:
         """Add a node, or take it away; returns what is answered."""

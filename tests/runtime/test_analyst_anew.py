@@ -14,8 +14,8 @@ from ray import cloudpickle
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.analyst import Analyst
-from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
 from ray_snapshot.runtime.attending import Attendant, Patience
+from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.driver import DriverPost
 from ray_snapshot.runtime.keeping import Keeper
 from ray_snapshot.runtime.restoring import Ground, opened_share

@@ -16,7 +16,7 @@ from ray_snapshot.columns import inner
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime import analyst as analysts
-from ray_snapshot.runtime.assembly import Collected, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.host import HostPost
 from ray_snapshot.runtime.report import ENDS, HostPart, HostPayload
 from ray_snapshot.runtime.service import Service, ServiceConfig

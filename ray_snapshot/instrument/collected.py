@@ -1,0 +1,51 @@
+"""What a snapshot of calls is put together from, as the watcher hands it over; see `joined`.
+
+Imports neither Arrow nor numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.instrument.here import class_in
+from ray_snapshot.instrument.process import Recorded
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+from ray_snapshot.runtime.collected import SnapshotHeader
+
+if TYPE_CHECKING:
+    from ray_snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedCalls:
+    """All that a snapshot of calls is put together from."""
+
+    header: SnapshotHeader
+    completed: CompletedCallSnapshot
+    recorded: Mapping[str, Recorded]
+    facts: Mapping[str, Mapping[str, Any]]
+    """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
+    traces: tuple[bytes, ...] = ()
+    """Apps that we did not write are not traced."""
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """Names for people of machines that have not registered: their constructors have not begun, or they are not watched."""
+
+    def shown(self, machine: str) -> str:
+        """What people call a machine."""
+        found = self.facts.get(machine)
+        return str(found["shown"]) if found is not None else self.reserved.get(machine, class_in(machine))
+
+    def snapshot(self) -> Snapshot:
+        """The snapshot of the collection; O(machines + channels + calls)."""
+        from ray_snapshot.instrument.joined import Tables
+
+        return Tables(self).snapshot()
+
+    @property
+    def checkpoints(self) -> tuple[bytes, ...]:
+        """What a restore needs of it; ask only if there are no obstacles."""
+        from ray_snapshot.instrument.sections import section_of
+
+        return (section_of(self).dumps(),)

@@ -1,0 +1,47 @@
+"""Processes of the app, and the watcher, carry no library that they do not use. No cluster in here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from clean import clean_environment
+
+HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "pydantic", "deltalake", "pyspark", "typer", "rich")
+
+
+def imported(code: str) -> set[str]:
+    """Which of the heavy libraries this code imports, on top of Ray."""
+    program = f"import json, sys, ray\n{code}\nprint(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+    command = [sys.executable, "-c", program]
+    return set(json.loads(subprocess.check_output(command, text=True, env=clean_environment())))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "instrument.watcher",  # also where Ray loads the class of a handle to it: in every worker of the app
+        "runtime.analyst",  # the same: the watcher has one
+        "instrument.attaching",
+        "instrument.calls",
+        "instrument.tracking",
+        "instrument.rolling",
+    ],
+)
+def test_what_runs_in_an_apps_workers_imports_no_library_of_ours(module: str) -> None:
+    assert imported(f"import ray_snapshot.{module}") == set()
+
+
+def test_the_analyst_imports_no_pandas_and_a_detector_that_wants_it_gets_it() -> None:
+    code = (
+        "from ray_snapshot.runtime.assembly import warm_up_without_pandas\n"
+        "warm_up_without_pandas()\n"
+        "from ray_snapshot import Snapshot, detectors\n"
+        "snapshot = Snapshot.from_rows(machines=[{'machine': 'a'}])\n"
+        "detectors.Deadlock().evaluate(snapshot), detectors.Termination().evaluate(snapshot)\n"
+    )
+    assert imported(code) == {"numpy", "pyarrow", "pydantic"}
+    wanted = "assert snapshot.tables['machines'].to_pandas().machine.tolist() == ['a']"
+    assert "pandas" in imported(code + wanted)
