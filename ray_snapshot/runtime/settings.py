@@ -82,6 +82,7 @@ class SettingsGiven(TypedDict, total=False):
     start_timeout: float
     snapshot_timeout: float
     most_open: int
+    library_states: bool
     trace: bool
     checkpoint: bool
     recover: Literal["rollback"] | None
@@ -97,6 +98,7 @@ class WatchSettingsGiven(TypedDict, total=False):
     start_timeout: float
     snapshot_timeout: float
     most_open: int
+    library_states: bool
     checkpoint: bool
 
 

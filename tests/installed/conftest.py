@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clean import clean_environment
 from installation import Installed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,10 +30,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         else:
             shutil.copy(source, sources / part)
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, sources], check=True
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, sources],
+        check=True,
+        env=clean_environment(),
     )
     (wheel,) = wheels.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, env=clean_environment())
     (packages,) = folder.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(packages)
