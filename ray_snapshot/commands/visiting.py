@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ray_snapshot.views.streams import Shown
+
 ASKED_FOR = "RAY_BACKEND_LOG_LEVEL"
 """Ray's own variable for its log: where it is set, Ray's lines are shown."""
 
@@ -26,7 +28,7 @@ def visitor() -> Iterator[None]:
     for name in _OF_THE_JOB:
         os.environ.pop(name, None)
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"  # `uv run` would upload the current folder
-    if ASKED_FOR in os.environ or sys.stderr is not sys.__stderr__:
+    if ASKED_FOR in os.environ or not _is_on_stderr():
         yield
         return
     own, kept = sys.stderr, os.dup(2)
@@ -34,12 +36,20 @@ def visitor() -> Iterator[None]:
         os.dup2(nothing.fileno(), 2)
     try:
         with open(kept, "w", buffering=1, errors="backslashreplace", closefd=False) as ours:
-            sys.stderr = ours
+            sys.stderr = Shown(ours)
             yield
     finally:
         sys.stderr = own
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _is_on_stderr() -> bool:
+    """Whether what we print goes where Ray writes by itself, and not to a test or a file of ours."""
+    try:
+        return sys.stderr.fileno() == 2
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 @contextmanager
