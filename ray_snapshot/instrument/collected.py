@@ -27,6 +27,8 @@ class CollectedCalls:
     recorded: Mapping[str, Recorded]
     facts: Mapping[str, Mapping[str, Any]]
     """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
+    apart: tuple[str, ...] = ()
+    """What may go on and can reach no machine."""
     traces: tuple[bytes, ...] = ()
     """Apps that we did not write are not traced."""
     reserved: Mapping[str, str] = field(default_factory=dict)

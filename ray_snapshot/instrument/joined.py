@@ -9,17 +9,11 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.here import class_in
-from ray_snapshot.instrument.process import DRIVER, Recorded
-from ray_snapshot.instrument.sections import obstacles_of, section_of
-from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
-from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of, parsed
-from ray_snapshot.runtime.assembly import SnapshotHeader, checked, with_delay
 from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER
 from ray_snapshot.instrument.sections import obstacles_of
-from ray_snapshot.protocol.call_collector import ResolvedWait
-from ray_snapshot.protocol.calls import MachineReport, call_id_of, parsed
+from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
+from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of, parsed
 from ray_snapshot.runtime.assembly import checked, with_delay
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -28,38 +22,6 @@ UNKNOWN = "an unwatched process"
 """Who made a call that came without a header."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectedCalls:
-    """All that a snapshot of calls is put together from."""
-
-    header: SnapshotHeader
-    completed: CompletedCallSnapshot
-    recorded: Mapping[str, Recorded]
-    facts: Mapping[str, Mapping[str, Any]]
-    """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
-    apart: tuple[str, ...] = ()
-    """What may go on and can reach no machine."""
-    traces: tuple[bytes, ...] = ()
-    """Apps that we did not write are not traced."""
-    reserved: Mapping[str, str] = field(default_factory=dict)
-    """Names for people of machines that have not registered: their constructors have not begun, or they are not watched."""
-
-    def shown(self, machine: str) -> str:
-        """What people call a machine."""
-        found = self.facts.get(machine)
-        return str(found["shown"]) if found is not None else self.reserved.get(machine, class_in(machine))
-
-    def snapshot(self) -> Snapshot:
-        """The snapshot of the collection; O(machines + channels + calls)."""
-        return _Tables(self).snapshot()
-
-    @property
-    def checkpoints(self) -> tuple[bytes, ...]:
-        """What a restore needs of it; ask only if there are no obstacles."""
-        return (section_of(self).dumps(),)
-
-
-class _Tables:
 class Tables:
     def __init__(self, collected: CollectedCalls) -> None:
         self.collected = collected

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import sys
 import uuid
-import os
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -31,8 +31,8 @@ try:
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
     from ray._private.serialization import SerializationContext
-    from ray.experimental import internal_kv
     from ray._raylet import AuthenticationTokenLoader, Config, InnerGcsClient  # type: ignore[attr-defined]
+    from ray.experimental import internal_kv
     from ray.remote_function import RemoteFunction
 except ImportError as error:
     raise UnsupportedRayError(
