@@ -13,6 +13,7 @@ import crafted
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from clean import clean_environment
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, checkpoints, tables
@@ -94,9 +95,8 @@ BOMBS: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_command_takes_a_gigabyte_for_a_small_file(history: Path, name: str) -> None:
     BOMBS[name](history)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(history)], capture_output=True, text=True, timeout=300, check=False
-    )
+    command = [sys.executable, "-c", PROGRAM, str(history)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean_environment())
     assert done.returncode == 0, done.stderr[-2000:]
     *said, peak = done.stdout.splitlines()
     assert int(peak) < GIGABYTE, (said, peak)
