@@ -30,6 +30,8 @@ def started() -> None:
     if how == "after":
         signal.signal(signal.SIGTERM, handle)
     print("ready", flush=True)
+    if how in ("before", "after"):
+        threading.Event().wait()  # inside ray.get, Ray makes any code of a handler's sys.exit a 1
     ray.get(pending)
 
 
