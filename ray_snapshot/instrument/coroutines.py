@@ -8,7 +8,7 @@ two steps of their loop (`loops`: what the loop has to run besides); changes not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -65,7 +65,7 @@ def _is_waiting(task: Any) -> bool:
     """Whether a task that runs no call waits for a tracked reply, or for something of its own loop."""
     if _wait_of(task) is not None:
         return True
-    frames = _frames(task.get_coro())
+    frames = _frames(task.get_coro()) if isinstance(task, asyncio.Task) else []
     return bool(frames) and _is_local(frames[-1]) and not _goes_on(task)
 
 
@@ -86,10 +86,11 @@ def resolved(
     that the call does not wait for are no waits of it. A call that may go on by itself, or is under a timeout, may act.
     """
     waits: list[CallWait] = [wait for wait in report.waits if wait.call_id not in coroutines]
+    timed = cancellable(loop) if report.waits else ()
     for call_id, (task, coroutine) in coroutines.items():
         own = [wait for wait in report.waits if wait.call_id == call_id]
         if own:
-            waits += _own_waits(own, task, coroutine, tasks, loop)
+            waits += _own_waits(own, task, coroutine, tasks, timed)
     waiting = {wait.call_id for wait in waits}
     is_active = any(call.call_id not in waiting for call in report.calls) or any(
         wait.may_act or wait.is_ready for wait in waits
@@ -98,20 +99,22 @@ def resolved(
     return replace(report, waits=tuple(waits), status=status)
 
 
-def _own_waits(own: list[CallWait], task: Any, coroutine: Any, tasks: Mapping[int, Any], loop: Any) -> list[CallWait]:
+def _own_waits(
+    own: list[CallWait], task: Any, coroutine: Any, tasks: Mapping[int, Any], timed: Container[Any]
+) -> list[CallWait]:
     if any(wait.is_local or wait.wait_id not in tasks for wait in own):  # parked, or in a blocking `ray.get`
         return own
     frames = _frames(coroutine)
-    if not frames or has_timeout(loop, task):
+    if not frames or _goes_on(task) or task in timed:
         return _free(own)
-    inner = frames[-1]
     if (wait_id := _wait_of(task)) is not None:
         return [wait for wait in own if wait.wait_id == wait_id] or _free(own)
-    children, needs_all = _children(task, inner)
-    found = [wait for wait in own if tasks[wait.wait_id] in children]
-    others = [child for child in children if not child.done() and child not in {tasks[w.wait_id] for w in found}]
-    if not found or (not needs_all and (others or any(child.done() for child in children))):
-        return _free(own)
+    children, needs_all = _children(task, frames[-1])
+    pending = [child for child in children if not child.done()]
+    found = [wait for wait in own if any(_wait_of(child) == wait.wait_id for child in pending)]
+    is_stuck = all(_is_waiting(child) and child not in timed for child in pending)
+    if not (found and is_stuck) or (not needs_all and len(found) < len(children)):
+        return _free(own)  # a task that may go on may also raise, which ends the wait for all
     return [_joined(found)] if needs_all else found
 
 
@@ -121,20 +124,35 @@ def _free(own: list[CallWait]) -> list[CallWait]:
 
 def _children(task: Any, inner: Any) -> tuple[list[Any], bool]:
     """(what a coroutine waits for side by side, whether it needs all of that)."""
-    waiter = getattr(task, "_fut_waiter", None)
-    if type(waiter).__name__ == "_GatheringFuture":
-        return list(getattr(waiter, "_children", ())), True
+    if (gathered := _gathered(task)) is not None:
+        return gathered, True
     if _is_asyncio(inner) and inner.f_code.co_name == "_wait" and inner.f_locals.get("timeout") is None:
         return list(inner.f_locals.get("fs", ())), inner.f_locals.get("return_when") == asyncio.ALL_COMPLETED
     return [], False
 
 
-def has_timeout(loop: Any, task: Any) -> bool:
-    """Whether a timer of asyncio's is set to cancel this task; True if the loop's timers cannot be seen."""
+def _gathered(task: Any) -> list[Any] | None:
+    """What a task waits for in a `gather`, and in those inside it; None if it is in none."""
+    waiter = getattr(task, "_fut_waiter", task)
+    if type(waiter).__name__ != "_GatheringFuture":
+        return None
+    found: list[Any] = []
+    for child in waiter._children:
+        inside = _gathered(child)
+        found += [child] if inside is None else inside
+    return found
+
+
+def cancellable(loop: Any) -> Container[Any]:
+    """The tasks that a timer may cancel: all, if the loop's timers cannot be seen."""
     found = loops.pending(loop)
-    return found is None or any(
-        getattr(owner, "_task", None) is task for timer in found.timers for owner in loops.owners(timer)
-    )
+    reached = None if found is None else loops.within_reach(found.timers)
+    return _All() if reached is None else reached
+
+
+class _All:
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 def _joined(waits: list[CallWait]) -> CallWait:

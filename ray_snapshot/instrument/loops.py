@@ -12,10 +12,12 @@ import gc
 import socket
 import sys
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass
 from functools import cache
+from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 _STEPS = ("task_wakeup", "Task.__step", "Task.__wakeup")
 """Callbacks that are a task's next step, where they have a name: the tasks are looked at themselves."""
@@ -46,9 +48,38 @@ def pending(loop: Any) -> Pending | None:
     return None
 
 
-def owners(timer: Any) -> list[Any]:
-    """The objects whose methods a timer is to call."""
-    return [item.__self__ for item in gc.get_referents(timer) if getattr(item, "__self__", None) is not None]
+def within_reach(timers: list[Any]) -> set[Any] | None:
+    """The tasks and futures that what the timers call has within reach, and may cancel; None if that is too much to search.
+
+    So a timeout, of whichever library, has the task that it is set for. What is found is looked into no further; no code of
+    the app's is run.
+    """
+    found: set[Any] = set()
+    left, seen = list(timers), {id(timer) for timer in timers}
+    while left:
+        if len(seen) > _MOST_SEARCHED + 10 * len(timers):
+            return None
+        for item in _within(left.pop()):
+            if hasattr(type(item), "_asyncio_future_blocking"):
+                found.add(item)
+            elif gc.is_tracked(item) and id(item) not in seen and not issubclass(type(item), _CLOSED):
+                seen.add(id(item))
+                left.append(item)
+    return found
+
+
+def _within(item: Any) -> list[Any]:
+    if issubclass(type(item), ref):
+        return [item()]
+    if type(item) is FunctionType:  # without the globals of its module
+        return [*(item.__closure__ or ()), *(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
+    return gc.get_referents(item)
+
+
+_MOST_SEARCHED = 5_000
+
+_CLOSED = (type, ModuleType, FrameType, CoroutineType, asyncio.AbstractEventLoop, Context)
+"""Kinds of objects through which everything can be reached."""
 
 
 def _of_asyncio(loop: Any) -> Pending | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -35,6 +36,8 @@ class Reply:
 class World:
     """One call on a loop, and the waits that it, or what it started, has begun."""
 
+    steps = 5
+
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.tasks: dict[int, Any] = {}
@@ -57,7 +60,7 @@ class World:
     async def _look(self, body: Callable[[World], Awaitable[Any]]) -> Any:
         coroutine: Any = body(self)
         task = asyncio.ensure_future(coroutine)
-        for _ in range(5):
+        for _ in range(self.steps):
             await asyncio.sleep(0)
         waits = tuple(CallWait(wait_id, CALL, (f"A/0/B/{wait_id}",), 1, 0.0) for wait_id in self.tasks)
         report = MachineReport("A", 0, 1, 0, status="blocked", calls=(RunningCall(CALL, "m", 0.0),), waits=waits)
@@ -89,6 +92,101 @@ async def bounded(world: World) -> None:
 async def under_a_timeout(world: World) -> None:
     async with asyncio.timeout(60):
         await world.reply()
+
+
+async def cancelled_by_a_timer(world: World) -> None:
+    asyncio.get_running_loop().call_later(60, asyncio.current_task().cancel)  # type: ignore[union-attr]
+    await world.reply()
+
+
+class Scope:
+    """As the timeouts of other libraries: it knows its tasks, and cancels them itself."""
+
+    def __init__(self) -> None:
+        self.tasks = {asyncio.current_task()}
+
+    def expire(self) -> None:
+        """The time is over."""
+        for task in self.tasks:
+            task.cancel()  # type: ignore[union-attr]
+
+
+async def in_a_scope(world: World) -> None:
+    asyncio.get_running_loop().call_later(60, Scope().expire)
+    await world.reply()
+
+
+async def in_a_scope_that_refers_weakly(world: World) -> None:
+    scope = Scope()
+    scope.tasks = weakref.WeakSet(scope.tasks)  # type: ignore[assignment]
+    asyncio.get_running_loop().call_later(60, scope.expire)
+    await world.reply()
+
+
+async def beside_too_much_to_search(world: World) -> None:
+    asyncio.get_running_loop().call_later(60, [[] for _ in range(10_000)].clear)
+    await world.reply()
+
+
+async def in_a_closure(world: World) -> None:
+    task = asyncio.current_task()
+
+    def expire() -> None:
+        task.cancel()  # type: ignore[union-attr]
+
+    asyncio.get_running_loop().call_later(60, expire)
+    await world.reply()
+
+
+async def together_one_under_a_timeout(world: World) -> None:
+    await asyncio.gather(alone(world), under_a_timeout(world))
+
+
+async def together_all_under_a_timeout(world: World) -> None:
+    await asyncio.gather(under_a_timeout(world), under_a_timeout(world))
+
+
+async def any_under_a_timeout(world: World) -> None:
+    tasks = [asyncio.ensure_future(under_a_timeout(world)) for _ in range(2)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def together_one_asleep(world: World) -> None:
+    """What sleeps may raise afterwards, and that ends the `gather`."""
+    await asyncio.gather(world.reply(), asyncio.sleep(60))
+
+
+async def begun_and_asleep(world: World) -> None:
+    """A reply that is asked for, and not awaited."""
+    note_wait(asyncio.get_running_loop().create_future(), world.begun())
+    await asyncio.sleep(60)
+
+
+async def together_begun_and_asleep(world: World) -> None:
+    await asyncio.gather(begun_and_asleep(world), begun_and_asleep(world))
+
+
+async def just_cancelled(world: World) -> None:
+    """Its future is done, and its own step is due."""
+    task = asyncio.current_task()
+
+    def cancel(times: int) -> None:
+        asyncio.get_running_loop().call_soon(cancel, times - 1) if times else task.cancel()  # type: ignore[union-attr]
+
+    asyncio.get_running_loop().call_soon(cancel, world.steps - 2)
+    await world.reply()
+
+
+async def together_in_each_other(world: World) -> None:
+    await asyncio.gather(asyncio.gather(world.reply(), world.reply()), together(world))
+
+
+async def beside_a_heartbeat(world: World) -> None:
+    """Timers that wake another task, or call what knows nothing of this one, cancel nothing."""
+    world.side = asyncio.ensure_future(asleep(world))  # type: ignore[attr-defined]
+    asyncio.get_running_loop().call_later(60, asyncio.Event().set)
+    await asyncio.sleep(0)
+    await world.reply()
 
 
 async def parked(world: World) -> None:
@@ -176,7 +274,36 @@ def test_a_gather_is_one_wait_for_all(world: World) -> None:
     assert (len(wait.on), wait.k, status) == (2, 2, "blocked")
 
 
-@pytest.mark.parametrize("body", [beside, bounded, under_a_timeout])
+def test_gathers_in_each_other_are_one_wait_for_all(world: World) -> None:
+    ((wait,), status, _, _) = world.waits_of(together_in_each_other)
+    assert (len(wait.on), wait.k, status) == (4, 4, "blocked")
+
+
+def test_a_timer_that_cannot_reach_the_calls_task_is_no_timeout_of_it(world: World) -> None:
+    ((wait,), status, _, acting) = world.waits_of(beside_a_heartbeat)
+    assert (wait.may_act, status) == (False, "blocked")
+    assert "timers" in acting.split(" ")
+
+
+MAY_GO_ON = (
+    beside,
+    bounded,
+    under_a_timeout,
+    cancelled_by_a_timer,
+    in_a_scope,
+    in_a_scope_that_refers_weakly,
+    beside_too_much_to_search,
+    in_a_closure,
+    together_one_under_a_timeout,
+    together_all_under_a_timeout,
+    any_under_a_timeout,
+    together_one_asleep,
+    together_begun_and_asleep,
+    just_cancelled,
+)
+
+
+@pytest.mark.parametrize("body", MAY_GO_ON)
 def test_a_call_that_goes_on_by_itself_is_active_whatever_its_tasks_await(world: World, body: Any) -> None:
     waits, status, _, _ = world.waits_of(body)
     assert all(wait.may_act for wait in waits)
