@@ -291,18 +291,35 @@ class Tables:
             }
 
     def _local_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
-        """Any one of those that could call the machine may end the wait; with anything unobserved, that too.
+        """Any one of those that could call the machine, or answer it, may end the wait; with anything unobserved, that too.
 
         By its name every machine may find it, and so may a plain task; another program, if the namespace is not this job's own.
         """
         facts = self.collected.facts.get(resolved.machine, {})
         is_named = bool(facts.get("name"))
         is_known_elsewhere = is_named and (self.has_tasks or not facts.get("is_private"))
-        if self.has_scattered or is_known_elsewhere or self._uncovered():
+        if self.has_scattered or is_known_elsewhere or self._has_tasks(resolved.machine) or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         for machine in self.completed.machines if is_named else resolved.on_machines:
             row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": None}
             yield {**row, "satisfied": resolved.wait.is_ready}
+        for call in self._unanswered(resolved.machine):
+            on = {"on_machine": self._shown(parsed(call).target), "on_call_id": self._call_id(call)}
+            yield {**common, "k": 1, **on, "satisfied": False}
+
+    def _has_tasks(self, machine: str) -> bool:
+        """Whether plain tasks that it has started have not ended: what it has put on their replies may wake it."""
+        recorded = self.collected.recorded.get(machine)
+        return recorded is not None and recorded.loose.pending > 0
+
+    def _unanswered(self, machine: str) -> Iterable[str]:
+        """The calls that it has made and that have not ended: what it has put on their replies (`ref.future()`) may wake it."""
+        for report in self.completed.machines.values():
+            yield from (call.call_id.partition("#")[0] for call in report.calls if call.caller == machine)
+        for channel in self.completed.channels:
+            if channel.source == machine:
+                for number in channel.in_flight:
+                    yield call_id_of(machine, channel.incarnation, channel.target, number)
 
 
 def _part(shown: str) -> str:
