@@ -28,7 +28,7 @@ from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.shown import ShownStates
-from ray_snapshot.instrument.threads import Threads, threads_of
+from ray_snapshot.instrument.threads import Threads, may_be_interrupted, threads_of
 from ray_snapshot.instrument.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport
 from ray_snapshot.runtime.faults import text_of
@@ -310,7 +310,7 @@ class Process:
         """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes."""
         on = [call_of(ref) for ref in refs]
         now = time.time()
-        may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k)
+        may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k or may_be_interrupted())
         call_id, hearing = CURRENT.get(), self.hearing
         with self.lock:
             if not call_site and call_id in self.coroutines:  # awaited by a task of its own, as in `gather`

@@ -6,6 +6,7 @@ by itself. What waits in C (a lock, a socket, a `SimpleQueue`) cannot be told fr
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Iterable
@@ -36,6 +37,13 @@ def threads_of(threads: Iterable[threading.Thread]) -> Threads:
         place = call_site(_app_frame(frame))
         found[frame is not None and _is_parked(frame)].append(f"{thread.name} ({place})" if place else thread.name)
     return Threads(tuple(found[False]), tuple(found[True]))
+
+
+def may_be_interrupted() -> bool:
+    """Whether a timer is set whose signal the program handles, and this thread is the one that runs the handlers of signals."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "getitimer"):
+        return False
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0 and callable(signal.getsignal(signal.SIGALRM))
 
 
 def _app_frame(frame: FrameType | None) -> FrameType | None:

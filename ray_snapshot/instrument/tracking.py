@@ -100,8 +100,8 @@ def _sliced(
         is_there, found = one(work, min(LOOK_S, left))
         if is_there or left <= LOOK_S:
             break
-        process.reloading.check_waiting(())
-        if _exist(refs, k):
+        ours(process.reloading.check_waiting, ())
+        if ours(_exist, refs, k):
             return work(None if timeout is None else max(0.0, deadline - time.monotonic()))
     if isinstance(found, GetTimeoutError) and not is_there:
         raise found

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import ray
+from ray.exceptions import GetTimeoutError
 from test_a_process_alone import Silent, _wire
 
 from ray_snapshot.instrument import calls, tracking
-from ray_snapshot.instrument.here import settle_in
+from ray_snapshot.instrument.guard import replaced
+from ray_snapshot.instrument.here import CURRENT, settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.refs import call_of, tracked
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
@@ -129,3 +132,60 @@ def test_what_is_read_red_in_an_await_is_recorded_for_before_the_coroutine_goes_
 
     asyncio.run(inner())
     assert colours == [5]
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """A timer of an hour, whose signal is handled."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 3_600)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _may_act(process: Process) -> bool:
+    """Whether a wait without a timeout that begins now may end by itself."""
+    ref = tracked(ray.ObjectRef(b"1" * 28), CALL)
+    wait_id, _ = process.begin_wait([ref], 1, None, "here.py:3", is_blocking=True)
+    found = process.ledger.waits[wait_id].may_act
+    process.end_wait(wait_id, ())
+    return found
+
+
+def test_a_wait_in_the_main_thread_that_an_alarm_may_interrupt_may_act(process: Process, alarm: None) -> None:
+    assert _may_act(process)
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        assert not other.submit(_may_act, process).result(BOUND_S), "handlers run in the main thread"
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert not _may_act(process), "this alarm interrupts nothing"
+
+
+@pytest.mark.parametrize("broken", ["check_waiting", "_exist"])
+def test_a_fault_of_ours_between_two_slices_of_a_get_leaves_the_app_its_reply(
+    process: Process, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices: list[float | None] = []
+
+    def get(_: Any, timeout: float | None = None) -> str:
+        """Ray's: there only when it is asked a third time."""
+        slices.append(timeout)
+        if len(slices) < 3:
+            raise GetTimeoutError("not yet")
+        return "the reply"
+
+    def fail(*_: Any) -> None:
+        if slices:
+            raise ValueError("broken")
+
+    process.reloading.keeps = True
+    monkeypatch.setattr(tracking, "_exist", lambda *_: False)
+    monkeypatch.setattr(process.reloading if broken == "check_waiting" else tracking, broken, fail)
+    call = process.enter(None, "m")
+    token = CURRENT.set(call)
+    ref = tracked(ray.ObjectRef(b"1" * 28), CALL)
+    try:
+        assert replaced(tracking.get, get, ref) == "the reply"
+    finally:
+        CURRENT.reset(token)
+    assert process.is_closed, "it is watched no more"
