@@ -407,12 +407,19 @@ def _dataset(
     for file in files:
         partition = (ds.field("system") == file.system) & (ds.field("date") == file.date)
         whole = parquet.make_fragment(inside.native_file(file.top, file.path), partition_expression=partition)
+        _check_names(file, whole.physical_schema.names)
         part = chosen_groups(whole, wanted, schema)
         source = partial(inside.opened, file.top, file.path)
         groups = [group.id for group in part.row_groups]
         bounds.check_groups(allowance, file.path, whole.metadata, groups, columns, source)
         fragments += [part] if groups else []
     return ds.FileSystemDataset(fragments, schema, parquet)
+
+
+def _check_names(file: DataFile, names: Sequence[str]) -> None:
+    """Raise `ValueError` if a column is there twice: some reads would take one of the two, and others none."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"{file.path} has two columns of one name")
 
 
 @contextmanager

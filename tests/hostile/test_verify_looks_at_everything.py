@@ -59,6 +59,12 @@ def without_column(history: Path, table: str, column: str) -> None:
         pq.write_table(pq.read_table(file, partitioning=None).drop_columns([column]), file)
 
 
+def with_column_twice(history: Path, table: str, column: str) -> None:
+    for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
+        rows = pq.read_table(file, partitioning=None)
+        pq.write_table(rows.append_column(column, rows[column]), file)
+
+
 def doubled(history: Path, table: str) -> None:
     for file in sorted((history / table).glob("system=*/date=*/*.parquet")):
         rows = pq.read_table(file, partitioning=None)
@@ -124,6 +130,8 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "channels have no source": lambda history: without_column(history, "channels", "source"),
     "machines have no status": lambda history: without_column(history, "machines", "status"),
     "messages have no number": lambda history: without_column(history, "messages", "number"),
+    "actions have their run twice": lambda history: with_column_twice(history, "actions", "run_id"),
+    "classes have their name twice": lambda history: with_column_twice(history, "classes", "class_name"),
     "snapshots have no time": column("snapshots", "started_at", None),
     "a time is none": lambda history: with_column(history, "machines", "recorded_at", lambda _: 2**62),
     "machines are there twice": lambda history: doubled(history, "machines"),
