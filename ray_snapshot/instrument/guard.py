@@ -7,6 +7,7 @@ meant for the app, ends the watching of this process with one line on stderr; th
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +36,8 @@ def replaced(step: Callable[..., Any], function: Callable[..., Any], *args: Any,
         if own.is_meant(error):
             ours(hide_ours, error)
             raise
-        give_up(error)
+        if own.takes(*args, **kwargs):
+            give_up(error)
     return own.outcome(*args, **kwargs)
 
 
@@ -63,6 +65,14 @@ class Own:
     def is_meant(self, error: BaseException) -> bool:
         """Whether the app is to get this error: Ray's own, one that is meant for it, or an interruption."""
         return error is self.error or _is_for_the_app(error) or not isinstance(error, Exception)
+
+    def takes(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether Ray's function has parameters for what the app has given it; if not, the fault is the app's."""
+        try:
+            inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
 
     def outcome(self, *args: Any, **kwargs: Any) -> Any:
         """What the app would have got without us; calls the function if that was not done."""

@@ -91,6 +91,24 @@ def test_a_function_of_rays_is_called_once_whatever_fails_around_it() -> None:
     assert calls == ["first", "second"]
 
 
+def test_a_call_that_rays_function_has_no_parameters_for_is_the_apps_fault(process: Process, capsys: Any) -> None:
+    process.control.thread.join(BOUND_S)
+    capsys.readouterr()
+    process.is_closed = False
+
+    def own(refs: list[str]) -> list[str]:
+        return refs
+
+    def step(own: Any, refs: list[str]) -> Any:
+        return own(refs)
+
+    for args, kwargs in (((), {}), ((["a"], 1), {}), ((["a"],), {"unknown": 1})):
+        with pytest.raises(TypeError, match=r"own\(\)"):
+            replaced(step, own, *args, **kwargs)
+    assert not process.is_closed
+    assert capsys.readouterr().err == ""
+
+
 def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
     def own() -> None:
         raise KeyError("the app's")
