@@ -31,7 +31,7 @@ test: .venv
 
 # What instruments apps, where Ray uses uvloop, and beside programs that use Serve, Tune and Data.
 test-libraries: .venv-libraries
-	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) tests/instrument tests/libraries
+	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/libraries
 
 nightly: .venv
 	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not libraries'
