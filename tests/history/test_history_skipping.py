@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from histories import START, snapshot
 
-from ray_snapshot.history import History, HistoryWriter, compaction, files, tables
+from ray_snapshot.history import History, HistoryWriter, bounds, compaction, files, tables
 from ray_snapshot.history.files import group_lengths
 from ray_snapshot.schema import MACHINES
 from ray_snapshot.snapshot import Snapshot
@@ -60,9 +60,10 @@ def read(history: History, **wanted: Any) -> tuple[int, int, int, int]:
     found = tables.data_files(history.path, "machines", tables.open_table(history.path, "machines"), **wanted)
     keys = {"snapshot_ids": None, "machine": None, **wanted}
     condition = tables._wanted(keys["snapshot_ids"], None, keys["machine"])
+    allowance = bounds.Allowance(sum(tables.check_file(file) for file in found))
     chosen = [
         group
-        for piece in tables._dataset("machines", found).get_fragments(condition)
+        for piece in tables._dataset("machines", found, allowance, condition, ["machine"]).get_fragments(condition)
         for group in groups(piece, condition)
     ]
     everything = [group for file in history.files("machines") for group in all_groups(file)]

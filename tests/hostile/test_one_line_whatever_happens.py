@@ -168,7 +168,7 @@ def test_a_fault_of_ours_is_one_line_that_says_so_and_has_a_code_of_its_own(
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("broken\x1b\nhere")
 
-    monkeypatch.setattr("ray_snapshot.history.History.snapshots", fail)
+    monkeypatch.setattr("ray_snapshot.history.History.snapshot_table", fail)
     code, _, err = said(capsys, "list", str(history))
     assert (code, err.count("\n")) == (cli.OURS, 1)
     assert r"a fault of ray-snapshot: ZeroDivisionError: broken\x1b here; please report it" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,7 +64,7 @@ def test_diagnose_cannot_tell_of_an_actor_that_waits_for_something_outside(runne
     done = runner.finish(app)
     assert found.exit_code == UNKNOWN, found.output + found.errors
     assert "deadlock in" not in found.output
-    assert "thread listener of Desk-0" in found.output, "what is missing for an answer"
+    assert re.search(r"thread listener \(.*standing\.py:\d+\) of Desk-0", found.output), "what is missing for an answer"
     assert (done.output, done.exit_code) == ("somebody came\n", 0)
 
 

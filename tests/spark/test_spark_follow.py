@@ -137,8 +137,8 @@ def test_a_snapshot_that_retention_takes_away_during_a_turn_is_left_out(
     before = getattr(owner, when)
     left = ["bank-1-0000"]
 
-    def taken_away(*arguments: Any) -> Any:
-        found = list(before(*arguments)) if when == "_added" else before(*arguments)
+    def taken_away(*arguments: Any, **options: Any) -> Any:
+        found = list(before(*arguments)) if when == "_added" else before(*arguments, **options)
         upkeep.drop(path, "snapshots", left[:1], "")
         left.clear()
         return found
@@ -152,7 +152,7 @@ def test_a_snapshot_that_retention_takes_away_during_a_turn_is_left_out(
 def test_an_error_that_is_not_retentions_doing_ends_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "h"
     add(path, [bank("bank-1", 0)])
-    monkeypatch.setattr(detections, "evaluate_assignments", lambda *_: iter(History(path).load("bank-9").tables))
+    monkeypatch.setattr(detections, "evaluate_assignments", lambda *_, **__: iter(History(path).load("bank-9").tables))
     with follower(None, History(path), tmp_path / "out", "detections") as one, pytest.raises(HistoryNotFoundError):
         one.turn()
 
