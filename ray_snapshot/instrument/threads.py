@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
@@ -36,7 +36,24 @@ def threads_of(threads: Iterable[threading.Thread]) -> Threads:
         frame = frames.get(thread.ident or 0)
         place = call_site(_app_frame(frame))
         found[frame is not None and _is_parked(frame)].append(f"{thread.name} ({place})" if place else thread.name)
-    return Threads(tuple(found[False]), tuple(found[True]))
+    return Threads((*found[False], *_unlisted(frames)), tuple(found[True]))
+
+
+def _unlisted(frames: Mapping[int, FrameType]) -> list[str]:
+    """The places of threads that `threading` has not started (`_thread` has, or C), and that are not Ray's or ours."""
+    listed = {thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
+    found = [frame for ident, frame in frames.items() if ident not in listed and not _is_begun_by(frame, _NOT_THE_APPS)]
+    return [f"without a name ({call_site(frame)})" for frame in found]
+
+
+_NOT_THE_APPS = ("ray.", "ray_snapshot.")
+
+
+def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
+    """Whether the outermost frame of a thread is in one of these packages."""
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", "")).startswith(packages)
 
 
 def may_be_interrupted() -> bool:
