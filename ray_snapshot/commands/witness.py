@@ -19,6 +19,7 @@ from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, Settin
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
+    from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.witness.log import Action, Log
     from ray_snapshot.witness.proof import Recorded, Witness
 
@@ -136,15 +137,28 @@ def _say(text: str, as_json: bool, row: dict[str, Any]) -> None:
 
 def _recorded(history: History, text: str) -> tuple[str, Recorded]:
     """(run, snapshot) asked for."""
-    from ray_snapshot.witness.proof import recorded_of
-
     snapshot_id = history.resolve(text)
     loaded = history.load(snapshot_id)
     if loaded.status != "complete":
         raise SettingError(
             f"snapshot {snapshot_id} was given up: there is nothing to show of it; choose a complete one"
         )
-    return loaded.run_id, recorded_of(loaded)
+    return loaded.run_id, _compared(history, loaded)
+
+
+def _compared(history: History, loaded: Snapshot) -> Recorded:
+    """What the witness compares with; raises `HistoryFormatError` if it is no JSON, or not of its shape."""
+    from ray_snapshot.witness.proof import recorded_of
+
+    try:
+        return recorded_of(loaded)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise HistoryFormatError(
+            f"history {history.path}: snapshot {loaded.snapshot_id} cannot be compared with: {type(error).__name__}:"
+            f" {error}; see `ray-snapshot verify`",
+            path=history.path,
+            snapshot_id=loaded.snapshot_id,
+        ) from None
 
 
 def _start(history: History, text: str, run_id: str, recorded: Recorded) -> Recorded:
@@ -158,15 +172,13 @@ def _start(history: History, text: str, run_id: str, recorded: Recorded) -> Reco
 
 def _others(history: History, run_id: str, recorded: Recorded) -> list[Recorded]:
     """Further snapshots of the run: those nearest, and the last."""
-    from ray_snapshot.witness.proof import recorded_of
-
     rows = [row for row in history.snapshots(run_id=run_id) if row.status == "complete"]
     near = sorted(
         (row for row in rows if row.sequence != recorded.number), key=lambda row: abs(row.sequence - recorded.number)
     )
     chosen = {row.snapshot_id for row in [*near[:_MOST_OTHERS], *sorted(near, key=lambda row: row.sequence)[-1:]]}
     loaded = history.load_many(sorted(chosen)) if chosen else ()
-    return sorted(map(recorded_of, loaded), key=lambda one: one.number)
+    return sorted((_compared(history, one) for one in loaded), key=lambda one: one.number)
 
 
 def _log(history: History, run_id: str) -> tuple[Log | None, str]:

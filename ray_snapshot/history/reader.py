@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
-from ray_snapshot.history import checkpoints, compaction, owners, retention, tables, upkeep
+from ray_snapshot.history import checkpoints, compaction, owners, retention, rows_alone, tables, upkeep
 from ray_snapshot.history.records import Records
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
 from ray_snapshot.schema import ADDED_LATER, TABLES
@@ -116,7 +116,7 @@ class History:
 
     def actions(self, run_id: str, *, system: str | None = None) -> Records:
         """The trace of one run, machine by machine; empty unless the system had `trace=True`."""
-        found = self._read("actions", system=system, run_id=run_id)
+        found = self._complete("actions", self._read("actions", system=system, run_id=run_id))
         return self.records("actions", tables.in_order(found, tables.ORDER["actions"]))
 
     def classes(self, class_name: str | None = None) -> Records:
@@ -269,7 +269,8 @@ class History:
         stays. Returns what went, or with `dry_run` what would. Their rows leave the disk with the files, at the next
         `vacuum`.
         """
-        ids = retention.to_drop(self._read("snapshots", system=system), keep, keep_every, now)
+        listed = self._complete("snapshots", self._read("snapshots", system=system))
+        ids = retention.to_drop(listed, keep, keep_every, now)
         if dry_run:
             with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
                 return Retained(ids, retention.count_rows(self.path, ids))
@@ -350,6 +351,16 @@ class History:
         with tables.faults(self.path, name, "read", HistoryFormatError):
             return Records(name, table)
 
+    def _complete(self, name: str, rows: pa.Table) -> pa.Table:
+        """The same rows; raises `HistoryFormatError` if one lacks a value that no reader can do without."""
+        if missing := rows_alone.without(name, rows):
+            raise HistoryFormatError(
+                f"history {self.path}: table {name} is damaged: {missing[0]}; put it back from a copy",
+                path=self.path,
+                table=name,
+            )
+        return rows
+
     def _read_run(self, snapshot_id: str) -> str:
         found = self._read("snapshots", snapshot_ids=[self._known(snapshot_id)], columns=["run_id"])
         return str(found["run_id"][0].as_py())
@@ -398,6 +409,8 @@ class History:
 
     def assembled(self, snapshot_id: str, parts: Mapping[str, pa.Table]) -> Snapshot:
         """One snapshot of its rows; raises `HistoryFormatError` if they are not all there."""
+        for name, part in parts.items():
+            self._complete(name, part)
         with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
             snapshot = Snapshot({name: _as_recorded(name, part) for name, part in parts.items()})
         if snapshot.status != "complete":  # an aborted one has what was recorded until then

@@ -33,7 +33,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "calls": ("snapshot_id", "run_id", "machine"),
     "waits": ("snapshot_id", "run_id", "machine", "k"),
     "verdicts": ("snapshot_id", "run_id", "detector", "evaluator"),
-    "actions": ("run_id", "machine", "number", "accepted", "sent"),
+    "actions": ("run_id", "machine", "number", "method", "accepted", "sent", "colour", "acted_at"),
     "classes": ("class_name", "version", "run_id"),
 }
 """The columns that no reader can do without a value of."""
@@ -67,13 +67,18 @@ def problems(history: History, name: str, system: str | None) -> list[str]:
     return found[:_MOST_PROBLEMS] or (_twice(name, pa.concat_tables(keys)) if keys and name in ALONE else [])
 
 
-def unreadable(name: str, rows: pa.Table) -> list[str]:
-    """What is so wrong with rows of a table that nothing else can be asked of them."""
-    found = [
+def without(name: str, rows: pa.Table) -> list[str]:
+    """The values that every reader needs, and that are not there."""
+    return [
         f"{name} has {rows[column].null_count} rows without {column}"
         for column in NEEDED[name]
         if rows[column].null_count
     ]
+
+
+def unreadable(name: str, rows: pa.Table) -> list[str]:
+    """What is so wrong with rows of a table that nothing else can be asked of them."""
+    found = without(name, rows)
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid as fault:

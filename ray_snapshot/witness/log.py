@@ -113,7 +113,23 @@ def actions_of(rows: Iterable[Mapping[str, Any]]) -> list[Action]:
     ]
 
 
+_KINDS = {
+    "source": str,
+    "target": str,
+    "kind": str,
+    "number": int,
+    "method": str,
+    "class": str,
+    "seconds": (int, float),
+    "colour": int,
+}
+"""What a logged message has, as far as it has it: JSON could hold anything."""
+
+
 def _message(item: Mapping[str, Any], source: str, target: str) -> Message:
+    for name, kind in _KINDS.items():
+        if item.get(name) is not None and not isinstance(item[name], kind):  # type: ignore[arg-type]
+            raise TypeError(f"the {name} of a message is {str(item[name])[:100]!r}")
     return Message(
         (source, target, item["kind"], item["number"]),
         item["method"],

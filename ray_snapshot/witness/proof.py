@@ -96,7 +96,7 @@ def recorded_of(snapshot: Any) -> Recorded:
             found.states[row["machine"]] = None if row["state"] is None else json.loads(row["state"])
     strings: Strings = defaultdict(list)
     for row in tables["messages"].to_pylist():
-        message = row["number"], row["method"], listed(json.loads(row["args"]))
+        message = row["number"], row["method"], listed(json.loads(row["args"] or "[]"))
         strings[row["source"], row["target"], row["kind"]].append(message)
     found.strings = {channel: sorted(held, key=lambda one: one[0]) for channel, held in sorted(strings.items())}
     for row in tables["channels"].to_pylist():

@@ -1,13 +1,14 @@
-"""Damaged and hostile histories: the truth or one clear line that names file and remedy; nothing runs, nothing hangs."""
+"""Hostile histories by hand: the truth or one clear line that names file and remedy; nothing runs, nothing hangs.
+
+Any damage by chance: `tests/hostile/fuzzing.py`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import pickle
-import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, HistoryWriter, tables
 
 FLAG = "RAY_SNAPSHOT_EXECUTED"
-SEEDS = [*range(25), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(25, 200))]
 
 
 class Trap:
@@ -82,98 +82,6 @@ def all_commands(capsys: pytest.CaptureFixture[str], path: Path) -> list[str]:
         assert not line or str(path) in line, "the line names the history"
         said.append(line)
     return [line for line in said if line]
-
-
-def some_file(chance: random.Random, path: Path) -> Path:
-    return chance.choice(sorted(file for file in path.rglob("*") if file.is_file()))
-
-
-def truncate(chance: random.Random, path: Path) -> None:
-    file = some_file(chance, path)
-    file.write_bytes(file.read_bytes()[: chance.randrange(file.stat().st_size or 1)])
-
-
-def flip(chance: random.Random, path: Path) -> None:
-    file = some_file(chance, path)
-    content = bytearray(file.read_bytes())
-    for _ in range(chance.choice([1, 3, 30])):
-        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    file.write_bytes(content)
-
-
-def put_pickle(chance: random.Random, path: Path) -> None:
-    some_file(chance, path).write_bytes(pickle.dumps(Trap()))
-
-
-def swap(chance: random.Random, path: Path) -> None:
-    """A file in the place of another, of another table as a rule: a wrong schema."""
-    one, other = some_file(chance, path), some_file(chance, path)
-    shutil.copyfile(one, other) if one != other else None
-
-
-def remove(chance: random.Random, path: Path) -> None:
-    some_file(chance, path).unlink()
-
-
-def link_away(chance: random.Random, path: Path) -> None:
-    file = some_file(chance, path)
-    file.unlink()
-    file.symlink_to(chance.choice(["/etc/passwd", "/dev/zero", "/dev/urandom", "nowhere", file.name, str(path)]))
-
-
-def pipe(chance: random.Random, path: Path) -> None:
-    file = some_file(chance, path)
-    file.unlink()
-    os.mkfifo(file)
-
-
-def folder(chance: random.Random, path: Path) -> None:
-    file = some_file(chance, path)
-    file.unlink()
-    file.mkdir()
-
-
-def edit_log(chance: random.Random, path: Path) -> None:
-    """One value of one action in the log becomes something else."""
-    log = chance.choice(sorted(path.glob("*/_delta_log/*.json")))
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    inner = chance.choice(actions)
-    while True:
-        key = chance.choice(sorted(inner))
-        if not isinstance(inner[key], dict) or not inner[key] or chance.random() < 0.1:
-            break
-        inner = inner[key]
-    wrong = [
-        None,
-        -1,
-        2**70,
-        1e308,
-        "",
-        "x",
-        [],
-        {},
-        [[[]]],
-        "../../../etc/passwd",
-        "file:///etc/passwd",
-        "/etc/passwd",
-        "a\0b",
-    ]
-    inner[key] = chance.choice(wrong)
-    log.write_text("\n".join(map(json.dumps, actions)))
-
-
-DAMAGES: list[Callable[[random.Random, Path], None]] = [
-    truncate, flip, put_pickle, swap, remove, link_away, pipe, folder, edit_log,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_any_damage_gives_the_truth_or_one_clear_line(
-    path: Path, capsys: pytest.CaptureFixture[str], seed: int
-) -> None:
-    chance = random.Random(seed)
-    DAMAGES[seed % len(DAMAGES)](chance, path)
-    all_commands(capsys, path)
 
 
 # By hand

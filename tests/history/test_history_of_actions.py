@@ -16,9 +16,10 @@ from ray_snapshot.schema import ACTIONS
 
 def actions(run_id: str, *times: datetime) -> pa.Table:
     rows: list[dict[str, Any]] = [
-        {"run_id": run_id, "machine": "a", "number": number, "accepted": "[]", "sent": "[]", "acted_at": when}
+        {"run_id": run_id, "machine": "a", "number": number, "method": "move", "accepted": "[]", "sent": "[]",
+         "colour": 0, "acted_at": when}
         for number, when in enumerate(times, 1)
-    ]
+    ]  # fmt: skip
     return pa.Table.from_pylist(rows[::-1], schema=ACTIONS)
 
 

@@ -160,6 +160,8 @@ def test_no_byte_of_a_history_has_a_secret(tmp_path: Path, is_known_before: bool
         "run_id": "by-hand",
         "machine": "a",
         "number": 1,
+        "method": "login",
+        "colour": 0,
         "accepted": json.dumps([{"method": "login", "args": ["bob", {"password": SECRET}]}]),
         "sent": json.dumps([{"args": [SECRET]}], ensure_ascii=True),
         "acted_at": START,

@@ -89,7 +89,16 @@ def test_the_trace_of_a_run_goes_with_its_last_snapshot(tmp_path: Path) -> None:
         writer.add(snapshot(0, run_id="old"))
         writer.add(snapshot(10 * HOUR, run_id="new"))
         for run in ("old", "new"):
-            row = {"run_id": run, "machine": "m0", "number": 1, "acted_at": START, "accepted": "[]", "sent": "[]"}
+            row = {
+                "run_id": run,
+                "machine": "m0",
+                "number": 1,
+                "method": "m",
+                "colour": 0,
+                "acted_at": START,
+                "accepted": "[]",
+                "sent": "[]",
+            }
             writer.add_actions(pa.Table.from_pylist([row], schema=ACTIONS), system="bank")
     gone = History(tmp_path).retain(timedelta(hours=1), now=START + timedelta(hours=10, minutes=1))
     assert gone.rows["actions"] == 1

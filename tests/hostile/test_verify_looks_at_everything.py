@@ -27,6 +27,8 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "run_id": "run",
             "machine": "a",
             "number": number,
+            "method": "move",
+            "colour": 0,
             "accepted": "[]",
             "sent": "[]",
             "acted_at": 1_770_000_000_000_000,
@@ -217,3 +219,51 @@ def test_a_damaged_table_beside_the_snapshots_is_named(history: Path, fault: str
     assert name in ("table classes", "table actions")
     with pytest.raises(RaySnapshotError):
         History(history).classes() if name == "table classes" else History(history).actions("run")
+
+
+@pytest.mark.parametrize("missing", ["snapshot_id", "run_id", "started_at"])
+@pytest.mark.parametrize("command", ["compact", "vacuum"])
+def test_retention_removes_nothing_where_it_cannot_tell_what_is_old(
+    history: Path, command: str, missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    column("snapshots", missing, None)(history)
+    before = crafted.fingerprint(history)
+    assert cli.main([command, str(history), "--keep", "1d"]) == 2
+    assert f"table snapshots is damaged: snapshots has 3 rows without {missing}" in capsys.readouterr().err
+    assert crafted.fingerprint(history) == before
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "value", "said"),
+    [
+        ("actions", "number", None, "table actions is damaged: actions has 2 rows without number"),
+        ("actions", "accepted", None, "table actions is damaged: actions has 2 rows without accepted"),
+        (
+            "actions",
+            "sent",
+            '[{"target": [], "kind": "mail", "number": 1, "method": "m", "args": []}]',
+            "the target of",
+        ),
+        (
+            "actions",
+            "sent",
+            '[{"target": "b", "kind": "mail", "number": "1", "method": "m", "args": []}]',
+            "the number of",
+        ),
+        ("actions", "colour", None, "table actions is damaged: actions has 2 rows without colour"),
+        ("machines", "state", "", "snapshot bank-00002 cannot be compared with: JSONDecodeError"),
+        ("machines", "machine", None, "table machines is damaged: machines has 2 rows without machine"),
+    ],
+)
+def test_the_witness_says_which_table_cannot_be_read(
+    history: Path, table: str, name: str, value: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    column(table, name, value)(history)
+    assert cli.main(["witness", str(history), "latest"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_message_whose_arguments_are_not_there_has_none(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    column("messages", "args", None)(history)
+    assert cli.main(["witness", str(history), "latest"]) in (1, 2)
+    assert "fault of ray-snapshot" not in capsys.readouterr().err
