@@ -237,7 +237,7 @@ def default_out(history: str, job: str) -> str:
 def prepare_out(out: str, history: str) -> str:
     """Make sure that results can be written under `out`, and return it whole; raises `HistoryWriteError`.
 
-    Below the history there must be no link on the way to the results, nor in them: `HistoryFormatError`.
+    Below the history there must be no link on the way to the results, nor a link or a pipe in them: `HistoryFormatError`.
     """
     address = urlsplit(out)
     if address.scheme in ("", "file"):
@@ -250,7 +250,7 @@ def prepare_out(out: str, history: str) -> str:
             top = Path(given).resolve()
             folder = top / folder.relative_to(given)
             with inside.folder(top, folder, is_made=True):
-                inside.refuse_links(top, folder)
+                inside.refuse_all_but_files(top, folder)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return str(folder)

@@ -15,12 +15,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ray_snapshot.spark_jobs.output import some_rows
+from ray_snapshot.views.tables import one_line
 
 MOST_POINTS = 400
 """So many points a line; each is the mean of what lies in its span of time."""
 
 MOST_RUNS = 6
 """So many runs (or ledgers, ...) are drawn, the first ones."""
+
+LONGEST_LABEL = 80
+"""Characters of a name in a picture."""
 
 Series = dict[str, dict[str, tuple[list[datetime], list[float]]]]
 """By column, by line (a run, or one ledger of a run): times and values."""
@@ -111,7 +115,7 @@ def bars(path: str, title: str, values: Mapping[str, Mapping[str, float]]) -> No
             )
             chart.text(value / largest + 0.01, row + place * height, f"{value:,.4g}", va="center", fontsize=7)
     chart.set_yticks(
-        [row + 0.4 - height / 2 for row in range(len(values))], [text.replace("_", " ") for text in values]
+        [row + 0.4 - height / 2 for row in range(len(values))], [_label(text.replace("_", " ")) for text in values]
     )
     chart.invert_yaxis()
     chart.set_xticks([])
@@ -155,15 +159,25 @@ def _graph(chart: Any, edges: Sequence[tuple[str, str, str]]) -> None:
         chart.text(x, y, node, ha="center", va="center", fontsize=8, bbox={"boxstyle": "round", "fc": "#eaf2f8"})
 
 
+def _label(text: str) -> str:
+    return one_line(text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 3]}...")
+
+
 def _figure(rows: float) -> Any:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams["text.parse_math"] = False  # a dollar sign in a name begins no formula
     from matplotlib.figure import Figure
 
     return Figure(figsize=(9, 1.2 + 1.8 * rows), layout="constrained")
 
 
 def _save(figure: Any, title: str, path: str) -> None:
+    """Write it; names from a history are shown in one line, and cut: layout would take minutes for a long one."""
+    from matplotlib.text import Text
+
     figure.suptitle(title, fontsize=11)
+    for text in figure.findobj(Text):
+        text.set_text(_label(text.get_text()))
     figure.savefig(path, dpi=110)

@@ -63,7 +63,7 @@ def list_snapshots(
     if json:
         _print_json_rows(opened, "snapshots", _last(rows, limit or 0))
         return
-    shown = opened.records("snapshots", _last(rows, _ROWS if limit is None else limit))
+    shown = _last(rows, _ROWS if limit is None else limit)
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system"),
@@ -76,8 +76,8 @@ def list_snapshots(
         tables.Column("in flight", "in_flight_count", right=True, minor=1),
         tables.Column("consistent", "consistent", minor=1),
     ]
-    tables.print_table(shown, columns)
-    _say_earlier(rows.num_rows, len(shown), "snapshots")
+    tables.print_table(_each(opened, "snapshots", shown), columns)
+    _say_earlier(rows.num_rows, shown.num_rows, "snapshots")
 
 
 def verdicts(
@@ -104,7 +104,7 @@ def verdicts(
     if json:
         _print_json_rows(opened, "verdicts", _last(rows, limit or 0))
         return
-    shown = opened.records("verdicts", _last(rows, _ROWS if limit is None else limit))
+    shown = _last(rows, _ROWS if limit is None else limit)
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system", minor=1),
@@ -113,8 +113,8 @@ def verdicts(
         tables.Column("holds", _holds, wraps=True),
         tables.Column("sentence", "sentence", wraps=True),
     ]
-    tables.print_table(shown, columns)
-    _say_earlier(rows.num_rows, len(shown), "verdicts")
+    tables.print_table(_each(opened, "verdicts", shown), columns)
+    _say_earlier(rows.num_rows, shown.num_rows, "verdicts")
 
 
 def show(
@@ -315,7 +315,7 @@ def _last(rows: pa.Table, limit: int) -> pa.Table:
 def _each(history: History, name: str, rows: pa.Table) -> Iterator[Row]:
     """The rows one by one: never all of them at once."""
     for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
-        yield from history.records(name, rows.slice(begin, _ROWS_AT_ONCE))
+        yield from history.each(name, rows.slice(begin, _ROWS_AT_ONCE))
 
 
 def _print_json_rows(history: History, name: str, rows: pa.Table) -> None:
@@ -372,9 +372,10 @@ def _print_snapshot(history: History, row: Row, found: dict[str, pa.Table], limi
         if not rows.num_rows:
             continue
         print()
-        shown = history.records(name, rows.slice(0, limit) if limit else rows)
+        shown = rows.slice(0, limit) if limit else rows
         told = [column for column in columns if column.value != "duplicate_count" or _repeated(rows)]
-        tables.print_table(shown, told, title=f"{name} ({rows.num_rows})", more=rows.num_rows - len(shown))
+        more = rows.num_rows - shown.num_rows
+        tables.print_table(_each(history, name, shown), told, title=f"{name} ({rows.num_rows})", more=more)
 
 
 def _consistent(row: Row, channels: pa.Table) -> Any:

@@ -199,6 +199,13 @@ def refuse_links(top: Path, path: Path) -> None:
         pass
 
 
+def refuse_all_but_files(top: Path, path: Path) -> None:
+    """The same, also for a pipe or a device: who opens one may wait for ever."""
+    for inner, about in below(top, path):
+        if not stat.S_ISREG(about.st_mode):
+            raise _no_file(top, inner)
+
+
 def exists(top: Path, path: Path) -> bool:
     """Whether there is a regular file; raises `HistoryFormatError` for a link in its place."""
     try:

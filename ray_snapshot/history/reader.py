@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
 from ray_snapshot.history import checkpoints, compaction, owners, retention, rows_alone, tables, upkeep
-from ray_snapshot.history.records import Records
+from ray_snapshot.history.records import Records, Row, parsed
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
 from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Snapshot
@@ -360,6 +360,11 @@ class History:
                 table=name,
             )
         return rows
+
+    def each(self, name: str, table: pa.Table) -> Iterator[Row]:
+        """The same rows one by one: parsed, all of them at once would take many times their memory."""
+        with tables.faults(self.path, name, "read", HistoryFormatError):
+            yield from parsed(name, table)
 
     def _read_run(self, snapshot_id: str) -> str:
         found = self._read("snapshots", snapshot_ids=[self._known(snapshot_id)], columns=["run_id"])

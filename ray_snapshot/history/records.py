@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ray_snapshot.history.bounds import LONGEST_JSON
+from ray_snapshot.history.bounds import DEEPEST_JSON, LONGEST_JSON, MOST_IN_JSON
 
 JSON_COLUMNS = {
     "snapshots": ("coverage",),
@@ -48,11 +48,38 @@ def checked_json(text: str) -> str:
     return text
 
 
+def parsed_json(text: str, **how: Any) -> Any:
+    """What a JSON text holds, parsed as `json.loads` is told `how`; raises `ValueError` if it is none, or none that is stored.
+
+    What is nested deeper, or holds more lists and objects, than any value that a writer records could be parsed, and not be
+    printed.
+    """
+    found = json.loads(checked_json(text), **how)
+    if text.count("[") + text.count("{") > DEEPEST_JSON and _is_too_deep(found):
+        raise ValueError(f"a JSON text that is nested more than {DEEPEST_JSON} deep, or of too many lists and objects")
+    return found
+
+
+def _is_too_deep(value: Any) -> bool:
+    level, count = [value], 0
+    for _ in range(DEEPEST_JSON):
+        count += len(level)
+        if count > MOST_IN_JSON:
+            return True
+        level = [
+            inner
+            for item in level
+            for inner in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
+            if isinstance(inner, (dict, list))
+        ]
+    return bool(level)
+
+
 def parsed(name: str, table: pa.Table) -> Iterator[Row]:
     """The rows of one table with their JSON columns parsed; raises `ValueError` if one is no JSON."""
     columns = JSON_COLUMNS.get(name, ())
     for row in table.to_pylist():
         for column in columns:
             if row[column] is not None:
-                row[column] = json.loads(checked_json(row[column]))
+                row[column] = parsed_json(row[column])
         yield Row(row)

@@ -5,7 +5,6 @@ Arrow reads a column that is not there as nulls, and texts without looking wheth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import tables
-from ray_snapshot.history.records import JSON_COLUMNS, checked_json
+from ray_snapshot.history.records import JSON_COLUMNS, parsed_json
 
 if TYPE_CHECKING:
     from ray_snapshot.history.reader import History
@@ -127,7 +126,7 @@ def _json_problems(name: str, rows: pa.Table) -> Iterator[str]:
 
 def _json_problem(column: str, text: str) -> str | None:
     try:
-        found = json.loads(checked_json(text), parse_constant=_refuse, object_pairs_hook=_unique)
+        found = parsed_json(text, parse_constant=_refuse, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         return "no strict JSON"
     shape = SHAPES.get(column)

@@ -65,6 +65,7 @@ _REMEDIES = {
     "opened": "; its log is damaged: put back the folder from a copy",
     "read": "; a file of it is damaged or gone: put it back from a copy, or see `ray-snapshot verify` for what is whole",
 }
+_FIRST_DAY, _LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
 MOST_LOG_BYTES = 64_000_000
 _FILES_AT_ONCE = 256
 
@@ -249,7 +250,11 @@ def _check_format(path: Path, name: str, table: DeltaTable) -> None:
     found = re.fullmatch(_DESCRIPTION.format(r"(\d+)"), table.metadata().description or "")
     columns = {field.name for field in table.schema().fields}
     lacks = [column for column in (ORDER[name][0], *PARTITIONS) if column not in columns]
-    if not found or lacks or table.metadata().partition_columns != list(PARTITIONS):
+    kinds = [
+        str(getattr(field.type, "type", field.type)) for field in table.schema().fields if field.name in PARTITIONS
+    ]
+    is_ours = table.metadata().partition_columns == list(PARTITIONS) and sorted(kinds) == ["date", "string"]
+    if not found or lacks or not is_ours:
         problem = "is a Delta table, but none of a ray-snapshot history"
     elif int(found[1]) > FORMAT_VERSION:
         problem = f"is of format {found[1]}, newer than format {FORMAT_VERSION}: upgrade ray-snapshot to read it"
@@ -298,6 +303,7 @@ def data_files(
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     if system is not None:
         actions = actions.filter(pc.equal(actions["partition.system"], system))
+    _check_dates(actions["partition.date"])
     if snapshot_ids:
         actions = _overlapping(actions, "snapshot_id", min(snapshot_ids), max(snapshot_ids))
     if machine is not None:
@@ -322,6 +328,13 @@ def _checked_system(name: object) -> str:
         raise ValueError(
             f"its log names a partition of the system {str(name)[:200]!r}, which no system is named"
         ) from None
+
+
+def _check_dates(dates: pa.Array) -> None:
+    """Raise `ValueError` for a partition of no date, or of one that is none in Python."""
+    ends = pc.min_max(dates.cast(pa.int32())).as_py()
+    if dates.null_count or (len(dates) and not (_FIRST_DAY <= ends["min"] <= ends["max"] <= _LAST_DAY)):
+        raise ValueError("its log names a partition without a date, or of a date that is none")
 
 
 def _overlapping(actions: pa.Table, column: str, low: str, high: str) -> pa.Table:

@@ -179,3 +179,14 @@ def test_results_are_written_through_no_link(history: Path, outside: Path, out: 
     (history / "results" / "traffic" / "traffic.png").symlink_to(outside / "secret.parquet")
     with crafted.untouched(outside), pytest.raises(RaySnapshotError, match="is a link"):
         prepare_out(given, str(history))
+
+
+def test_a_pipe_among_results_is_refused_and_not_waited_for(history: Path) -> None:
+    pytest.importorskip("pyspark")
+    from ray_snapshot.spark_jobs.command import default_out, prepare_out
+
+    out = Path(default_out(str(history), "conservation-follow"))
+    out.mkdir(parents=True)
+    os.mkfifo(out / "_follow.json")
+    with pytest.raises(RaySnapshotError, match=r"_follow\.json is no file"):
+        prepare_out(str(out), str(history))

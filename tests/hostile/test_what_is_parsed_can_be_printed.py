@@ -1,0 +1,116 @@
+"""What a history holds can be printed, drawn and rewritten, or is refused by one line, and `verify` says so, too."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import crafted
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ray_snapshot import cli
+from ray_snapshot.history import bounds, records
+
+NESTED = "[" * 900 + "]" * 900
+"""Python parses it, and cannot print it."""
+
+READING = (["show"], ["show", "--json"], ["list", "--json"], ["verdicts", "--json"], ["compact"])
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return crafted.plain_history(tmp_path_factory.mktemp("pristine") / "history", 2)
+
+
+@pytest.fixture
+def history(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "history"))
+
+
+def said_by_all(history: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What commands that read all of it, and verify, say; each ends with an exit code of the user's."""
+    found = []
+    for command, *options in [*READING, ["verify"]]:
+        code = cli.main([command, str(history), *options])
+        said = capsys.readouterr()
+        assert code in (0, 1, 2), (command, said.err)
+        found.append(said.err + said.out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("machines", "state"), ("messages", "args"), ("snapshots", "coverage"), ("verdicts", "evidence")],
+)
+def test_what_is_nested_too_deeply_to_be_printed_is_refused(
+    history: Path, table: str, column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = NESTED if column == "args" else f'{{"a":{NESTED}}}'
+    for file in (history / table).glob("system=*/date=*/*.parquet"):
+        rows = pq.read_table(file, partitioning=None)
+        place = rows.schema.get_field_index(column)
+        values = pa.array([text] * rows.num_rows, pa.string())
+        pq.write_table(rows.set_column(place, rows.schema.field(place), values), file)
+    said = said_by_all(history, capsys)
+    assert any("nested more than" in one for one in said[:-1])
+    assert "all passed" not in said[-1]
+
+
+def test_a_text_of_more_lists_than_any_writer_stores_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_IN_JSON", 1_000)
+    assert len(records.parsed_json("[" + "{}," * 900 + "1]")) == 901
+    with pytest.raises(ValueError, match="too many lists"):
+        records.parsed_json("[" + "{}," * 1_000 + "1]")
+
+
+def test_a_text_as_deep_as_a_writer_stores_is_read() -> None:
+    depth = bounds.DEEPEST_JSON - 1
+    assert records.parsed_json("[" * depth + "]" * depth)
+
+
+@pytest.mark.parametrize("date", [None, "+262000-12-31", "-0001-01-01"])
+@pytest.mark.parametrize("is_everywhere", [True, False])
+def test_a_partition_of_no_date_is_refused(
+    history: Path, date: str | None, is_everywhere: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = []
+
+    def change(action: dict[str, Any]) -> None:
+        if "add" in action and (is_everywhere or not changed):
+            action["add"]["partitionValues"]["date"] = date
+            changed.append(action)
+
+    crafted.edit_log(history, "machines", change)  # type: ignore[arg-type]
+    said = said_by_all(history, capsys)
+    assert "without a date" in said[READING.index(["compact"])]
+    assert "all passed" not in said[-1]
+
+
+def test_a_partition_that_is_no_date_by_its_schema_is_refused(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(action: dict[str, Any]) -> None:
+        for about in action.values():
+            if "schemaString" in about:
+                about["schemaString"] = about["schemaString"].replace('"type":"date"', '"type":"string"')
+
+    crafted.edit_log(history, "machines", change)  # type: ignore[arg-type]
+    said = said_by_all(history, capsys)
+    assert "none of a ray-snapshot history" in said[READING.index(["compact"])]
+    assert "all passed" not in said[-1]
+
+
+@pytest.mark.parametrize("name", ["a$\\foo$ b", "$$", "x" * 1_000_000, "a\nb\x1b[31m"], ids=range(4))
+def test_a_picture_is_drawn_of_any_name(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("pyspark")
+    from ray_snapshot.spark_jobs import pictures
+
+    times = [datetime(2026, 1, 1, hour) for hour in (1, 2)]
+    pictures.lines(str(tmp_path / "lines.png"), name, {name: {name: (times, [1.0, 2.0])}}, marks=[(times[0], name)])
+    pictures.bars(str(tmp_path / "bars.png"), name, {name: {name: 1.0}})
+    pictures.circles(str(tmp_path / "circles.png"), name, [(name, [(name, "b", name)])])
+    assert len(list(tmp_path.glob("*.png"))) == 3
