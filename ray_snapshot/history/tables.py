@@ -88,7 +88,8 @@ def faults(path: Path, name: str, doing: str, error: type[RaySnapshotError]) -> 
     except RaySnapshotError:
         raise
     except BaseException as fault:
-        expected = isinstance(fault, (DeltaError, OSError, ValueError, RecursionError, MemoryError, pa.ArrowException))
+        damage = (DeltaError, OSError, ValueError, OverflowError, RecursionError, MemoryError, pa.ArrowException)
+        expected = isinstance(fault, damage)
         if not expected and type(fault).__name__ != "PanicException":  # deltalake's Rust code gave up
             raise
         reason = " ".join(str(fault).split())[:300] or type(fault).__name__

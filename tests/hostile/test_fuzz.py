@@ -1,4 +1,4 @@
-"""Any history with any command line: by day a hundred seeds, at night thousands, or as many as `RAY_SNAPSHOT_FUZZ` says."""
+"""Any history with any command line: fifty seeds by day, as many as fit into minutes at night, or `RAY_SNAPSHOT_FUZZ`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostile_commands import as_process
 
 from ray_snapshot.history import checkpoints
 
-BY_DAY = 100
+BY_DAY = 50
 NIGHTLY_SECONDS = 360
 SEEDS = "RAY_SNAPSHOT_FUZZ"
 """How many seeds are tried, in the environment of the tests."""

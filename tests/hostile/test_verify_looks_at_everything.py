@@ -263,6 +263,22 @@ def test_the_witness_says_which_table_cannot_be_read(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("table", "name", "line"),
+    [
+        ("actions", "acted_at", ["witness", "latest"]),
+        ("snapshots", "completed_at", ["list"]),
+        ("verdicts", "evaluated_at", ["verdicts", "--json"]),
+    ],
+)
+def test_a_time_before_the_first_year_is_told_as_damage(
+    history: Path, table: str, name: str, line: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    column(table, name, -62_135_596_800_000_001)(history)
+    assert cli.main([line[0], str(history), *line[1:]]) == 2
+    assert f"table {table} cannot be read: date value out of range" in capsys.readouterr().err
+
+
 def test_a_message_whose_arguments_are_not_there_has_none(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     column("messages", "args", None)(history)
     assert cli.main(["witness", str(history), "latest"]) in (1, 2)
