@@ -18,7 +18,7 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.instrument import control as controls
 from ray_snapshot.instrument import process as processes
-from ray_snapshot.instrument import reloading, rolling, shape
+from ray_snapshot.instrument import reloading, rolling, shape, threads
 from ray_snapshot.instrument import watcher as watchers
 from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER, Process
@@ -317,6 +317,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(watchers, "HEARD_S", 0.0)
     patch.setattr(rolling, "LOOK_S", 0.0)
     patch.setattr(processes, "own_threads", tuple)
+    patch.setattr(threads, "_unlisted", lambda _: [])  # those of whatever runs the tests are not the app's
     patch.setattr(reloading, "own_threads", tuple)
     patch.setattr(reloading.Reloading, "_look", lambda *_: None)
     patch.setattr(reloading.Reloading, "_begin_load", reloading.Reloading.load)

@@ -126,6 +126,7 @@ def test_wait_for_takes_names_detectors_and_functions_and_only_snapshots_from_no
     assert system.wait_for(rs.detector(name="new")(lambda snapshot: snapshot.consistent), timeout=BOUND_S).holds
     assert system.wait_for("new", timeout=BOUND_S).detector == "new"
     system.machine("account").deposit.send(1_000)
+    system.wait_for("termination", timeout=BOUND_S)  # it has been accepted
     assert system.wait_for(f"{__name__}:too_rich", timeout=BOUND_S).evidence["balance"] > 1_000
     with pytest.raises(rs.DetectorError, match=r"another detector named 'new'"):
         system.wait_for(rs.detector(name="new")(lambda _: True), timeout=1)

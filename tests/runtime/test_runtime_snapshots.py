@@ -112,9 +112,12 @@ def test_snapshots_asked_for_at_once_by_threads_machines_and_the_clock_are_all_c
     for thread in threads:
         thread.join()
     system.wait_for("termination", timeout=BOUND_S)
-    last = system.snapshot().sequence
     assert len({snapshot.sequence for snapshot in asked}) == 6
-    assert last - before > 6 + 2 * MACHINES
+    more = 0  # what the machines have asked for comes to the service on its own way
+    while (last := system.snapshot().sequence) - before - more <= 6 + 2 * MACHINES:
+        assert system.failure is None
+        more += 1
+        assert more < 1_000, "the machines' snapshots do not come"
     assert all(snapshot.consistent and CONSERVATION.evaluate(snapshot).holds for snapshot in asked)
     found = [verdict for verdict in verdicts if verdict.detector == CONSERVATION.name]
     while len(found) < last - before:  # every number that was given out has become a snapshot that conserves
