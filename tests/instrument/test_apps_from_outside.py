@@ -51,6 +51,7 @@ def test_diagnose_says_healthy_of_a_program_that_only_waits_for_its_user(runner:
     assert (done.output, done.exit_code) == ("hello\n", 0)
 
 
+@pytest.mark.nightly
 def test_diagnose_cannot_tell_of_an_actor_that_waits_for_something_outside(runner: Runner, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -16,7 +16,7 @@ import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
-APPS = ("kinds", "methods")
+APPS = ("kinds",)
 SEEN = {
     "the signature of a method, inside the actor",
     "the signature of the class's own function",
@@ -25,7 +25,7 @@ SEEN = {
     "asyncio.wrap_future",
 }
 """What differs for a program that looks; `docs/wrapping.md` has a line on each."""
-BY_NIGHT = ("introspection", "names", "references", "failures", "waiting", "handles", "lifetimes")
+BY_NIGHT = ("methods", "introspection", "names", "references", "failures", "waiting", "handles", "lifetimes")
 
 
 @pytest.mark.parametrize("app", [*APPS, *(pytest.param(app, marks=pytest.mark.nightly) for app in BY_NIGHT)])

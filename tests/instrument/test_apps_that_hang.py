@@ -153,6 +153,7 @@ SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] for name in ON_UVLOOP}
 """Ray runs async actors on uvloop where that is installed."""
 
 BY_NIGHT = (
+    "restart",
     "again",
     "async_slots",
     "ring",

@@ -22,7 +22,7 @@ NIGHTLY = pytest.mark.nightly
     ("how", "number", "code"),
     [
         ("plain", signal.SIGTERM, -signal.SIGTERM),
-        ("after", signal.SIGTERM, 7),
+        pytest.param("after", signal.SIGTERM, 7, marks=NIGHTLY),
         pytest.param("before", signal.SIGTERM, 7, marks=NIGHTLY),
         pytest.param("loop", signal.SIGTERM, 7, marks=NIGHTLY),
         pytest.param("threads", signal.SIGTERM, -signal.SIGTERM, marks=NIGHTLY),

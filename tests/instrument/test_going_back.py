@@ -79,6 +79,7 @@ def test_who_does_not_stop_is_named_and_all_go_on_as_they_were(told: dict[str, A
     assert told["end"] == {"what": "end", "counts": [CALLS, CALLS], "obstacles": []}
 
 
+@pytest.mark.nightly
 def test_a_new_run_of_the_program_goes_on_from_the_snapshot(
     runner: Runner, told: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

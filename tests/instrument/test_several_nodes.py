@@ -104,6 +104,7 @@ def test_a_deadlock_across_nodes_is_found_where_only_another_version_of_us_is_in
     assert " in Account.both (two_nodes.py:" in done.errors
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 def test_a_node_whose_workers_cannot_import_us_is_named_with_what_to_do(nodes: TwoNodes) -> None:
     locked = nodes.with_node(LOCKED)

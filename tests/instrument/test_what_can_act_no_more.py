@@ -11,7 +11,7 @@ import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
-BY_NIGHT = ("finished_task", "running_task", "plain_data", "parked_thread")
+BY_NIGHT = ("named_queue", "finished_task", "running_task", "plain_data", "parked_thread")
 MAY_ACT = (
     "task_by_name",
     "handle_in_the_store",
@@ -23,7 +23,7 @@ MAY_ACT = (
 
 
 @pytest.mark.parametrize(
-    "scenario", ["all_of_these", "named_queue", *(pytest.param(name, marks=pytest.mark.nightly) for name in BY_NIGHT)]
+    "scenario", ["all_of_these", *(pytest.param(name, marks=pytest.mark.nightly) for name in BY_NIGHT)]
 )
 def test_what_can_act_no_more_does_not_hide_a_deadlock(runner: Runner, scenario: str) -> None:
     done = runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "couriers.py", scenario)

@@ -80,6 +80,7 @@ def test_tokens_are_conserved_with_messages_timers_and_creations_in_flight(proto
         assert system.restored
 
 
+@pytest.mark.nightly
 def test_a_snapshot_of_a_system_that_moves_can_be_restored_again_and_again_under_load(bank: rs.System) -> None:
     stir(bank, hops=400)
     seen = [bank.snapshot()]

@@ -175,7 +175,10 @@ def seeded() -> random.Random:
     return random.Random(seed)
 
 
-CHAOS = [pytest.param(2, 0.5, id="a few"), pytest.param(50, 4.0, id="fifty", marks=pytest.mark.nightly)]
+CHAOS = [
+    pytest.param(2, 0.5, id="a few", marks=pytest.mark.nightly),
+    pytest.param(50, 4.0, id="fifty", marks=pytest.mark.nightly),
+]
 
 
 @pytest.mark.parametrize(("kills", "pause_s"), CHAOS)

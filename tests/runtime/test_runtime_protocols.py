@@ -213,6 +213,7 @@ def test_where_alignment_is_skipped_the_snapshot_foretells_what_a_restore_would_
     assert detectors.Termination().evaluate(snapshot).holds is not True
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("system", ["aligned-barrier"], indirect=True)
 def test_a_machine_that_never_comes_to_its_barrier_is_recorded_unaligned_when_patience_is_over(
     system: rs.System, gate: Gate
@@ -228,7 +229,9 @@ def test_a_machine_that_never_comes_to_its_barrier_is_recorded_unaligned_when_pa
     assert "middle-0" in snapshot.coverage["without_state"]
 
 
-@pytest.mark.parametrize("system", ["observer", "aligned-barrier"], indirect=True)
+@pytest.mark.parametrize(
+    "system", ["observer", pytest.param("aligned-barrier", marks=pytest.mark.nightly)], indirect=True
+)
 def test_named_initiators_record_first(system: rs.System) -> None:
     _pipeline(system, items=50)
     names = ["sink"] if system.settings.protocol == "observer" else ["source-0", "source-1"]

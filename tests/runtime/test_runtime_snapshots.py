@@ -77,6 +77,7 @@ def _late_reports(snapshot: rs.Snapshot) -> int:
     return snapshot.control_message_count - snapshot.channel_marker_count - 3 * hosts
 
 
+@pytest.mark.nightly
 def test_no_snapshot_under_load_loses_or_doubles_a_token(circle: tuple[rs.System, list[Any]]) -> None:
     system, handles = circle
     for handle in handles:
