@@ -56,7 +56,7 @@ def test_every_order_of_a_recovery(script: Script, found: Explored) -> None:
     assert every_order(script) == found
 
 
-@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(20_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(10_000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", RECOVERIES)
 def test_long_recoveries_by_seed(name: str, seeds: int) -> None:
     worlds = [run_recovery(name, seed) for seed in range(seeds)]
