@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Any, Protocol
 
+from ray_snapshot.protocol.commands import ProcessCommand
+
 FLUSH_S = 1.0
 """How long acknowledgements are gathered: they only free memory."""
 
@@ -24,7 +26,7 @@ class Party(Protocol):
     def take_acks(self) -> list[Any]:
         """The acknowledgements to send; from now on it asks for the next ones to be sent."""
 
-    def obey(self, command: tuple[Any, ...]) -> None:
+    def obey(self, command: ProcessCommand) -> None:
         """Do what the watcher asks for."""
 
     def give_up(self, error: Exception) -> None:

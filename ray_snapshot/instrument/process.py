@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
@@ -31,6 +31,19 @@ from ray_snapshot.instrument.shown import ShownStates
 from ray_snapshot.instrument.threads import Threads, may_be_interrupted, threads_of
 from ray_snapshot.instrument.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport
+from ray_snapshot.protocol.commands import (
+    Abort,
+    Acknowledged,
+    Close,
+    Died,
+    Leave,
+    Overdue,
+    ProcessCommand,
+    Release,
+    Request,
+    Restarted,
+    Roll,
+)
 from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
 
@@ -497,37 +510,40 @@ class Process:
             self.is_flushing = False
             return self.ledger.take_acks()
 
-    def obey(self, command: tuple[Any, ...]) -> None:
+    def obey(self, command: ProcessCommand) -> None:  # noqa: PLR0912 - one branch for each command
         """Do what the watcher asks for."""
-        if command[0] in ("roll", "release"):
+        if isinstance(command, (Roll, Release)):
             self.reloading.obey(command)
             return
         with self.lock:
             ledger = self.ledger
             match command:
-                case ("request", number):
+                case Request(number):
                     ledger.request(number)
                     if (
                         number in ledger.open
                     ):  # it was recorded before anybody asked, or this machine was born behind it
                         found = self.reports.get(number) or Recorded(ledger.report(number), time.time())
                         self.control.report(found)
-                case ("overdue", number):
+                case Overdue(number):
                     if ledger.request(number):
                         self._record(is_forced=True)
-                case ("close", number):
+                case Close(number):
                     self.reports.pop(number, None)
                     ledger.close(number)
-                case ("abort", number):
+                case Abort(number):
                     self.reports.pop(number, None)
                     ledger.abort(number)
-                case ("acks", acks):
-                    for item in acks:
-                        ledger.acknowledge(item)
-                case ("died", machine):
+                case Acknowledged(acks):
+                    ledger.acknowledge(acks)
+                case Died(machine):
                     ledger.target_died(machine)
-                case ("restarted", machine, incarnation):
+                case Restarted(machine, incarnation):
                     ledger.target_restarted(machine, incarnation)
+                case Leave():
+                    self.control.end()
+                case _:
+                    assert_never(command)
         if ledger.must_record:
             self.record_soon()
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackError
 from ray_snapshot.instrument import shape
@@ -26,9 +26,9 @@ from ray_snapshot.instrument.here import asking, here, machine_of, own_threads
 from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
+from ray_snapshot.protocol.commands import Release, Roll
 from ray_snapshot.protocol.rollback import (
     Acknowledge,
-    Asked,
     HostEffect,
     LoadFinished,
     LoadStates,
@@ -207,21 +207,24 @@ class Reloading:
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
-    def obey(self, command: tuple[Any, ...]) -> None:
+    def obey(self, command: Roll | Release) -> None:
         """A command of the watcher's, on the control thread."""
         with self.process.lock:
             match command:
-                case ("roll", step, generation, life, share):
+                case Roll(asked, share):
                     self.share = share if share is not None else self.share
                     try:
-                        self._carry_out(self.host.step(Asked(Step(step), generation, life)))
+                        self._carry_out(self.host.step(asked))
                     except ProtocolError as error:
-                        self._tell_failure(generation, error)
-                case ("release", generation) if generation == self.host.generation and self.loaded < generation:
-                    self.host.phase = Phase.RUNNING
-                    self.is_stopping = False
-                    self.started.notify_all()
-                    self._tell(RELEASED, generation)
+                        self._tell_failure(asked.generation, error)
+                case Release(generation):
+                    if generation == self.host.generation and self.loaded < generation:
+                        self.host.phase = Phase.RUNNING
+                        self.is_stopping = False
+                        self.started.notify_all()
+                        self._tell(RELEASED, generation)
+                case _:
+                    assert_never(command)
 
     def _carry_out(self, effects: Sequence[HostEffect]) -> None:
         for effect in effects:

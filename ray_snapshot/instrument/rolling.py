@@ -18,10 +18,12 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.process import DRIVER
 from ray_snapshot.instrument.reloading import RELEASED, Share, Terms
 from ray_snapshot.instrument.sections import Section, opened_section
+from ray_snapshot.protocol.commands import Release, Roll
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledged,
     Ask,
+    Asked,
     BeginGeneration,
     CoordinatorEffect,
     HostFailed,
@@ -146,7 +148,7 @@ class Rolling:
     async def _release(self) -> None:
         """Nobody has loaded anything: all go on as they were."""
         self.released.clear()
-        self.watcher.tell_all(("release", self.generation))
+        self.watcher.tell_all(Release(self.generation))
         deadline = time.monotonic() + RELEASE_S
         while self.released < set(self.watcher.collector.machines) and time.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)
@@ -251,7 +253,7 @@ class Rolling:
             self._end_unneeded()
             return
         share = self._share(machine) if step is Step.LOAD else None
-        self.watcher.tell(machine, ("roll", int(step), self.generation, life, share))
+        self.watcher.tell(machine, Roll(Asked(step, self.generation, life), share))
 
     def _end_unneeded(self) -> None:
         """All have stopped: who was made since is not needed any more, and the others stop without them."""

@@ -30,6 +30,17 @@ from ray_snapshot.names import is_machine_name
 from ray_snapshot.protocol.call_collector import CallCollector, CompletedCallSnapshot
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.collector import AbortedSnapshot
+from ray_snapshot.protocol.commands import (
+    Abort,
+    Acknowledged,
+    Close,
+    Died,
+    Leave,
+    Overdue,
+    ProcessCommand,
+    Request,
+    Restarted,
+)
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 
 POLL_S = 10.0
@@ -71,7 +82,7 @@ class Collection:
 class Mailbox:
     """What a process has not been told yet."""
 
-    commands: list[tuple[Any, ...]] = field(default_factory=list)
+    commands: list[ProcessCommand] = field(default_factory=list)
     first: int = 0
     """How many were told before those in `commands`."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -154,7 +165,7 @@ class Watcher:
         self.facts[machine]["restarts"] = restarts
         self.mailboxes[machine] = Mailbox()
         if incarnation:
-            self.tell_all(("restarted", machine, incarnation))
+            self.tell_all(Restarted(machine, incarnation))
             self._look_at_all()
             await self._heard_by_others(machine)
         terms = self.rolling.joined(machine)
@@ -217,13 +228,13 @@ class Watcher:
         """Whether no actor that lives is called that."""
         return not any(one["shown"] == name and key not in self.collector.dead for key, one in self.facts.items())
 
-    async def commands(self, machine: str, seen: int, recorded: list[Recorded]) -> tuple[int, list[tuple[Any, ...]]]:
+    async def commands(self, machine: str, seen: int, recorded: list[Recorded]) -> tuple[int, list[ProcessCommand]]:
         """What a process must do, behind the first `seen`, which are forgotten; waits for it. Takes its reports first."""
         for one in recorded:
             await self.report(one)
         box = self.mailboxes.setdefault(machine, Mailbox())
         if self.is_closing:
-            return seen, [("gone",)]
+            return seen, [Leave()]
         del box.commands[: max(0, seen - box.first)]
         box.first = seen
         if not self.is_closing:
@@ -239,7 +250,7 @@ class Watcher:
             is_urgent = (
                 self.rolling.keeps or count > MOST_UNPRUNED
             )  # a log that is kept for a restore holds arguments whole
-            self.tell(one.source, ("acks", [one]), is_urgent=is_urgent)
+            self.tell(one.source, Acknowledged(one), is_urgent=is_urgent)
 
     async def unwatched(self, machine: str) -> None:
         """A process has given up taking part; it goes on, and nobody sees what it does."""
@@ -252,7 +263,7 @@ class Watcher:
         self.collector.left(report)
         self._look_at_all()
 
-    def tell(self, machine: str, command: tuple[Any, ...], *, is_urgent: bool = True) -> None:
+    def tell(self, machine: str, command: ProcessCommand, *, is_urgent: bool = True) -> None:
         """Tell a process; what only frees its memory is told with the next command, or when its poll ends."""
         box = self.mailboxes.get(machine)
         if box is not None:
@@ -260,14 +271,14 @@ class Watcher:
             if is_urgent or len(box.commands) > MOST_PUT_OFF:
                 box.changed.set()
 
-    def tell_all(self, command: tuple[Any, ...], *, is_urgent: bool = True) -> None:
+    def tell_all(self, command: ProcessCommand, *, is_urgent: bool = True) -> None:
         for machine in list(self.collector.machines):
             self.tell(machine, command, is_urgent=is_urgent)
 
     def ended(self, machine: str) -> None:
         """A machine is gone for good."""
         self.collector.died(machine, "died")
-        self.tell_all(("died", machine))
+        self.tell_all(Died(machine))
         self.mailboxes.pop(machine, None)
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
@@ -293,7 +304,7 @@ class Watcher:
         awaited = list(self.collector.pending[number].awaited)
         header.control_messages += len(awaited)
         for machine in awaited:
-            self.tell(machine, ("request", number))
+            self.tell(machine, Request(number))
         self._look_at(number)
         if wait:
             return await done
@@ -340,7 +351,7 @@ class Watcher:
         self._reserve(completed, collection.recorded.values())
         unseen = [*self.blind, *self.collector.restarting]
         header.uncovered = [*self.uncovered, *(f"{self.name_of(machine)}, which does not report" for machine in unseen)]
-        self.tell_all(("close", number), is_urgent=False)
+        self.tell_all(Close(number), is_urgent=False)
         found = CollectedCalls(
             header,
             completed,
@@ -404,7 +415,7 @@ class Watcher:
             elif age > collection.timeout / 2 and not collection.is_hurried:
                 collection.is_hurried = True
                 for machine in self.collector.pending[number].awaited:
-                    self.tell(machine, ("overdue", number))
+                    self.tell(machine, Overdue(number))
             elif age > LOOK_S:
                 if age > UNHEARD_S:
                     self._go_without(number)
@@ -465,7 +476,7 @@ class Watcher:
             reason = reason.replace(machine, self.facts[machine]["shown"])
         given_up: AbortedSnapshot = self.collector.abort(number, reason)
         collection = self.collections.pop(number)
-        self.tell_all(("abort", number))
+        self.tell_all(Abort(number))
         header = collection.header
         header.completed_at, header.abort_reason = time.time(), given_up.reason
         if not collection.done.done():

@@ -15,6 +15,7 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import HostDiedError, RaySnapshotError
+from ray_snapshot.protocol.commands import Fail
 from ray_snapshot.runtime.faults import as_error, first_line
 from ray_snapshot.runtime.memory import Memory
 
@@ -110,5 +111,5 @@ class Attendant:
         """The system cannot go on: hosts hear it from here, for there may be no service."""
         found = as_error(error)
         for actor in self.memory.actors.values():
-            actor.control.remote([("failed", found)], 0)
+            actor.control.remote([Fail(found)], 0)
         return found

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 from ray.exceptions import RayActorError
 
@@ -32,6 +32,22 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import core_for
+from ray_snapshot.protocol.commands import (
+    Abort,
+    Allow,
+    Close,
+    DriverCommand,
+    Fail,
+    OpenDriverChannel,
+    Overdue,
+    Replace,
+    Request,
+    Roll,
+    Secure,
+    Seek,
+    Stop,
+    Stopped,
+)
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.mailbox import MAIL
 from ray_snapshot.protocol.recovery_line import outside, sent_again
@@ -43,7 +59,6 @@ from ray_snapshot.protocol.rollback import (
     LoadStates,
     RollbackHost,
     StartAccepting,
-    Step,
     StopAccepting,
 )
 from ray_snapshot.runtime import waits
@@ -54,7 +69,7 @@ from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.memory import Memory
-from ray_snapshot.runtime.post import Created, Post, Stopped
+from ray_snapshot.runtime.post import Created, Post, StopAsked
 from ray_snapshot.runtime.report import BodyCopy, Facts, HostPayload, host_payload, late_payload
 from ray_snapshot.runtime.restoring import Share, opened_share, refill, set_timers
 from ray_snapshot.runtime.securing import Securing
@@ -265,37 +280,48 @@ class DriverPost(Post):
         except Exception as error:
             raise attendant.fail(error) from None
 
-    def _obey(self, command: tuple[Any, ...]) -> None:
+    def _obey(self, command: DriverCommand) -> None:
         match command:
-            case ("request" | "overdue", number):
+            case Request(number) | Overdue(number):
                 self.core.request(number)
-            case ("close", number):
+            case Close(number):
                 self.core.close(number)
                 self.reported.discard(number)
-            case ("abort", number):
+            case Abort(number):
                 self.core.abort(number)
                 self.reported.discard(number)
-            case ("connect", target, host):
+            case OpenDriverChannel(target, host):
                 self.core.resolve(target, host)
                 self.core.channel(self.me, target, MAIL)
                 self.flush()
-            case ("stopped", names, colour):
+            case Stopped(names, colour):
                 self.core.note(colour)
                 self._record()
                 self.core.learn_stopped(names)
                 self.credit.notify_all()
-            case ("failed", error):
+            case Fail(error):
                 self.stop_with(error)
-            case ("kept", number, snapshot_id) if self.attendant is not None:
+            case Roll(asked, share):
+                self._roll(asked, share)
+            case Secure() | Seek() | Allow() | Replace():
+                if self.attendant is not None:
+                    self._attend_to(command, self.attendant.memory)
+            case _:
+                assert_never(command)
+
+    def _attend_to(self, command: Secure | Seek | Allow | Replace, memory: Memory) -> None:
+        """What the driver of a system that recovers must remember or do."""
+        match command:
+            case Secure(number, snapshot_id):
                 self.securing.kept(number, snapshot_id)
-            case ("seek", number, snapshot_id) if self.attendant is not None:
+            case Seek(number, snapshot_id):
                 self.securing.seek(number, snapshot_id)
-            case ("numbers", most) if self.attendant is not None:
-                self.attendant.memory.numbers = most
-            case ("replace", host, incarnation) if self.attendant is not None:
-                self._replace(self.attendant.memory, host, incarnation)
-            case ("roll", step, generation, share):
-                self._roll(Asked(Step(step), generation), share)
+            case Allow(most):
+                memory.numbers = most
+            case Replace(host, incarnation):
+                self._replace(memory, host, incarnation)
+            case _:
+                assert_never(command)
 
     def _replace(self, memory: Memory, host: str, incarnation: int) -> None:
         """Start another process in the place of one that is gone; under the lock."""
@@ -370,7 +396,7 @@ class DriverPost(Post):
                 self.core.create(DRIVER, item.child, item.host, item.payload, now)
                 claim = (item.class_name, 1, [item.child], [item.host], None, self.generation, True)
                 self.service.claim.remote(*claim)
-            elif isinstance(item, Stopped):
+            elif isinstance(item, StopAsked):
                 if item.machine in share.stopped:
                     continue
                 mail = self.me.outputs.get((item.machine, MAIL))
@@ -392,13 +418,13 @@ class DriverPost(Post):
         self._look_up()
         self.flush()
         for name, count in self.stops:
-            self._start(self._stop_again(name, ("stop", name, self.core.colour, count), self.generation))
+            self._start(self._stop_again(name, Stop(name, self.core.colour, count), self.generation))
         self.stops = []
         self.credit.notify_all()
         if self.attendant is not None and (base := self.attendant.memory.uncopied()) is not None:
-            self._obey(("kept", base.number, base.snapshot_id))
+            self._obey(Secure(base.number, base.snapshot_id))
 
-    async def _stop_again(self, name: str, command: tuple[Any, ...], generation: int) -> None:
+    async def _stop_again(self, name: str, command: Stop, generation: int) -> None:
         """Stop a machine behind what was sent to it; if its host dies meanwhile this is done again."""
         places = await self.service.locate.remote([name], self.spawn_timeout)
         if name not in places:
@@ -413,7 +439,7 @@ class DriverPost(Post):
                 return False
             self.core.learn_stopped([name])
             if self.journal is not None:
-                self.journal.append((self.core.colour_of(self.me), Stopped(name)))
+                self.journal.append((self.core.colour_of(self.me), StopAsked(name)))
             return True
 
     def await_next(self, generation: int) -> None:
@@ -597,7 +623,7 @@ class DriverPost(Post):
 
 def _is_stop(item: Any) -> bool:
     """A stop is no message: no number says on which side of a snapshot it is."""
-    return isinstance(item, Stopped)
+    return isinstance(item, StopAsked)
 
 
 def _key(error: RaySnapshotError) -> str:

@@ -13,12 +13,26 @@ import pickle
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
 import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
+from ray_snapshot.protocol.commands import (
+    Abort,
+    AwaitInput,
+    Close,
+    DeclarePort,
+    Fail,
+    HostCommand,
+    OpenChannel,
+    Overdue,
+    Request,
+    Stop,
+    Stopped,
+    Welcome,
+)
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledge,
@@ -199,12 +213,12 @@ class Host:
         """Never answers: who waits for it hears at once that this process is gone."""
         await asyncio.get_running_loop().create_future()
 
-    async def control(self, commands: list[tuple[Any, ...]], generation: int) -> bool:
+    async def control(self, commands: list[HostCommand], generation: int) -> bool:
         """What the coordinator says, in order; False if it was of the past, and nothing was done."""
-        failures = [command[1] for command in commands if command[0] == "failed"]
-        if failures:  # whatever is being rolled back
-            self.post.stop_with(failures[0])
-            return True
+        for command in commands:
+            if isinstance(command, Fail):  # whatever is being rolled back
+                self.post.stop_with(command.error)
+                return True
         post = await self._admitted(generation)
         if post is None:
             return False
@@ -257,42 +271,45 @@ def _beginning(config: HostConfig) -> tuple[int, Phase]:
     return config.generation, Phase.LOADED
 
 
-def _obey(post: HostPost, command: tuple[Any, ...]) -> None:
+def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one branch for each command
     match command:
-        case ("request", number):
+        case Request(number):
             post.core.request(number)
             post._guard_soon()
             post.report_if_born_red(number)
-        case ("welcome", pending, last):
+        case Welcome(pending, last):
             post.core.welcome(pending, last)
             post._guard_soon()
             for number in pending:
                 post.report_if_born_red(number)
-        case ("overdue", number) if number not in post.core.closed:
-            post.core.request(number)
-            post.hurry(number)
-        case ("close", number):
+        case Overdue(number):
+            if number not in post.core.closed:
+                post.core.request(number)
+                post.hurry(number)
+        case Close(number):
             post.core.close(number)
             post.forget(number)
-        case ("abort", number):
+        case Abort(number):
             post.notices.forget(number)
             post.core.abort(number)
             post.forget(number)
-        case ("stopped", names, colour):
+        case Stopped(names, colour):
             post.core.note(colour)
             post.core.learn_stopped(names)
-        case ("stop", name, colour, count):
+        case Stop(name, colour, count):
             post.core.note(colour)
             post.to_stop.append((name, count))
-        case ("await", target, source):
+        case AwaitInput(target, source):
             cast("BarrierCore", post.core).await_input(target, source)
-        case ("connect", source, target):
+        case OpenChannel(source, target):
             post.core.channel(post.core.machine(source), target, "mail")
             post._look_up()
-        case ("port", target, port, source, site):
+        case DeclarePort(target, port, source, site):
             post.declare(target, port, source, site)
-        case ("failed", error):
+        case Fail(error):
             post.stop_with(error)
+        case _:
+            assert_never(command)
 
 
 HostActor = ray.remote(concurrency_groups={"replies": MOST_REPLIES})(Host)

@@ -53,7 +53,7 @@ class Created(NamedTuple):
     class_name: str
 
 
-class Stopped(NamedTuple):
+class StopAsked(NamedTuple):
     """A machine that the driver has stopped, as it is remembered."""
 
     machine: str

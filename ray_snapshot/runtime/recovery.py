@@ -18,11 +18,13 @@ from ray.exceptions import RayActorError, RayError
 
 from ray_snapshot.errors import HostDiedError, NotRestorableError, RaySnapshotError, RolledBackError
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.commands import Replace, Roll, Secure, Seek
 from ray_snapshot.protocol.recovery_line import Agreement, Kept, ServiceLine
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledged,
     Ask,
+    Asked,
     BeginGeneration,
     CoordinatorEffect,
     GiveUp,
@@ -153,7 +155,7 @@ class Recovery:
         if not self.service.config.recover:
             return True
         if (outcome := self._outcome(header)) is None:
-            self.service._tell(DRIVER, ("kept", header.number, header.snapshot_id))
+            self.service.tell_driver(Secure(header.number, header.snapshot_id))
             await self.service._notify()
         while outcome is None and self.service.failure is None and not self.service.is_closing:
             await self.service._change(LOOK_S)
@@ -205,7 +207,7 @@ class Recovery:
     async def _held(self, plan: Plan) -> bool:
         """Answers when the driver has seen to it that what is to be restored can be, whoever dies; whether it could."""
         self.held.pop(plan.snapshot_id, None)
-        self.service._tell(DRIVER, ("seek", plan.number if plan.is_same_run else 0, plan.snapshot_id))
+        self.service.tell_driver(Seek(plan.number if plan.is_same_run else 0, plan.snapshot_id))
         await self.service._notify()
         while plan.snapshot_id not in self.held:
             await self.service._change(LOOK_S)
@@ -287,7 +289,7 @@ class Recovery:
         if ask.generation != self.generation:
             return
         if ask.host == DRIVER:
-            self.service._tell(DRIVER, ("roll", int(ask.step), ask.generation, share))
+            self.service.tell_driver(Roll(Asked(ask.step, ask.generation), share))
             await self.service._notify()
             return
         actor = self.service.actors[ask.host]
@@ -333,7 +335,7 @@ class Recovery:
 
     def _replace(self, host: str) -> None:
         """Another process is to take the place of one that is gone: the driver makes it, or it would die with this service."""
-        self.service._tell(DRIVER, ("replace", host, self.coordinator.incarnations[host] + 1))
+        self.service.tell_driver(Replace(host, self.coordinator.incarnations[host] + 1))
         self.service._background(self.service._notify())
 
     def replaced(self, host: str, incarnation: int) -> None:

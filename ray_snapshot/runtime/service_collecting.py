@@ -19,6 +19,7 @@ from ray_snapshot.errors import (
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
+from ray_snapshot.protocol.commands import Abort, Allow, Close, Fail, Overdue, Request
 from ray_snapshot.protocol.coordinator import reachable
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
@@ -110,7 +111,7 @@ class Collecting(Places):
         most = self.config.most_open if most_unjudged is None else most_unjudged
         has_number = self.coordinator.last < self.allowance.most
         if (more := self.allowance.wanted(self.coordinator.last)) is not None:
-            self._tell(DRIVER, ("numbers", more))
+            self.tell_driver(Allow(more))
             self.allowance.asked(more, self.driver_obeyed + len(self.driver_log))
         if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling or not has_number:
             return None
@@ -118,7 +119,7 @@ class Collecting(Places):
 
     async def _request(self, number: int, hosts: list[str]) -> None:
         for host in hosts:
-            self._tell(host, ("request", number))
+            self._tell(host, Request(number))
         self.collections[number].header.control_messages += len(hosts)
         await self._notify()
 
@@ -178,7 +179,7 @@ class Collecting(Places):
             return
         del self.collections[number]
         self.completed.append(number)
-        self._tell_lazily(("close", number))
+        self._tell_lazily(Close(number))
         collection.header.control_messages += len(self.coordinator.hosts)
         collection.header.completed_at = time.time()
         reported = {found.counts.host for found in collection.payloads}
@@ -260,14 +261,14 @@ class Collecting(Places):
             for number in late:
                 self.collections[number].is_hurried = True
                 for host in self.coordinator.pending[number].awaited:
-                    self._tell(host, ("overdue", number))
+                    self._tell(host, Overdue(number))
             if late:
                 await self._notify()
 
     async def _abort(self, given_up: AbortedSnapshot) -> None:
         collection = self.collections.pop(given_up.number)
         self._advance()
-        self._broadcast(("abort", given_up.number))
+        self._broadcast(Abort(given_up.number))
         await self._notify()
         header = collection.header
         header.completed_at = time.time()
@@ -314,7 +315,7 @@ class Collecting(Places):
             await self.opened.wait()
         if self.failure is None and generation in (None, self.recovery.generation):
             self.failure = error
-            self._broadcast(("failed", error))
+            self._broadcast(Fail(error))
             self.recovery.failed(error)
             for number in list(self.coordinator.pending):
                 self._hand_over(self._abort(self.coordinator.abort(number, f"the system failed: {error}")))

@@ -14,6 +14,16 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS
+from ray_snapshot.protocol.commands import (
+    AwaitInput,
+    DeclarePort,
+    Fail,
+    HostCommand,
+    OpenChannel,
+    OpenDriverChannel,
+    Stopped,
+    Welcome,
+)
 from ray_snapshot.protocol.coordinator import reached
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.service_state import POLL_S, ServiceState, listed
@@ -34,9 +44,9 @@ class Places(ServiceState):
         await self.opened.wait()
         self.actors[host] = actor[0]
         self.recovery.joined(host, config, options)
-        self._tell(host, ("welcome", self.coordinator.register(host), self.coordinator.last))
+        self._tell_host(host, Welcome(self.coordinator.register(host), self.coordinator.last))
         if self.failure is not None:
-            self._tell(host, ("failed", self.failure))
+            self._tell(host, Fail(self.failure))
         self._background(self._watch(actor[0], host))
         await self._notify()
 
@@ -145,7 +155,7 @@ class Places(ServiceState):
         await self.opened.wait()
         if generation != self.recovery.generation:
             return
-        self._broadcast(("stopped", names, colour))
+        self._broadcast(Stopped(tuple(names), colour))
         await self._notify()
 
     async def connect(self, source: str, target: str, port: str | None = None, site: str | None = None) -> None:
@@ -157,14 +167,14 @@ class Places(ServiceState):
                     f"connect({source!r}, {target!r}): no machine {name!r} was spawned", machine=name
                 )
         if self._declare(source, target, port):
-            await self._control(target, ("await", target, source))
+            await self._control(target, AwaitInput(target, source))
         if source != DRIVER:
-            await self._control(source, ("connect", source, target))
+            await self._control(source, OpenChannel(source, target))
         elif target != DRIVER:
-            self._tell(DRIVER, ("connect", target, self.places[target]))
+            self.tell_driver(OpenDriverChannel(target, self.places[target]))
             await self._notify()
         if port is not None and target != DRIVER:
-            await self._control(target, ("port", target, port, source, site))
+            await self._control(target, DeclarePort(target, port, source, site))
 
     def _declare(self, source: str, target: str, port: str | None) -> bool:
         """Note a declared channel; whether barriers align on it."""
@@ -174,7 +184,7 @@ class Places(ServiceState):
             self.awaited.append((target, source))
         return aligns
 
-    async def _control(self, machine: str, command: tuple[Any, ...]) -> None:
+    async def _control(self, machine: str, command: HostCommand) -> None:
         await self.actors[self.places[machine]].control.remote([command], self.recovery.generation)
 
     def _is_forward(self, source: str, target: str) -> bool:

@@ -14,6 +14,7 @@ from ray_snapshot.errors import (
     SystemNotRunningError,
 )
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.commands import Close, DriverCommand, HostCommand, SharedCommand
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
@@ -86,7 +87,7 @@ class ServiceState(ABC):
         self.forward: dict[str, set[str]] = {}
         """Declared channels that close no cycle among themselves: barriers align on them. Targets by source."""
         self.collections: dict[int, Collection] = {}
-        self.driver_log: list[tuple[Any, ...]] = []
+        self.driver_log: list[DriverCommand] = []
         """What the driver has not obeyed yet."""
         self.driver_obeyed = 0
         self.changed = asyncio.Condition()
@@ -95,7 +96,7 @@ class ServiceState(ABC):
         self.skipped = 0
         self.completed: deque[int] = deque(maxlen=10_000)
         """The numbers of the latest snapshots that were completed."""
-        self.lazily: dict[str, list[tuple[Any, ...]]] = {}
+        self.lazily: dict[str, list[Close]] = {}
         """Per host: what it need not know at once, told with the next command, or within `LAZY_S`."""
         self.lazy_until = 0.0
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -124,7 +125,7 @@ class ServiceState(ABC):
 
     # ---- telling -----------------------------------------------------------------------------------------------------
 
-    async def commands(self, obeyed: int) -> list[tuple[Any, ...]]:
+    async def commands(self, obeyed: int) -> list[DriverCommand]:
         """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
         del self.driver_log[: obeyed - self.driver_obeyed]
         self.driver_obeyed = obeyed
@@ -135,21 +136,28 @@ class ServiceState(ABC):
                 break
         return list(self.driver_log)
 
-    def _tell(self, host: str, *commands: tuple[Any, ...]) -> None:
-        commands = (*self.lazily.pop(host, ()), *commands)
+    def _tell(self, host: str, *commands: SharedCommand) -> None:
         if host == DRIVER:
-            self.driver_log.extend(commands)
-        elif commands:
-            self.actors[host].control.remote(list(commands), self.recovery.generation)
+            self.tell_driver(*commands)
+        else:
+            self._tell_host(host, *commands)
 
-    def _tell_lazily(self, command: tuple[Any, ...]) -> None:
+    def tell_driver(self, *commands: DriverCommand) -> None:
+        """It hears of it when it asks; `_notify` answers its long poll."""
+        self.driver_log += (*self.lazily.pop(DRIVER, ()), *commands)
+
+    def _tell_host(self, host: str, *commands: HostCommand) -> None:
+        if found := [*self.lazily.pop(host, ()), *commands]:
+            self.actors[host].control.remote(found, self.recovery.generation)
+
+    def _tell_lazily(self, command: Close) -> None:
         """Tell everybody, but make no call for it."""
         if not self.lazily:
             self.lazy_until = time.time() + LAZY_S
         for host in (DRIVER, *self.actors):
             self.lazily.setdefault(host, []).append(command)
 
-    def _broadcast(self, *commands: tuple[Any, ...]) -> None:
+    def _broadcast(self, *commands: SharedCommand) -> None:
         for host in (DRIVER, *self.actors):
             self._tell(host, *commands)
 

@@ -20,6 +20,7 @@ from ray_snapshot.errors import (
     UnknownMethodError,
 )
 from ray_snapshot.names import DRIVER, check_machine_name, check_target_name
+from ray_snapshot.protocol.commands import Stop
 from ray_snapshot.runtime.classes import import_path, packed
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.driver import DriverPost
@@ -350,14 +351,12 @@ class Spawning(ABC):
         for most_s in (0.0, *[self.settings.spawn_timeout] * _CLAIMS):
             post.check()
             generation, colour = post.generation, post.core.colour
-            if self._is_stopping(name, ("stop", name, colour, 0), generation, most_s) and post.stopped(
-                name, generation
-            ):
+            if self._is_stopping(name, Stop(name, colour, 0), generation, most_s) and post.stopped(name, generation):
                 return
             post.await_next(generation)
         raise RolledBackError(f"the system was rolled back again and again while {name} was stopped", snapshot_id=None)
 
-    def _is_stopping(self, name: str, command: tuple[Any, ...], generation: int, most_s: float) -> bool:
+    def _is_stopping(self, name: str, command: Stop, generation: int, most_s: float) -> bool:
         """Tell the host of a machine, which may take `most_s` to be known; whether it was told, and was of this generation."""
         places = self._again(partial(self._service.locate.remote, [name], most_s), "the directory")
         if name not in places:

@@ -25,6 +25,7 @@ from ray_snapshot.instrument.process import DRIVER, Process
 from ray_snapshot.instrument.reloading import generation_of
 from ray_snapshot.instrument.watcher import Watcher
 from ray_snapshot.protocol.calls import CallLedger, Header
+from ray_snapshot.protocol.commands import ProcessCommand
 
 SYSTEM = "app:1"
 ACTORS = ("A:a", "B:b", "C:c")
@@ -179,7 +180,7 @@ class App:
             case ("tell", what, about):
                 await getattr(self.watcher, what)(*about)
 
-    def _obey(self, process: Process, command: tuple[Any, ...]) -> None:
+    def _obey(self, process: Process, command: ProcessCommand) -> None:
         self.acting, process.control.thread = process, threading.current_thread()
         process.obey(command)
         self.acting, process.control.thread = None, threading.Thread()

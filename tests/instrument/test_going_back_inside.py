@@ -19,7 +19,8 @@ from ray_snapshot.instrument.refs import tracked
 from ray_snapshot.instrument.reloading import LOOK_S, Share, Terms
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.protocol.rollback import Step
+from ray_snapshot.protocol.commands import Release, Request, Roll, Welcome
+from ray_snapshot.protocol.rollback import Asked, Step
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def roll(process: Process, generation: int) -> None:
     """Take a process with nothing to load through all steps."""
     share = Share(generation, 0, {process.machine: generation})
     for step in Step:
-        process.obey(("roll", int(step), generation, 0, share if step is Step.LOAD else None))
+        process.obey(Roll(Asked(step, generation), share if step is Step.LOAD else None))
 
 
 @pytest.fixture
@@ -106,10 +107,10 @@ def test_a_program_that_waits_for_a_verdict_still_waits_when_another_thread_has_
     """Or it would count as active for good, and termination could not be told any more."""
     wait_id, _ = driver.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
     roll(driver, 1)
-    driver.obey(("request", 1))
+    driver.obey(Request(1))
     assert driver.reports[1].report.status == "passive"
     driver.end_wait(wait_id, [])
-    driver.obey(("request", 2))
+    driver.obey(Request(2))
     assert 2 not in driver.reports or driver.reports[2].report.status == "active"
     assert not driver.ledger.waits
 
@@ -162,10 +163,10 @@ def test_a_call_that_was_refused_is_in_flight_no_more_when_all_go_on_as_they_wer
 ) -> None:
     """Also one that is redder than its receiver: else it would be made again by a later restore, and has failed."""
     body = process.body = watched_class(Hooked)()
-    process.obey(("roll", int(Step.STOP), 1, 0, None))
+    process.obey(Roll(Asked(Step.STOP, 1)))
     with pytest.raises(RolledBackError):
         body.add(_ray_snapshot_header=f"app:1 1 driver 0 0 7 {colour} 1".encode())
-    process.obey(("release", 1))
+    process.obey(Release(1))
     assert [(one.source, one.numbers) for one in process.take_acks()] == [("driver", ((7, 7),))]
     assert (body.count, process.is_closed) == (5, False)
 
@@ -188,3 +189,8 @@ def test_a_ref_of_the_past_is_neither_waited_for_nor_passed_on(driver: Process) 
             what()
     with pytest.raises(RolledBackError):
         driver.reloading.check_sending((), {"amount": before})
+
+
+def test_a_command_that_a_process_does_not_know_is_an_error_with_its_name(driver: Process) -> None:
+    with pytest.raises(AssertionError, match="Welcome"):
+        driver.obey(Welcome((), 0))  # type: ignore[arg-type]  # a host's

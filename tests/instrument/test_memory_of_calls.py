@@ -13,6 +13,7 @@ from ray_snapshot.instrument import calls, refs, tracking
 from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.commands import Acknowledged
 
 SYSTEM = "app:1"
 BOUND_S = 10.0
@@ -40,7 +41,7 @@ class Post:
 
     def _acknowledge(self, acks: list[Any]) -> None:
         for one in acks:
-            self.senders[one.source].obey(("acks", [one]))
+            self.senders[one.source].obey(Acknowledged(one))
 
 
 class Silent:

@@ -17,6 +17,7 @@ from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.commands import Restarted
 
 RUN = "app:1"
 TIMEOUT_S = 60.0
@@ -220,7 +221,7 @@ def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of
         while not watcher.mailboxes[DRIVER].commands:
             await asyncio.sleep(0)
         seen, commands = await watcher.commands(DRIVER, 0, [])
-        assert commands == [("restarted", "A:a", 1)]
+        assert commands == [Restarted("A:a", 1)]
         assert not again.done(), "the driver has not obeyed it yet, for all that is known"
         asking = asyncio.ensure_future(watcher.commands(DRIVER, seen, []))
         await asyncio.wait_for(again, TIMEOUT_S)

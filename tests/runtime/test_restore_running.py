@@ -14,6 +14,7 @@ from runtime_machines import Gate, pass_gate
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
+from ray_snapshot.protocol.commands import Stop
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -219,7 +220,7 @@ def test_nothing_that_bears_an_older_generation_is_accepted_wherever_it_arrives(
     now = ray.get(service.about.remote())["generation"]
     batch = ("driver", 0, [(1, "driver", "target", "mail")], [(0, [(1, 1, "note", ("a ghost",), 0.0, 0)])], [])
     assert ray.get(host.deliver.remote(pickle.dumps(batch), now - 1)) == []
-    ray.get(host.control.remote([("stop", "target", 0)], now - 1))
+    ray.get(host.control.remote([Stop("target", 0, 0)], now - 1))
     assert ray.get(host.credit.remote("driver", now - 1)) == []
     with pytest.raises(rs.RolledBackError):
         ray.get(host.reply.remote("driver/1", "target", now - 1))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
+from ray_snapshot.protocol.commands import DriverCommand, Secure, Seek
 from ray_snapshot.protocol.recovery_line import Base
 from ray_snapshot.protocol.rollback import Acknowledged, HostFailed, HostJoined, Step
 from ray_snapshot.runtime.attending import Attendant, Patience
@@ -90,9 +91,9 @@ class Pair:
 
     def kept(self, *numbers: int) -> None:
         """These snapshots are kept; answers when the driver has seen to it."""
-        self.post.run(self._hear([("kept", number, f"s{number}") for number in numbers])).result(BOUND_S)
+        self.post.run(self._hear([Secure(number, f"s{number}") for number in numbers])).result(BOUND_S)
 
-    async def _hear(self, commands: list[tuple[Any, ...]]) -> None:
+    async def _hear(self, commands: list[DriverCommand]) -> None:
         with self.post.lock:
             for command in commands:
                 self.post._obey(command)
@@ -104,7 +105,7 @@ class Pair:
 
         async def sought() -> None:
             before = len(self.line.restorable)
-            await self._hear([("seek", 0, snapshot_id)])
+            await self._hear([Seek(0, snapshot_id)])
             while len(self.line.restorable) == before:
                 await asyncio.sleep(0)
 
@@ -276,7 +277,7 @@ def test_two_who_want_the_same_snapshot_restored_both_hear_of_it() -> None:
             return True
 
         service: Any = SimpleNamespace(
-            config=CONFIG, _tell=lambda *told: asked.append(told), _notify=nothing, _change=change, _check=lambda: None
+            config=CONFIG, tell_driver=asked.append, _notify=nothing, _change=change, _check=lambda: None
         )
         recovery = Recovery(service)
         plan = Plan("s3", 3, True, {}, {})
@@ -299,14 +300,14 @@ def test_nobody_stops_for_a_restore_before_the_driver_has_its_copy() -> None:
             await asyncio.sleep(0)
             return True
 
-        def told(_: str, command: Any) -> None:
+        def told(command: Any) -> None:
             done.append(command)
-            recovery.held[command[2]] = is_held
+            recovery.held[command.snapshot_id] = is_held
 
         analyst = SimpleNamespace(plan=SimpleNamespace(remote=planned))
         service: Any = SimpleNamespace(
             config=SimpleNamespace(run_id="run", **vars(CONFIG)), analyst=analyst, actors={}, declared=[], awaited=[],
-            coordinator=SimpleNamespace(last=3), handing=SimpleNamespace(session=None), _tell=told, _notify=nothing,
+            coordinator=SimpleNamespace(last=3), handing=SimpleNamespace(session=None), tell_driver=told, _notify=nothing,
             _change=nothing, _check=lambda: None, handed_over=nothing,
         )  # fmt: skip
         recovery = Recovery(service)
@@ -314,8 +315,8 @@ def test_nobody_stops_for_a_restore_before_the_driver_has_its_copy() -> None:
         await recovery.restore("s3", {}, {})
         return done
 
-    assert asyncio.run(play(True)) == ["planned", ("seek", 3, "s3"), "stop"]
-    assert asyncio.run(play(False)) == ["planned", ("seek", 3, "s3"), "planned", "stop"]
+    assert asyncio.run(play(True)) == ["planned", Seek(3, "s3"), "stop"]
+    assert asyncio.run(play(False)) == ["planned", Seek(3, "s3"), "planned", "stop"]
 
 
 def test_a_service_that_dies_before_it_answers_makes_the_driver_forget_nothing(pair: Pair) -> None:

@@ -14,6 +14,7 @@ import pytest
 import ray_snapshot as rs
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
+from ray_snapshot.protocol.commands import Secure
 from ray_snapshot.runtime.awaiting import Awaiting
 from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.runtime.service import Service, ServiceConfig
@@ -55,7 +56,7 @@ def with_snapshot(play: Callable[[Service, str], Coroutine[Any, Any, bool]]) -> 
         assert number == 1
         snapshot_id = service._begin(number, [], 30.0, is_driver_asked=True).header.snapshot_id
         await service.report(HostPayload(number, HostReport(DRIVER, {}, {}, {}), b"", checkpoint=b"x"))
-        while ("kept", number, snapshot_id) not in service.driver_log:
+        while Secure(number, snapshot_id) not in service.driver_log:
             await asyncio.sleep(0)
         found = await play(service, snapshot_id)
         for task in [*service.tasks, *service.handing_over]:
