@@ -17,7 +17,7 @@ from ray_snapshot.simulation.storms import STORMS, run_storm
 
 SEEDS = 60
 RESTORES = 20
-NIGHTLY = {"storm": 3_000, "flow": 3_000, "restore": 400}
+NIGHTLY = {"storm": 1_500, "flow": 1_500, "restore": 300}
 """Per protocol; five protocols make 100,000."""
 
 EXPECTED = {
