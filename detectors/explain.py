@@ -152,7 +152,18 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
             rest = on[alternative]  # nothing but the event loop
         if rest:
             found.setdefault(node, []).append((k - (len(on[alternative]) - len(rest)), rest))
-    return found
+    return {node: _without_errors(waits, choices) for node, choices in found.items()}
+
+
+def _without_errors(waits: WaitGraph, choices: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
+    """Without what says that the first error of a list ends the wait for all of it: fewer of the same calls."""
+    most = max(choices, key=lambda choice: choice[0])
+    return [one for one in choices if one[0] == most[0] or not _is_within(waits, one[1], most[1])]
+
+
+def _is_within(waits: WaitGraph, on: list[int], others: list[int]) -> bool:
+    calls = {node for node in on if node >= waits.first_call}
+    return bool(calls) and calls <= set(others)
 
 
 def _also(waits: WaitGraph, node: int) -> int:

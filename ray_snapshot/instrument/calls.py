@@ -365,7 +365,7 @@ class _Run:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
-        colour = self.process.leave(self.call_id)
+        colour = self.process.leave(self.call_id, is_error=error is not None)
         if self.header is not None and colour > self.header.colour:
             self._colour(error, colour)
 

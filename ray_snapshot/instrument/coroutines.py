@@ -82,65 +82,91 @@ def resolved(
 ) -> MachineReport:
     """The report with each call's waits as its own coroutine has them.
 
-    Waits that a call has begun side by side are all needed in a `gather`, and any of them in `asyncio.wait`; those of tasks
-    that the call does not wait for are no waits of it. A call that may go on by itself, or is under a timeout, may act.
+    Waits that a call has begun side by side are all needed in a `gather`, and each alone may end it, for what goes on may
+    raise; in `asyncio.wait` it is any of them, or all. Those of tasks that the call does not wait for are no waits of it. A
+    call that may go on by itself, or is under a timeout, may act.
     """
     waits: list[CallWait] = [wait for wait in report.waits if wait.call_id not in coroutines]
     timed = cancellable(loop) if report.waits else ()
+    beside = set(tasks)
+    """The waits of tasks that no call waits for: what they do when the reply is there is not known."""
     for call_id, (task, coroutine) in coroutines.items():
         own = [wait for wait in report.waits if wait.call_id == call_id]
         if own:
-            waits += _own_waits(own, task, coroutine, tasks, timed)
+            found, inside = _own_waits(own, task, coroutine, tasks, timed)
+            waits += found
+            beside -= {wait.wait_id for wait in inside}
     waiting = {wait.call_id for wait in waits}
     is_active = any(call.call_id not in waiting for call in report.calls) or any(
         wait.may_act or wait.is_ready for wait in waits
     )
-    status = "active" if report.calls and is_active else report.status
+    status = "active" if beside or (report.calls and is_active) else report.status
     return replace(report, waits=tuple(waits), status=status)
 
 
 def _own_waits(
     own: list[CallWait], task: Any, coroutine: Any, tasks: Mapping[int, Any], timed: Container[Any]
-) -> list[CallWait]:
+) -> tuple[list[CallWait], list[CallWait]]:
+    """(what a call waits for, which of its tasks' waits are in that)."""
     if any(wait.is_local or wait.wait_id not in tasks for wait in own):  # parked, or in a blocking `ray.get`
-        return own
+        return own, own
     frames = _frames(coroutine)
     if not frames or _goes_on(task) or task in timed:
         return _free(own)
     if (wait_id := _wait_of(task)) is not None:
-        return [wait for wait in own if wait.wait_id == wait_id] or _free(own)
-    children, needs_all = _children(task, frames[-1])
+        alone = [wait for wait in own if wait.wait_id == wait_id]
+        return (alone, alone) if alone else _free(own)
+    children, needs_all, raises = _children(task, frames[-1])
     pending = [child for child in children if not child.done()]
-    found = [wait for wait in own if any(_wait_of(child) == wait.wait_id for child in pending)]
+    awaited = {_wait_of(child) for child in pending}
+    found = [wait for wait in own if wait.wait_id in awaited]
     is_stuck = all(_is_waiting(child) and child not in timed for child in pending)
-    if not (found and is_stuck) or (not needs_all and len(found) < len(children)):
-        return _free(own)  # a task that may go on may also raise, which ends the wait for all
-    return [_joined(found)] if needs_all else found
+    if not (found and is_stuck) or len(awaited - {None}) > len(found) or (not needs_all and len(found) < len(children)):
+        return _free(own)
+    if not raises:
+        return [_joined(found)] if needs_all else found, found
+    if any(child.done() and (child.cancelled() or child._exception is not None) for child in children):
+        return _free(own)  # the wait ends with the loop's next step
+    parked = [replace(own[0], on=(), k=1, is_local=True)] if None in awaited else []
+    return [_joined(found), *found, *parked] if len(pending) > 1 else found, found
 
 
-def _free(own: list[CallWait]) -> list[CallWait]:
-    return [replace(own[0], may_act=True)]
+def _free(own: list[CallWait]) -> tuple[list[CallWait], list[CallWait]]:
+    """Its machine is active, whatever its tasks wait for."""
+    return [replace(own[0], may_act=True)], own
 
 
-def _children(task: Any, inner: Any) -> tuple[list[Any], bool]:
-    """(what a coroutine waits for side by side, whether it needs all of that)."""
+def _children(task: Any, inner: Any) -> tuple[list[Any], bool, bool]:
+    """(what a coroutine waits for side by side, whether it needs all of that, whether the first error ends the wait)."""
     if (gathered := _gathered(task)) is not None:
-        return gathered, True
+        return gathered
     if _is_asyncio(inner) and inner.f_code.co_name == "_wait" and inner.f_locals.get("timeout") is None:
-        return list(inner.f_locals.get("fs", ())), inner.f_locals.get("return_when") == asyncio.ALL_COMPLETED
-    return [], False
+        return list(inner.f_locals.get("fs", ())), inner.f_locals.get("return_when") == asyncio.ALL_COMPLETED, False
+    return [], False, False
 
 
-def _gathered(task: Any) -> list[Any] | None:
-    """What a task waits for in a `gather`, and in those inside it; None if it is in none."""
+def _gathered(task: Any) -> tuple[list[Any], bool, bool] | None:
+    """The same of a `gather`, with what it waits for in those inside it; None if the task is in none."""
     waiter = getattr(task, "_fut_waiter", task)
     if type(waiter).__name__ != "_GatheringFuture":
         return None
     found: list[Any] = []
+    raises = not _returns_exceptions(waiter)
     for child in waiter._children:
         inside = _gathered(child)
-        found += [child] if inside is None else inside
-    return found
+        found += [child] if inside is None else inside[0]
+        raises |= inside is not None and inside[2]
+    return found, True, raises
+
+
+def _returns_exceptions(gathering: Any) -> bool:
+    """Whether a `gather` was told `return_exceptions`: its own callback on what it waits for knows."""
+    for child in gathering._children:
+        for callback, _ in getattr(child, "_callbacks", None) or ():
+            names = getattr(getattr(callback, "__code__", None), "co_freevars", ())
+            if "outer" in names and "return_exceptions" in names:
+                return bool(callback.__closure__[names.index("return_exceptions")].cell_contents)
+    return False
 
 
 def cancellable(loop: Any) -> Container[Any]:

@@ -220,12 +220,12 @@ class Tables:
             yield from self._own_wait(report)
 
     def _own_wait(self, report: MachineReport) -> Iterable[dict[str, Any]]:
-        """The driver runs no call; what it does in a wait is a row too, for its call site."""
+        """A wait of no call (the driver's, or a task's that has outlived its call) is a row too, for its call site."""
         for wait in report.waits:
             if wait.call_id is None:
                 yield {
                     "machine": self._shown(report.machine),
-                    "method": "(the program)",
+                    "method": "(the program)" if report.machine == DRIVER else "(a task of its own)",
                     "holds_slot": False,
                     "call_site": wait.call_site,
                     "started_at": int(wait.waiting_since * 1e6),
@@ -267,6 +267,19 @@ class Tables:
                         "on_call_id": None if on is None else self._call_id(on),
                         "satisfied": bool(answer) or wait.is_ready,
                     }
+                if resolved.errors:
+                    alternatives[wait.call_id] += 1
+                    yield from self._error_rows({**common, "alternative": at + 1, "k": 1}, resolved)
+
+    def _error_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
+        """The wait for all of a list, again: any one of the calls that have not ended well may end it, by an error."""
+        for call, has_ended in resolved.errors:
+            yield {
+                **common,
+                "on_machine": None if call is None else self._shown(parsed(call).target),
+                "on_call_id": None if call is None else self._call_id(call),
+                "satisfied": has_ended,
+            }
 
     def _stalled(self, machine: str) -> set[str]:
         """The calls of a machine whose loop another of its calls blocks."""

@@ -277,11 +277,11 @@ class Process:
         self.loop = self.loop or loop
         self.has_many_loops |= loop is not None and loop is not self.loop
 
-    def leave(self, call_id: str) -> int:
-        """A call has ended; returns the colour of its reply."""
+    def leave(self, call_id: str, *, is_error: bool = False) -> int:
+        """A call has ended, in an error or not; returns the colour of its reply."""
         with self.lock:
             ledger = self.ledger
-            colour = ledger.finish(call_id)
+            colour = ledger.finish(call_id, is_error=is_error)
             self.threads.pop(call_id, None)
             if self.coroutines:
                 self.coroutines.pop(call_id, None)
@@ -319,8 +319,12 @@ class Process:
         *,
         is_blocking: bool,
         is_resting: bool = False,
+        raises: bool = False,
     ) -> tuple[int, list[str | None]]:
-        """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes."""
+        """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes.
+
+        `raises`: the first error of any of them ends the wait.
+        """
         on = [call_of(ref) for ref in refs]
         now = time.time()
         may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k or may_be_interrupted())
@@ -338,6 +342,7 @@ class Process:
                 or self._others_send()
                 or (self.machine == DRIVER and not is_blocking and not is_resting),
                 timeout_at=None if timeout is None else now + timeout,
+                raises=raises,
             )
             if is_resting:
                 self.resting = wait_id

@@ -34,7 +34,7 @@ def get(
     def work(seconds: float | None) -> Any:
         return original(object_refs, *args, timeout=seconds, **options)
 
-    return _followed(process, refs, len(refs), timeout, work, _got)
+    return _followed(process, refs, len(refs), timeout, work, _got, raises=True)
 
 
 def wait(
@@ -125,13 +125,15 @@ def _followed(
     timeout: float | None,
     work: _Work,
     one: Callable[[_Work, float], tuple[bool, Any]],
+    *,
+    raises: bool = False,
 ) -> Any:
     if not refs:
         return work(timeout)
     process.reloading.check_waiting(refs)
     site = call_site_here() or ""
     try:
-        wait_id, on = process.begin_wait(refs, k, timeout, site, is_blocking=True)
+        wait_id, on = process.begin_wait(refs, k, timeout, site, is_blocking=True, raises=raises)
     except Exception as error:
         process.give_up(error)
         return work(timeout)

@@ -70,16 +70,42 @@ class Numbers:
         return tuple(zip(self._firsts, self._lasts, strict=True))
 
 
+MOST_RANGES = 100
+
+
+class Errors:
+    """Which calls of one channel have ended in an error: the latest, in at most a hundred ranges."""
+
+    __slots__ = ("numbers", "since")
+
+    def __init__(self) -> None:
+        self.numbers = Numbers()
+        self.since = 0
+        """What lies below is forgotten: an error or a reply, it is not known."""
+
+    def add(self, number: int) -> None:
+        """This call has ended in an error."""
+        if number < self.since:
+            return
+        self.numbers.add(number)
+        firsts = self.numbers._firsts
+        if len(firsts) > MOST_RANGES:
+            self.since = firsts[MOST_RANGES // 2]
+            self.numbers.forget_below(self.since)
+
+
 class Acceptance:
     """The receiving end of one channel: what was accepted at or above the floor, and how many in all."""
 
-    __slots__ = ("accepted", "count", "floor")
+    __slots__ = ("accepted", "count", "errors", "floor")
 
     def __init__(self) -> None:
         self.accepted = Numbers()
         self.floor = 0
         self.count = 0
         """Different numbers accepted; one that was settled, and arrives below the floor, is not among them."""
+        self.errors: Errors | None = None
+        """Of the calls that were accepted; None: there was none."""
 
     def accept(self, number: int, floor: int) -> bool:
         """Accept `number`, sent when the sender's floor was `floor`; False if it is a repetition, or settled long ago."""

@@ -62,6 +62,11 @@ class ResolvedWait:
     on_machines: tuple[str, ...]
     """Who must act for the wait to end; of a local wait, any one of them is enough."""
     is_satisfied: bool | None
+    errors: tuple[tuple[str | None, bool], ...] = ()
+    """Of a wait that the first error ends: each call that may end it so, and whether it has ended in an error.
+
+    None: a call of which that is not known. Those that are answered well are left out.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +256,30 @@ class _Join:
             return ResolvedWait(machine, wait, (), self._who_may_call(machine), wait.is_ready)
         answers = tuple(self._is_answered(call_id) for call_id in wait.on)
         on_machines = tuple(dict.fromkeys(parsed(call_id).target for call_id in wait.on if call_id is not None))
-        return ResolvedWait(machine, wait, answers, on_machines, wait.is_ready or _at_least(wait.k, answers))
+        errors = tuple(self._errors(zip(wait.on, answers, strict=True))) if wait.raises and len(wait.on) > 1 else ()
+        is_satisfied = wait.is_ready or _any_of(_at_least(wait.k, answers), _has_raised(errors))
+        return ResolvedWait(machine, wait, answers, on_machines, is_satisfied, errors)
+
+    def _errors(self, on: Iterable[tuple[str | None, bool | None]]) -> Iterable[tuple[str | None, bool]]:
+        for call_id, answer in on:
+            is_error = self._is_error(call_id) if answer and call_id is not None else None
+            if not answer or is_error is not False:
+                yield (call_id if answer is False or is_error else None), bool(is_error)
+
+    def _is_error(self, call_id: str) -> bool | None:
+        """Whether a call that has ended inside the cut ended in an error.
+
+        Its target tells of what it has accepted, its sender of what never came there. Nothing tells of calls that an
+        earlier incarnation may have ended, or to a machine that is gone.
+        """
+        source, incarnation, target, number = parsed(call_id)
+        sent, received = self.outputs.get((source, incarnation, target)), self.inputs.get((source, incarnation, target))
+        if target in self.ended or sent is None or not self._is_certain(sent, source, number):
+            return None
+        if is_in(sent.errors, number) or (received is not None and is_in(received.errors, number)):
+            return True
+        is_known = received is not None and number >= max(sent.errors_since, received.errors_since)
+        return False if is_known else None
 
     def _is_answered(self, call_id: str | None) -> bool | None:
         """Whether the call has ended inside the cut: then its reply is in flight, or there."""
@@ -309,6 +337,16 @@ class _Join:
 def _of_the_dead(key: Channel, channel: InReport) -> CallsOf:
     """A channel whose sender has no report: what was accepted is all there is."""
     return CallsOf(*key, channel.accepted_count, channel.accepted_count, 0)
+
+
+def _has_raised(errors: Iterable[tuple[str | None, bool]]) -> bool | None:
+    """Whether one of them has ended in an error."""
+    found = list(errors)
+    return any(has_ended for _, has_ended in found) or (None if (None, False) in found else False)
+
+
+def _any_of(one: bool | None, other: bool | None) -> bool | None:
+    return one or other or (None if None in (one, other) else False)
 
 
 def _at_least(k: int, answers: Iterable[bool | None]) -> bool | None:

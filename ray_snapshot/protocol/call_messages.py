@@ -92,6 +92,8 @@ class CallWait:
     timeout_at: float | None = None
     is_ready: bool = False
     """What it waits for has come; it goes on by itself when its thread or loop has time."""
+    raises: bool = False
+    """The first error of any of `on` ends it (`ray.get` of a list), whatever `k` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,9 @@ class OutReport:
     """Of the target, as far as the sender has heard."""
     fresh_from: int = 0
     """Numbers from here on can have gone to no earlier incarnation."""
+    errors: Ranges = ()
+    """What was settled, from `errors_since` on: these calls ended in an error, as far as the sender knows."""
+    errors_since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,9 @@ class InReport:
     accepted: Ranges
     """Numbers from the floor on."""
     accepted_count: int
+    errors: Ranges = ()
+    """Calls that ended in an error, from `errors_since` on; below it is not known."""
+    errors_since: int = 0
 
 
 @dataclass(frozen=True, slots=True)

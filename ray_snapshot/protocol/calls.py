@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol.acceptance import Acceptance, Numbers, numbers_in
+from ray_snapshot.protocol.acceptance import Acceptance, Errors, Numbers, Ranges, numbers_in
 from ray_snapshot.protocol.call_messages import (
     CONSTRUCTOR,
     Acks,
@@ -55,7 +55,7 @@ from ray_snapshot.protocol.call_messages import (
 class _Output:
     """The sending end of one channel."""
 
-    __slots__ = ("floor", "fresh_from", "last", "log", "sent_count", "settled_count", "target_incarnation")
+    __slots__ = ("errors", "floor", "fresh_from", "last", "log", "sent_count", "settled_count", "target_incarnation")
 
     def __init__(self) -> None:
         self.last = 0
@@ -65,6 +65,7 @@ class _Output:
         self.target_incarnation = 0
         self.fresh_from = 0
         self.log: dict[int, Sent] = {}
+        self.errors: Errors | None = None
 
     def end(self, number: int) -> bool:
         """The fate of `number` is known; False if it was known before."""
@@ -76,6 +77,8 @@ class _Output:
 
     def settle(self, number: int) -> None:
         self.settled_count += self.end(number)
+        self.errors = self.errors or Errors()
+        self.errors.add(number)
 
 
 @dataclass(slots=True)
@@ -309,8 +312,8 @@ class CallLedger:
             run += 1
         return f"{call_id}#{run}"
 
-    def finish(self, call_id: str) -> int:
-        """The call has ended; returns the colour that its reply must carry."""
+    def finish(self, call_id: str, *, is_error: bool = False) -> int:
+        """The call has ended, in an error or not; returns the colour that its reply must carry."""
         running = self.running.get(call_id)
         if running is None:
             raise ProtocolError(f"{self.machine} was about to end {call_id}, which does not run", machine=self.machine)
@@ -321,6 +324,10 @@ class CallLedger:
             self.waits = {key: wait for key, wait in self.waits.items() if wait.call_id != call_id}
         if running.header is not None and running.header.is_retried:
             self._acknowledge_later(running.header)
+        if is_error and running.header is not None:
+            channel = self.inputs[running.header.source, running.header.incarnation]
+            channel.errors = channel.errors or Errors()
+            channel.errors.add(running.header.number)
         return self.colour
 
     def _acknowledge_later(self, header: Header) -> None:
@@ -353,8 +360,12 @@ class CallLedger:
         may_act: bool = False,
         is_local: bool = False,
         timeout_at: float | None = None,
+        raises: bool = False,
     ) -> int:
-        """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes."""
+        """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes.
+
+        `raises`: the first error of any of them ends it.
+        """
         if call_id is None:
             self._own_waits += 1
         elif call_id in self.running:
@@ -363,7 +374,7 @@ class CallLedger:
             raise ProtocolError(f"{self.machine}: {call_id} waits and does not run", machine=self.machine)
         self._last_wait += 1
         self.waits[self._last_wait] = CallWait(
-            self._last_wait, call_id, tuple(on), k, now, call_site, may_act, is_local, timeout_at
+            self._last_wait, call_id, tuple(on), k, now, call_site, may_act, is_local, timeout_at, raises=raises
         )
         return self._last_wait
 
@@ -456,10 +467,11 @@ class CallLedger:
         )
 
     def _status(self) -> str:
-        if not (self.running or self.acts_unasked or self.is_starting):
+        has_tasks = self._own_waits > 0 and not self.acts_unasked
+        if not (self.running or self.acts_unasked or self.is_starting or has_tasks):
             return "passive"
-        if not self.can_copy or any(wait.may_act or wait.is_ready for wait in self.waits.values()):
-            return "active"
+        if has_tasks or not self.can_copy or any(wait.may_act or wait.is_ready for wait in self.waits.values()):
+            return "active"  # what a task of its own does when its reply comes is not known
         return "blocked"
 
     def report(self, number: int) -> MachineReport:
@@ -524,11 +536,17 @@ def _out_report(target: str, output: _Output) -> OutReport:
         dict(output.log),
         output.target_incarnation,
         output.fresh_from,
+        *_errors(output.errors),
     )
 
 
 def _in_report(source: str, incarnation: int, channel: Acceptance) -> InReport:
-    return InReport(source, incarnation, channel.floor, channel.accepted.ranges(), channel.count)
+    accepted = channel.accepted.ranges()
+    return InReport(source, incarnation, channel.floor, accepted, channel.count, *_errors(channel.errors))
+
+
+def _errors(errors: Errors | None) -> tuple[Ranges, int]:
+    return ((), 0) if errors is None else (errors.numbers.ranges(), errors.since)
 
 
 __all__ = [

@@ -26,7 +26,7 @@ from ray_snapshot.protocol.calls import (
 )
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer
 from ray_snapshot.simulation.calls_oracle import Log, Seen, Waiting
-from ray_snapshot.simulation.calls_programs import Call, Create, Get, Kind, Notify, Park, Program, Work
+from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
 from ray_snapshot.simulation.calls_reports import id_of, name_of, seen_of
 
 Step = tuple[Any, ...]
@@ -189,7 +189,9 @@ class CallWorld:
         assert waiting is not None
         if waiting.is_local:
             return run.notified
-        return sum(id_of(call) in self.replies for call in waiting.on) >= waiting.k
+        there = [call for call in waiting.on if id_of(call) in self.replies]
+        has_raised = waiting.raises and any(call in self.log.failed | self.log.raised for call in there)
+        return has_raised or len(there) >= waiting.k
 
     def _can_accept(self, call: Travelling) -> bool:
         machine = self.alive.get(call.target)
@@ -225,7 +227,8 @@ class CallWorld:
             case Create():
                 self._create(name, machine, run, step)
             case Get(refs, k, has_timeout):
-                self._wait(name, machine, run, [run.refs[index] for index in refs], k or len(refs), has_timeout)
+                on = [run.refs[index] for index in refs]
+                self._wait(name, machine, run, on, k or len(refs), has_timeout, raises=not k)
             case Park():
                 self._wait(name, machine, run, [], 1, False, is_local=True)
             case Notify():
@@ -236,6 +239,8 @@ class CallWorld:
                 self._worked(name, machine)
             case Work():
                 self._worked(name, machine)
+            case Fail():
+                return self._finish(name, machine, run, is_error=True)
         return f"{name} {key}: {step}"
 
     def _worked(self, name: str, machine: Alive) -> None:
@@ -279,11 +284,22 @@ class CallWorld:
         self.network.append(call)
 
     def _wait(
-        self, name: str, machine: Alive, run: Run, on: list[str], k: int, may_act: bool, is_local: bool = False
+        self,
+        name: str,
+        machine: Alive,
+        run: Run,
+        on: list[str],
+        k: int,
+        may_act: bool,
+        *,
+        is_local: bool = False,
+        raises: bool = False,
     ) -> None:
-        run.wait_id = machine.ledger.wait(run.call_id, on, k, 0.0, may_act=may_act, is_local=is_local)
+        run.wait_id = machine.ledger.wait(
+            run.call_id, on, k, 0.0, may_act=may_act, is_local=is_local, raises=raises and len(on) > 1
+        )
         caller = name_of(run.call_id) if run.call_id is not None else None
-        run.waiting = Waiting(caller, tuple(name_of(one) for one in on), k, is_local, may_act)
+        run.waiting = Waiting(caller, tuple(name_of(one) for one in on), k, is_local, may_act, raises and len(on) > 1)
         run.notified = False
         self.log.add(name, "wait", waiting=run.waiting)
 
@@ -320,13 +336,15 @@ class CallWorld:
         self.log.add(name, "wake", waiting=run.waiting)
         run.wait_id = run.waiting = None
 
-    def _finish(self, name: str, machine: Alive, run: Run) -> str:
+    def _finish(self, name: str, machine: Alive, run: Run, *, is_error: bool = False) -> str:
         del machine.runs[run.call_id]
         if run.call_id is None:
             return self._leave(name, machine)
-        colour = machine.ledger.finish(run.call_id)
+        colour = machine.ledger.finish(run.call_id, is_error=is_error)
         base = id_of(name_of(run.call_id))
         self.log.add(name, "finish", name_of(base))
+        if is_error and base not in self.replies:
+            self.log.raised.add(name_of(base))
         self.replies.setdefault(base, colour)
         machine.travelled.pop(run.call_id, None)
         if name_of(base)[3] == CONSTRUCTOR:

@@ -32,6 +32,8 @@ class Waiting:
     k: int
     is_local: bool = False
     may_act: bool = False
+    raises: bool = False
+    """The first error ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Log:
     """The length of those that are gone: in snapshots that they did not record, all of it is white."""
     failed: set[CallName] = field(default_factory=set)
     """Calls whose callers were told of an error."""
+    raised: set[CallName] = field(default_factory=set)
+    """Calls that have ended by raising."""
     faults: list[int] = field(default_factory=list)
     """At which events something happened that no machine did: a call was lost, repeated, cancelled, a machine died."""
 
@@ -103,6 +107,8 @@ class Seen:
     """With the calls whose replies each needs before it can begin."""
     answers: dict[CallName, bool | None] = field(default_factory=dict)
     """What it says of the calls that somebody waits for."""
+    errors: dict[Waiting, tuple[tuple[CallName | None, bool], ...]] = field(default_factory=dict)
+    """Of waits that the first error ends: the calls that may still end them so, and whether they have. None: not known."""
     callers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Of machines in a local wait: who may call them."""
     problems: tuple[str, ...] = ()
@@ -130,8 +136,9 @@ class Seen:
 class Model:
     """A system of calls, without any snapshot."""
 
-    def __init__(self, failed: set[CallName]) -> None:
+    def __init__(self, failed: set[CallName], raised: set[CallName]) -> None:
         self.failed = failed
+        self.raised = raised
         self.sent: set[CallName] = set()
         self.retried: set[CallName] = set()
         self.settled: set[CallName] = set()
@@ -177,7 +184,10 @@ class Model:
         waiting = event.waiting
         assert waiting is not None
         answered = [call in self.finished or call in self.failed for call in waiting.on]
-        if not (waiting.is_local or waiting.may_act) and sum(answered) < waiting.k:
+        has_raised = waiting.raises and any(
+            call in self.failed or (call in self.raised and call in self.finished) for call in waiting.on
+        )
+        if not (waiting.is_local or waiting.may_act or has_raised) and sum(answered) < waiting.k:
             raise OracleError(
                 f"{_told(event)} is impossible here: of {waiting.on}, only {sum(answered)} have been answered"
             )
@@ -250,7 +260,7 @@ def _told(event: Event) -> str:
 
 def replayed(log: Log) -> Model:
     """The whole run in its original order."""
-    model = Model(log.failed)
+    model = Model(log.failed, log.raised)
     for event in log.events:
         model.perform(event)
     return model
@@ -264,6 +274,7 @@ def check_calls(log: Log, snapshots: Iterable[Seen], slots: Mapping[str, int]) -
             by_the_dead = _check_cut(log, seen, last)
             is_doubtful = any(call in log.failed or call in by_the_dead for call in seen.in_flight)
             is_doubtful = is_doubtful or None in seen.answers.values()
+            is_doubtful = is_doubtful or any((None, False) in errors for errors in seen.errors.values())
             _check_verdicts(log, seen, slots, is_doubtful)
         except OracleError as error:
             raise OracleError(f"snapshot {seen.number}: {error}") from None
@@ -271,7 +282,7 @@ def check_calls(log: Log, snapshots: Iterable[Seen], slots: Mapping[str, int]) -
 
 def _check_cut(log: Log, seen: Seen, last: Model) -> set[CallName]:
     """Returns the calls that were accepted by machines that died inside the cut."""
-    model = Model(log.failed)
+    model = Model(log.failed, log.raised)
     white = [event for event in log.events if log.is_white(event, seen.number)]
     red = [event for event in log.events if not log.is_white(event, seen.number)]
     for event in white:
@@ -407,6 +418,11 @@ def _can_end(one: Waiting, movers: set[CallName | None], seen: Seen, slots: Mapp
     if one.is_local:
         assert one.caller is not None
         return any(_can_act(name, movers, seen, slots) for name in seen.callers[one.caller[2]])
+    if any(
+        has_ended or call is None or _can_answer(call, movers, seen, slots)
+        for call, has_ended in seen.errors.get(one, ())
+    ):
+        return True
     return sum(_can_answer(call, movers, seen, slots) for call in one.on) >= one.k
 
 

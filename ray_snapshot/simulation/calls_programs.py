@@ -38,7 +38,7 @@ class Get:
 
     refs: tuple[int, ...]
     k: int = 0
-    """0: all."""
+    """0: all, by `ray.get`, which ends at the first error."""
     has_timeout: bool = False
 
 
@@ -57,7 +57,12 @@ class Work:
     """Something inside an action."""
 
 
-Step = Call | Create | Get | Park | Notify | Work
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The method raises: whoever reads its reply gets an error."""
+
+
+Step = Call | Create | Get | Park | Notify | Work | Fail
 Program = tuple[Step, ...]
 
 

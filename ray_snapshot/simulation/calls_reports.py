@@ -28,6 +28,9 @@ def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: boo
             seen.in_flight[*key, number] = tuple(name_of(one or "") for one in sent.needs)
     for resolved in (*found.waits, *found.argument_waits):
         seen.answers.update(zip((name_of(one or "") for one in resolved.wait.on), resolved.answers, strict=False))
+        if resolved.errors:
+            errors = [(None if call is None else name_of(call), has_ended) for call, has_ended in resolved.errors]
+            seen.errors[waiting_of(resolved.wait)] = tuple(errors)
         if resolved.wait.is_local:
             seen.callers[resolved.machine] = resolved.on_machines
     seen.gone = {line.split()[0] for line in found.obstacles if line.endswith("while the snapshot was open")}
@@ -36,7 +39,8 @@ def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: boo
 
 def waiting_of(wait: CallWait) -> Waiting:
     caller = name_of(wait.call_id) if wait.call_id is not None else None
-    return Waiting(caller, tuple(name_of(one or "") for one in wait.on), wait.k, wait.is_local, wait.may_act)
+    on = tuple(name_of(one or "") for one in wait.on)
+    return Waiting(caller, on, wait.k, wait.is_local, wait.may_act, wait.raises)
 
 
 def name_of(call_id: str) -> CallName:

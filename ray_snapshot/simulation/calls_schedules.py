@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ray_snapshot.simulation.calls import CallWorld, Step
 from ray_snapshot.simulation.calls_oracle import check_calls
-from ray_snapshot.simulation.calls_programs import Call, Create, Get, Kind, Notify, Park, Program, Work
+from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
 from ray_snapshot.simulation.calls_programs import Step as ProgramStep
 from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.schedules import Explored
@@ -40,6 +40,8 @@ class CallProfile:
     dies: float = 0.0
     births: bool = False
     parks: bool = False
+    fails: bool = False
+    """Methods raise now and then."""
     aborts: bool = False
     acks_get_lost: bool = False
 
@@ -49,6 +51,7 @@ CALL_PROFILES = {
     "pairs": CallProfile(machines=2),
     "births": CallProfile(machines=2, births=True),
     "parked": CallProfile(machines=3, parks=True),
+    "failing": CallProfile(fails=True),
     "lost": CallProfile(loses=0.03, raises=True),
     "repeated": CallProfile(repeats=0.05, retries=True),
     "deaths": CallProfile(dies=0.01),
@@ -61,6 +64,7 @@ CALL_PROFILES = {
         dies=0.005,
         births=True,
         parks=True,
+        fails=True,
         aborts=True,
         acks_get_lost=True,
     ),
@@ -100,6 +104,8 @@ def _method(profile: CallProfile, level: int, names: list[str], chance: random.R
             steps.append(Get(tuple(chosen), chance.choice([0, 0, 1]), has_timeout=chance.random() < 0.1))
         elif profile.parks and dice < 0.93:
             steps.append(Park() if chance.random() < 0.35 else Notify())
+        elif profile.fails and dice > 0.95:
+            steps.append(Fail())
         else:
             steps.append(Work())
     return tuple(steps)

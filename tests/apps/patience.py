@@ -51,6 +51,36 @@ class Groups:
         return "answered"
 
 
+@ray.remote
+class Asker:
+    def end(self):
+        return "ended"
+
+    def ask(self, me, other, failing):
+        try:
+            return ray.get([other.back.remote(me), failing.fail.remote()])
+        except ValueError:
+            return "freed by an error"
+
+
+@ray.remote
+class Answerer:
+    def back(self, asker):
+        return ray.get(asker.end.remote())
+
+
+@ray.remote
+class Failing:
+    async def fail(self):
+        await asyncio.sleep(2.5)
+        raise ValueError("late")
+
+
+def failing():
+    asker = Asker.remote()
+    return ray.get(asker.ask.remote(asker, Answerer.remote(), Failing.remote()))
+
+
 def named():
     hub, waker = Hub.options(name="the hub").remote(), Waker.remote()
     ray.get([hub.ready.remote(), waker.ready.remote()])

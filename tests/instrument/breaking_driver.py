@@ -1,7 +1,8 @@
-"""A small app of which one function of ours is broken at a time: `python breaking_driver.py plain`, or `... SIDE TARGET ...`.
+"""A small app of which one function of ours is broken at a time: `python breaking_driver.py plain`, `... SIDE WHEN TARGET ...`.
 
 Prints what the app returns, as a line of JSON for each target: on the side `driver` a function is broken in the program, on the
-side `worker` in the processes of its actors. `targets` prints all there are.
+side `worker` in the processes of its actors; `born`: before the actors are made, `later`: when they are there. `A+B` breaks
+both. `targets` prints all there are, by side and by when they run.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import inspect
 import json
 import os
 import sys
+import threading
 from types import FunctionType
 from typing import Any
 
 import ray
+
+import ray_snapshot as rs
+from ray_snapshot.instrument import attaching, here
 
 LONGEST_S = 90.0
 
@@ -68,28 +73,71 @@ def function_of(target: str) -> FunctionType:
     return inspect.unwrap(item)  # type: ignore[no-any-return]
 
 
-def broken(target: str) -> Any:
+def broken(target: str) -> dict[str, Any]:
     """Break it, for all who know it already; returns what it was."""
-    function = function_of(target)
-    own = function.__code__
-    space: dict[str, Any] = {}
-    exec(f"def fail(*args, **kwargs):\n    raise RuntimeError({target!r} + ' is broken')\n", space)
-    function.__code__ = space["fail"].__code__.replace(co_freevars=own.co_freevars)
-    return own
+    found = {}
+    for name in target.split("+"):
+        function = function_of(name)
+        found[name] = function.__code__
+        space: dict[str, Any] = {}
+        exec(f"def fail(*args, **kwargs):\n    raise RuntimeError({name!r} + ' is broken')\n", space)
+        function.__code__ = space["fail"].__code__.replace(co_freevars=function.__code__.co_freevars)
+    return found
 
 
-def break_here() -> None:
-    """The app's own setup hook: in a worker that is told so, one function of ours is broken."""
+def mended(codes: dict[str, Any]) -> None:
+    """Make whole what was broken."""
+    for name, code in codes.items():
+        function_of(name).__code__ = code
+
+
+def begin_here() -> None:
+    """The app's own setup hook: a worker that is told so breaks functions of ours, or notes which ones run."""
     if target := os.environ.get("BROKEN"):
         broken(target)
+    if os.environ.get("NOTING"):
+        note_here()
+
+
+def note_here() -> None:
+    """Note in `sys` which functions of ours run in this process."""
+    names = {function_of(name).__code__: name for name in targets()}
+    sys.ran = set()  # type: ignore[attr-defined]
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code in names:
+            sys.ran.add(names[frame.f_code])  # type: ignore[attr-defined]
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+
+
+def ran() -> list[str]:
+    """What has run since this was asked."""
+    found, sys.ran = sys.ran, set()  # type: ignore[attr-defined]
+    return sorted(found)
 
 
 # ---- the app -----------------------------------------------------------------------------------------------------------
 
 
-class Plain:
-    def __init__(self, start: int) -> None:
-        self.value = start
+class Base:
+    def ran(self) -> list[str]:
+        return ran()
+
+    def break_(self, target: str) -> None:
+        self.codes = broken(target)
+
+    def mend(self) -> None:
+        mended(self.codes)
+
+    def is_watched(self) -> bool:
+        return here.here() is not None
+
+
+class Plain(Base):
+    def start(self, value: int) -> None:
+        self.value = value
 
     def add(self, n: int) -> int:
         self.value += n
@@ -109,7 +157,7 @@ class Plain:
         return ray.get(boxed[0]), ray.get(ray.put(3))
 
 
-class Loop:
+class Loop(Base):
     async def double(self, n: int) -> int:
         return 2 * n
 
@@ -125,9 +173,19 @@ def seven() -> int:
     return 7
 
 
-def app(options: dict[str, Any]) -> list[Any]:
+Actors = tuple[Any, Any]
+
+
+def made(environment: dict[str, str]) -> Actors:
+    """The app's two actors, in processes of their own with these variables."""
+    options: Any = {"runtime_env": {"env_vars": environment}} if environment else {}
+    return ray.remote(Plain).options(**options).remote(), ray.remote(Loop).options(**options).remote()
+
+
+def app(actors: Actors) -> list[Any]:
     """What a program sees."""
-    plain, loop = ray.remote(Plain).options(**options).remote(5), ray.remote(Loop).options(**options).remote()
+    plain, loop = actors
+    plain.start.remote(5)
     first = plain.add.remote(1)
     found = [ray.get(first), ray.get(plain.ask.remote(loop)), ray.get(loop.ask.remote(plain))]
     found.append([ray.get(item) for item in plain.count.options(num_returns="streaming").remote(2)])
@@ -141,37 +199,77 @@ def app(options: dict[str, Any]) -> list[Any]:
     return found
 
 
-def main(side: str, names: list[str]) -> None:
+def main(side: str, when: str = "", *names: str) -> None:
     """Break one after the other."""
     if side == "plain":
         ray.init()
-        print(json.dumps(app({})))
+        print(json.dumps(app(made({}))))
         return
-    if side == "targets":
-        print(json.dumps(targets()))
-        return
-    import ray_snapshot as rs
-    from ray_snapshot.instrument import attaching, here
-
     watches: list[Any] = []
     rs.install(f"broken-{os.getpid()}", on_watch=watches.append, every=0.2)
-    ray.init(runtime_env={"worker_process_setup_hook": break_here})
-    watch = watches[0]
+    ray.init(runtime_env={"worker_process_setup_hook": begin_here})
+    if side == "targets":
+        print(json.dumps(sorted_targets()))
+        return
+    actors = made({}) if when == "later" else None
     for name in names:
         faulthandler.dump_traceback_later(LONGEST_S, exit=True)
-        own = broken(name) if side == "driver" else None
         try:
-            found: Any = app({"runtime_env": {"env_vars": {"BROKEN": name}}} if side == "worker" else {})
+            found: Any = in_driver(name, actors) if side == "driver" else in_workers(name, actors)
         except BaseException as error:
             found = f"{type(error).__name__}: {error}"
-        finally:
-            if own is not None:
-                function_of(name).__code__ = own
         print(json.dumps([name, found]), flush=True)
         if here.here() is None:
-            attaching.attach_driver(f"{watch.name}:{watch.run_id}", watch._service)
+            attaching.attach_driver(f"{watches[0].name}:{watches[0].run_id}", watches[0]._service)
+        if actors is not None and not all(ray.get([actor.is_watched.remote() for actor in actors])):
+            actors = made({})
     faulthandler.cancel_dump_traceback_later()
 
 
+def in_driver(name: str, actors: Actors | None) -> list[Any]:
+    """What the app returns while this is broken in the program."""
+    codes = broken(name)
+    try:
+        return app(actors or made({}))
+    finally:
+        mended(codes)
+
+
+def in_workers(name: str, actors: Actors | None) -> list[Any]:
+    """What the app returns while this is broken in its actors."""
+    if actors is None:
+        return app(made({"BROKEN": name}))
+    ray.get([actor.break_.remote(name) for actor in actors])
+    try:
+        return app(actors)
+    finally:
+        ray.get([actor.mend.remote() for actor in actors])
+
+
+def sorted_targets() -> dict[str, dict[str, list[str]]]:
+    """By side: what runs when actors are made and not in their calls, what runs in these, and the rest."""
+    app(made({}))
+    note_here()
+    actors = made({"NOTING": "1"})
+    begun = ran_in(actors)
+    app(actors)
+    called = ran_in(actors)
+    sys.setprofile(None)
+    threading.setprofile(None)
+    everything = set(targets())
+    found = {}
+    for side in ("driver", "worker"):
+        born, later = begun[side] - called[side], called[side]
+        rest = sorted(everything - born - later)
+        found[side] = {"born": [*sorted(born), "+".join(rest)], "later": sorted(later)}
+    return found
+
+
+def ran_in(actors: Actors) -> dict[str, set[str]]:
+    """By side: what has run since this was asked."""
+    workers = ray.get([actor.ran.remote() for actor in actors])
+    return {"driver": set(ran()), "worker": set().union(*workers)}
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(*sys.argv[1:])

@@ -140,12 +140,12 @@ BY_DAY = {
 }  # fmt: skip
 
 
-def _told(runner: Runner, side: str, names: list[str]) -> None:
+def _told(runner: Runner, side: str, when: str, names: list[str]) -> None:
     plain = json.loads(runner.plain(DRIVER, "plain").output)
     assert plain[-1] == "ValueError: as the app means it"
     for first in range(0, len(names), AT_ONCE):
         some = names[first : first + AT_ONCE]
-        done = runner.finish(runner.start(sys.executable, DRIVER, side, *some), longest=LONGEST_S)
+        done = runner.finish(runner.start(sys.executable, DRIVER, side, when, *some), longest=LONGEST_S)
         told = [json.loads(line) for line in done.output.splitlines() if line.startswith("[")]
         assert [item for item in told if item[1] != plain] == []
         assert [name for name, _ in told] == some, done.errors
@@ -155,13 +155,23 @@ def _told(runner: Runner, side: str, names: list[str]) -> None:
 @pytest.mark.ray
 @pytest.mark.parametrize("side", BY_DAY)
 def test_an_app_goes_on_whichever_function_of_ours_fails(runner: Runner, side: str) -> None:
-    _told(runner, side, BY_DAY[side])
+    _told(runner, side, "later", BY_DAY[side])
+
+
+@pytest.fixture(scope="module")
+def targets(runner: Runner) -> Any:
+    """By side and by when they run: the functions of ours."""
+    done = runner.plain(DRIVER, "targets")
+    return json.loads(done.output.splitlines()[-1])
 
 
 @pytest.mark.ray
 @pytest.mark.nightly
+@pytest.mark.parametrize("when", ["born", "later"])
 @pytest.mark.parametrize("side", BY_DAY)
-def test_an_app_goes_on_whichever_of_all_our_functions_fails(runner: Runner, side: str) -> None:
-    names = json.loads(runner.plain(DRIVER, "targets").output)
-    assert len(names) > 200
-    _told(runner, side, names)
+def test_an_app_goes_on_whichever_of_all_our_functions_fails(
+    runner: Runner, targets: Any, side: str, when: str
+) -> None:
+    names = targets[side][when]
+    assert len(names) > (3 if when == "born" else 40), "what runs is not found"
+    _told(runner, side, when, names)

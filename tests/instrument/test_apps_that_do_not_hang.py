@@ -34,9 +34,10 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
         ("named", "('woken', None)"),
         pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
         pytest.param("groups", "answered", marks=pytest.mark.nightly),
+        pytest.param("failing", "freed by an error", marks=pytest.mark.nightly),
     ],
 )
-def test_a_wait_that_is_ended_by_name_through_the_store_or_in_another_group_is_never_a_deadlock(
+def test_a_wait_that_is_ended_by_name_through_the_store_in_another_group_or_by_an_error_is_never_a_deadlock(
     runner: Runner, tmp_path: Path, scenario: str, output: str
 ) -> None:
     options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]

@@ -90,8 +90,9 @@ def test_a_call_that_awaits_a_ref_is_recorded_as_waiting_for_the_call_that_answe
 
 def test_a_gather_of_refs_waits_for_all_of_them(process: Process) -> None:
     report, result = _run(process, "both", Ref(CALL), Ref("A/0/C:1/1"))
-    (wait,) = process.reports[1].report.waits
+    wait, *each = process.reports[1].report.waits
     assert (set(wait.on), wait.k, wait.may_act) == ({CALL, "A/0/C:1/1"}, 2, False)
+    assert {one.on for one in each} == {(CALL,), ("A/0/C:1/1",)}, "any of them may end it by an error"
     assert (report.has_state, result) == (True, [0, 1])
 
 
@@ -189,3 +190,34 @@ def test_a_fault_of_ours_between_two_slices_of_a_get_leaves_the_app_its_reply(
     finally:
         CURRENT.reset(token)
     assert process.is_closed, "it is watched no more"
+
+
+def test_a_get_ends_at_the_first_error_and_a_wait_does_not(process: Process) -> None:
+    seen: list[bool] = []
+
+    def own(_: Any, **options: Any) -> Any:
+        seen.extend(wait.raises for wait in process.ledger.waits.values())
+        return [], []
+
+    refs = [tracked(ray.ObjectRef(str(number).encode() * 28), f"A/0/B:1/{number}") for number in (1, 2)]
+    token = CURRENT.set(process.enter(None, "m"))
+    try:
+        tracking.get(own, refs)
+        tracking.wait(own, refs, num_returns=2)
+    finally:
+        CURRENT.reset(token)
+    assert seen == [True, False]
+
+
+def test_a_method_that_raises_is_remembered_as_an_error(process: Process) -> None:
+    class Failing:
+        def fail(self, is_error: bool) -> None:
+            if is_error:
+                raise ValueError("as the app means it")
+
+    body = calls.watched_class(Failing)()
+    body.fail(False, _ray_snapshot_header=_wire(process, 1))
+    with pytest.raises(ValueError, match="as the app means it"):
+        body.fail(True, _ray_snapshot_header=_wire(process, 2))
+    (channel,) = process.ledger._report(0).inputs
+    assert channel.errors == ((2, 2),)

@@ -80,6 +80,31 @@ async def together(world: World) -> None:
     await asyncio.gather(world.reply(), world.reply())
 
 
+async def together_with_exceptions(world: World) -> None:
+    """One of them has failed already."""
+    await asyncio.gather(world.reply(), failing(), world.reply(), return_exceptions=True)
+
+
+async def all_completed(world: World) -> None:
+    tasks = [asyncio.ensure_future(alone(world)) for _ in range(2)]
+    await asyncio.wait(tasks)
+
+
+async def failing() -> None:
+    raise ValueError
+
+
+async def together_one_parked(world: World) -> None:
+    await asyncio.gather(world.reply(), asyncio.Event().wait())
+
+
+async def beside_a_task_that_awaits(world: World) -> None:
+    """What its own task does when its reply is there is not known."""
+    world.side = asyncio.ensure_future(alone(world))  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+    await world.reply()
+
+
 async def beside(world: World) -> None:
     world.side = asyncio.ensure_future(alone(world))  # type: ignore[attr-defined]
     await asyncio.sleep(60)
@@ -269,14 +294,28 @@ def test_a_reply_that_the_call_itself_awaits_is_its_wait(world: World) -> None:
     assert status == "blocked"
 
 
-def test_a_gather_is_one_wait_for_all(world: World) -> None:
-    ((wait,), status, _, _) = world.waits_of(together)
+@pytest.mark.parametrize(("body", "count"), [(together, 2), (together_in_each_other, 4)])
+def test_a_gather_waits_for_all_and_each_may_end_it_by_an_error(world: World, body: Any, count: int) -> None:
+    (wait, *each), status, _, _ = world.waits_of(body)
+    assert (len(wait.on), wait.k, status) == (count, count, "blocked")
+    assert sorted((len(one.on), one.k) for one in each) == [(1, 1)] * count
+
+
+@pytest.mark.parametrize("body", [together_with_exceptions, all_completed])
+def test_what_collects_exceptions_is_one_wait_for_all(world: World, body: Any) -> None:
+    ((wait,), status, _, _) = world.waits_of(body)
     assert (len(wait.on), wait.k, status) == (2, 2, "blocked")
 
 
-def test_gathers_in_each_other_are_one_wait_for_all(world: World) -> None:
-    ((wait,), status, _, _) = world.waits_of(together_in_each_other)
-    assert (len(wait.on), wait.k, status) == (4, 4, "blocked")
+def test_what_is_parked_in_a_gather_may_be_woken_by_a_later_call_and_raise(world: World) -> None:
+    (wait, alone, local), status, _, _ = world.waits_of(together_one_parked)
+    assert (wait.on, wait.k) == (alone.on, 1)
+    assert (local.is_local, local.on, status) == (True, (), "blocked")
+
+
+def test_a_task_beside_a_call_that_awaits_a_reply_makes_its_machine_active(world: World) -> None:
+    ((wait,), status, _, _) = world.waits_of(beside_a_task_that_awaits)
+    assert (wait.wait_id, wait.may_act, status) == (2, False, "active")
 
 
 def test_a_timer_that_cannot_reach_the_calls_task_is_no_timeout_of_it(world: World) -> None:

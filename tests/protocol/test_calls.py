@@ -507,3 +507,11 @@ def test_a_copy_is_independent_and_has_the_same_fingerprint() -> None:
     other.settle("b", 1)
 
     assert other.fingerprint() != a.fingerprint()
+
+
+def test_a_machine_whose_own_task_waits_beside_its_calls_is_active_and_may_act_when_the_reply_comes() -> None:
+    ledger = CallLedger("a")
+    wait_id = ledger.wait(None, ("a/0/b/1",), 1, 0.0)
+    assert ledger._report(0).status == "active"
+    ledger.wake(wait_id)
+    assert ledger._report(0).status == "passive"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.acceptance import MOST_RANGES
 from ray_snapshot.protocol.call_collector import (
     CallCollector,
     CallsOf,
@@ -414,6 +415,83 @@ def test_a_wait_names_the_machines_it_waits_for() -> None:
     system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), calls, 2, 0.0)
 
     assert wait_of(system.snapshot(), "a").on_machines == ("b", "c")
+
+
+class List:
+    """A call of `a` waits for a list of two calls to `b`, as `ray.get` does; both run."""
+
+    def __init__(self) -> None:
+        self.system = System("a", "b")
+        self.a, self.b = self.system.ledgers["a"], self.system.ledgers["b"]
+        self.first, self.second = self.system.call("a", "b"), self.system.call("a", "b")
+        self.a.wait(self.a.accept_unknown("outer", 0.0), (self.first, self.second), 2, 0.0, raises=True)
+
+    def wait(self) -> ResolvedWait:
+        return wait_of(self.system.snapshot(), "a")
+
+
+def test_any_call_of_a_list_that_has_not_ended_may_end_the_wait_by_an_error() -> None:
+    found = List()
+    resolved = found.wait()
+    assert resolved.errors == ((found.first, False), (found.second, False))
+    assert resolved.is_satisfied is False
+
+
+def test_a_call_of_a_list_that_was_answered_well_ends_no_wait() -> None:
+    found = List()
+    found.b.finish(found.first)
+    resolved = found.wait()
+    assert resolved.errors == ((found.second, False),)
+    assert resolved.is_satisfied is False
+
+
+def test_a_call_of_a_list_that_has_ended_in_an_error_ends_the_wait_though_another_one_runs() -> None:
+    found = List()
+    found.b.finish(found.first, is_error=True)
+    resolved = found.wait()
+    assert resolved.errors == ((found.first, True), (found.second, False))
+    assert resolved.is_satisfied is True
+
+
+def test_a_call_that_its_sender_knows_to_have_failed_ends_the_wait_for_its_list() -> None:
+    found = List()
+    lost = found.system.call("a", "b", accepted=False)
+    found.a.wait(found.a.accept_unknown("other", 0.0), (found.first, lost), 2, 0.0, raises=True)
+    found.a.settle("b", 3)
+    waits = found.system.snapshot().waits
+    assert waits[1].errors == ((found.first, False), (lost, True))
+
+
+def test_whether_a_call_to_a_machine_that_has_died_ended_in_an_error_is_not_known() -> None:
+    found = List()
+    found.system.born("c")
+    lost = found.system.call("a", "c")
+    found.a.wait(found.a.accept_unknown("other", 0.0), (found.first, lost), 2, 0.0, raises=True)
+    found.system.collector.died("c")
+    del found.system.ledgers["c"]
+    resolved = found.system.snapshot().waits[1]
+    assert resolved.errors == ((found.first, False), (None, False))
+    assert resolved.is_satisfied is None
+
+
+def test_whether_a_call_failed_is_not_known_once_too_many_others_have_failed() -> None:
+    found = List()
+    found.b.finish(found.first)
+    for index in range(2 * MOST_RANGES + 2):
+        found.b.finish(found.system.call("a", "b"), is_error=index % 2 == 0)
+    resolved = found.wait()
+    assert resolved.errors == ((None, False), (found.second, False))
+    (channel,) = found.b._report(0).inputs
+    assert len(channel.errors) <= MOST_RANGES
+
+
+def test_a_wait_for_one_call_or_by_ray_wait_ends_by_its_count_alone() -> None:
+    found = List()
+    found.b.finish(found.first, is_error=True)
+    found.a.wait(found.a.accept_unknown("other", 0.0), (found.first, found.second), 2, 0.0)
+    found.a.wait(found.a.accept_unknown("third", 0.0), (found.second,), 1, 0.0, raises=True)
+    waits = found.system.snapshot().waits
+    assert [(one.errors, one.is_satisfied) for one in waits[1:]] == [((), False), ((), False)]
 
 
 def test_a_call_in_flight_waits_for_the_replies_that_are_its_arguments() -> None:

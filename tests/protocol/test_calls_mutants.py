@@ -15,7 +15,7 @@ from ray_snapshot.protocol.acceptance import Acceptance
 from ray_snapshot.protocol.call_collector import CallCollector, PendingCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
 from ray_snapshot.simulation.calls import CallWorld, Step
-from ray_snapshot.simulation.calls_programs import Call, Create, Get, Kind, Notify, Park, Work
+from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Work
 from ray_snapshot.simulation.calls_schedules import explore, run_calls
 from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.schedules import Explored
@@ -64,6 +64,14 @@ def one_who_parks() -> Explored:
     return explore(world, never=("acknowledge",))
 
 
+def one_who_fails() -> Explored:
+    """The first of two calls for which another one waits raises; the second one waits for that one."""
+    methods = {"both": (Call("b", "fail"), Call("b", "back"), Get((0, 1))), "end": ()}
+    other = {"fail": (Fail(),), "back": (Call("a", "end"), Get((0,)))}
+    kinds = {"One": Kind(methods), "Two": Kind(other, slots=2)}
+    return explore(CallWorld(kinds, {"a": "One", "b": "Two"}, (Call("a", "both"),)), never=("acknowledge", "hurry"))
+
+
 def a_child_that_starts_again() -> Explored:
     kind = Kind({"__init__": (Work(),)}, can_restart=True)
     return explore(CallWorld({"Kind": kind}, {}, (Create("kid", "Kind"),)), _dies_once("kid"))
@@ -101,7 +109,7 @@ def red_is_accepted_in_white(patch: Patch) -> None:
 def replies_carry_no_colour(patch: Patch) -> None:
     """The reply of a red call looks white, to its caller and to whoever the ref is passed on to (trap 4)."""
     finish = CallLedger.finish
-    patch.setattr(CallLedger, "finish", lambda self, call_id: finish(self, call_id) * 0)
+    patch.setattr(CallLedger, "finish", lambda self, call_id, **more: finish(self, call_id, **more) * 0)
 
 
 def headers_carry_the_colour_of_birth(patch: Patch) -> None:
@@ -282,6 +290,17 @@ def replies_on_their_way_do_not_count(patch: Patch) -> None:
     patch.setattr(call_collector._Join, "_is_answered", lambda *_: False)
 
 
+def errors_count_as_replies(patch: Patch) -> None:
+    """A call that has raised looks as if it had been answered well: the wait for a list that it ends looks stuck."""
+    finish = CallLedger.finish
+    patch.setattr(CallLedger, "finish", lambda self, call_id, **_: finish(self, call_id))
+
+
+def a_list_waits_for_all(patch: Patch) -> None:
+    """A wait for a list does not end at the first error."""
+    patch.setattr(call_collector._Join, "_errors", lambda *_: ())
+
+
 # ---- the driver leaves ---------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +360,8 @@ MUTANTS = [
     Mutant(nobody_wakes_who_is_parked, "parked", "is deadlocked, and then comes"),
     Mutant(parked_and_ready_is_parked, one_who_parks, "is deadlocked, and then comes"),
     Mutant(replies_on_their_way_do_not_count, "plain", "said not to be there, and it has ended"),
+    Mutant(errors_count_as_replies, one_who_fails, "is deadlocked, and then comes"),
+    Mutant(a_list_waits_for_all, "failing", "is deadlocked, and then comes"),
     Mutant(final_counts_are_thrown_away, "plain", "all is quiet, but snapshot"),
     Mutant(final_counts_take_all_to_be_accepted, "plain", "are in flight, and recorded are"),
     Mutant(acknowledgements_carry_no_colour, "plain", "are in flight, and recorded are"),

@@ -66,7 +66,7 @@ def test_every_snapshot_of_calls_is_a_state_that_could_have_been(profile: str) -
     expected += ["died", "machines that died meanwhile"] * bool(settings.dies)
     expected += ["new incarnations"] * bool(settings.dies and settings.retries)
     expected += ["executed twice"] * settings.retries
-    assert {what: seen[what] for what in expected if seen[what] < SEEDS // 20} == {}
+    assert {what: seen[what] for what in expected if not seen[what]} == {}
     assert seen["completed"] > 3 * SEEDS
 
 

@@ -1,0 +1,94 @@
+"""`ray.get` of a list ends at the first error: it is stuck only if none of its calls that are open can end. No Ray in here."""
+
+from __future__ import annotations
+
+from ray_snapshot.detectors.deadlock import Deadlock
+from ray_snapshot.instrument.collected import CollectedCalls
+from ray_snapshot.instrument.process import Recorded
+from ray_snapshot.protocol.call_collector import CallCollector
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.runtime.collected import SnapshotHeader
+from ray_snapshot.verdicts import Verdict
+
+
+class App:
+    """Actor `a` waits for a list of calls; some call it back, and so are stuck until that wait ends."""
+
+    def __init__(self) -> None:
+        self.collector = CallCollector()
+        self.ledgers: dict[str, CallLedger] = {}
+        for machine in ("driver", "a", "b", "c", "d"):
+            self.ledgers[machine] = CallLedger(machine, colour=self.collector.register(machine, 0))
+        self.asks = self.running("driver", "a")
+
+    def running(self, source: str, target: str) -> str:
+        """A call that its target has accepted."""
+        return self.ledgers[target].accept(self.ledgers[source].submit(target, "m", None, 0.0), "m", 0.0)
+
+    def calling_back(self, target: str) -> str:
+        """A call of `a` that waits for a call to `a`, which finds no slot."""
+        found = self.running("a", target)
+        header = self.ledgers[target].submit("a", "back", None, 0.0)
+        self.ledgers[target].wait(found, (f"{target}/0/a/{header.number}",), 1, 0.0)
+        return found
+
+    def ended(self, target: str, *, is_error: bool) -> str:
+        """A call of `a` that has ended; whether `a` has its reply is not recorded."""
+        found = self.running("a", target)
+        self.ledgers[target].finish(found, is_error=is_error)
+        return found
+
+    def waiting_for(self, *on: str, raises: bool = True) -> Verdict:
+        """What is said of the deadlock, while `a` waits for all of these."""
+        self.ledgers["a"].wait(self.asks, on, len(on), 0.0, raises=raises)
+        number = self.collector.start()
+        assert number is not None
+        for ledger in self.ledgers.values():
+            ledger.request(number)
+            ledger.record(lambda: None)
+            self.collector.report(ledger.report(number))
+        completed = self.collector.completed(number)
+        assert completed is not None
+        recorded = {name: Recorded(ledger.report(number), 0.0) for name, ledger in self.ledgers.items()}
+        facts = {name: {"shown": name, "max_concurrency": 1} for name in (*self.ledgers, "d")}
+        header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)
+        return Deadlock().evaluate(CollectedCalls(header, completed, recorded, facts).snapshot())
+
+
+def test_calls_that_all_wait_for_the_waiter_are_a_deadlock_and_it_waits_for_all_of_them() -> None:
+    app = App()
+    verdict = app.waiting_for(app.calling_back("b"), app.calling_back("c"))
+    assert verdict.holds is True
+    (waiter,) = [record for record in verdict.evidence["members"] if record["machine"] == "a"]
+    assert (waiter["waits_for"], waiter["mode"], "alternatives" in waiter) == (["b", "c"], "all", False)
+
+
+def test_a_call_that_was_answered_well_frees_no_one() -> None:
+    app = App()
+    verdict = app.waiting_for(app.calling_back("b"), app.ended("c", is_error=False))
+    assert verdict.holds is True
+    (waiter,) = [record for record in verdict.evidence["members"] if record["machine"] == "a"]
+    assert (waiter["waits_for"], waiter["mode"]) == (["b", "c"], "all")
+
+
+def test_a_call_that_runs_may_fail_and_so_end_the_wait() -> None:
+    app = App()
+    assert app.waiting_for(app.calling_back("b"), app.running("a", "c")).holds is False
+
+
+def test_a_call_that_has_failed_ends_the_wait_when_its_reply_comes() -> None:
+    app = App()
+    assert app.waiting_for(app.calling_back("b"), app.ended("c", is_error=True)).holds is False
+
+
+def test_of_a_call_to_an_actor_that_has_died_it_is_not_known_whether_it_failed() -> None:
+    app = App()
+    gone = app.running("a", "d")
+    app.collector.died("d")
+    del app.ledgers["d"]
+    assert app.waiting_for(app.calling_back("b"), gone).holds is None
+
+
+def test_ray_wait_for_all_does_not_end_at_an_error() -> None:
+    app = App()
+    assert app.waiting_for(app.calling_back("b"), app.running("a", "c"), raises=False).holds is True
