@@ -170,10 +170,33 @@ def _returns_exceptions(gathering: Any) -> bool:
 
 
 def cancellable(loop: Any) -> Container[Any]:
-    """The tasks that a timer may cancel: all, if the loop's timers cannot be seen."""
+    """The tasks that a timer, or a task that goes on by itself, may cancel: all, if the loop's timers cannot be seen.
+
+    A task (a watchdog that sleeps) is searched from its frames' variables, as far as is cheap.
+    """
     found = loops.pending(loop)
     reached = None if found is None else loops.within_reach(found.timers)
-    return _All() if reached is None else reached
+    if reached is None:
+        return _All()
+    for task in asyncio.all_tasks(loop):
+        if task is not asyncio.current_task(loop) and _may_go_on(task, set()):
+            frames = [frame for frame in _frames(task.get_coro()) if not _is_ours(frame)]
+            values = [value for frame in frames for value in frame.f_locals.values()]
+            reached |= loops.search(values)[0] - {task}
+    return reached
+
+
+def _may_go_on(item: Any, seen: set[Any]) -> bool:
+    """Whether what a task or a future waits for may come by itself, whatever replies and later calls do."""
+    if not isinstance(item, asyncio.Task):
+        return item not in _WAITS
+    if item in seen or _is_waiting(item):
+        return False
+    seen.add(item)
+    frames, waiter = _frames(item.get_coro()), item._fut_waiter  # type: ignore[attr-defined]
+    inner = _children(item, frames[-1])[0] if frames else []
+    inner = inner or ([waiter] if isinstance(waiter, asyncio.Task) else [])
+    return _goes_on(item) or not inner or any(_may_go_on(one, seen) for one in inner if not one.done())
 
 
 class _All:
@@ -223,6 +246,10 @@ def _goes_on(task: Any) -> bool:
     """Whether what it awaits has come, and it will run as soon as the loop has time."""
     waiter = getattr(task, "_fut_waiter", None)
     return waiter is None or bool(waiter.done())
+
+
+def _is_ours(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("ray_snapshot.")
 
 
 def _is_asyncio(frame: Any) -> bool:

@@ -79,6 +79,7 @@ class Tables:
             "uncovered": uncovered,
             "apart": list(self.collected.apart),
             "without_state": [name for name in without if name != DRIVER],
+            "library_states_off": self._of_libraries(),
             "groups": {
                 facts["shown"]: facts["groups"] for facts in self.collected.facts.values() if facts.get("groups")
             },
@@ -89,6 +90,11 @@ class Tables:
         unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]
         obstacles += obstacles_of(self.collected, unknown)
         return checked(header, tables, coverage, obstacles)
+
+    def _of_libraries(self) -> list[str]:
+        """Actors of Ray's own libraries, whose states are not recorded unless they are wanted."""
+        machines = self.completed.machines.items()
+        return [self._shown(name) for name, one in machines if one.has_state and one.state is None and name != DRIVER]
 
     def _uncovered(self) -> list[str]:
         """What could act without our seeing it; the watcher's list, less what the processes' own evidence removes."""
@@ -313,7 +319,9 @@ class Tables:
         is_known_elsewhere = is_named and (self.has_tasks or not facts.get("is_private"))
         if self.has_scattered or is_known_elsewhere or self._has_tasks(resolved.machine) or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
-        for machine in self.completed.machines if is_named else resolved.on_machines:
+        recorded = self.collected.recorded.get(resolved.machine)
+        before = () if recorded is None else recorded.passed_before
+        for machine in self.completed.machines if is_named else dict.fromkeys((*resolved.on_machines, *before)):
             row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": None}
             yield {**row, "satisfied": resolved.wait.is_ready}
         for call in self._unanswered(resolved.machine):
@@ -326,13 +334,23 @@ class Tables:
         return recorded is not None and recorded.loose.pending > 0
 
     def _unanswered(self, machine: str) -> Iterable[str]:
-        """The calls that it has made and that have not ended: what it has put on their replies (`ref.future()`) may wake it."""
+        """The calls that have not ended, of those that it has made, or whose refs have come to it.
+
+        What it has put on their replies (`ref.future()`) may wake it.
+        """
+        recorded = self.collected.recorded.get(machine)
+        passed = set() if recorded is None else set(recorded.passed)
+        for call in self._open():
+            if parsed(call).source == machine or call in passed:
+                yield call
+
+    def _open(self) -> Iterable[str]:
+        """The calls that run, or are on their way."""
         for report in self.completed.machines.values():
-            yield from (call.call_id.partition("#")[0] for call in report.calls if call.caller == machine)
+            yield from (call.call_id.partition("#")[0] for call in report.calls if call.caller is not None)
         for channel in self.completed.channels:
-            if channel.source == machine:
-                for number in channel.in_flight:
-                    yield call_id_of(machine, channel.incarnation, channel.target, number)
+            for number in channel.in_flight:
+                yield call_id_of(channel.source, channel.incarnation, channel.target, number)
 
 
 def _part(shown: str) -> str:

@@ -54,18 +54,25 @@ def within_reach(timers: list[Any]) -> set[Any] | None:
     So a timeout, of whichever library, has the task that it is set for. What is found is looked into no further; no code of
     the app's is run.
     """
+    found, is_all = search(timers)
+    return found if is_all else None
+
+
+def search(roots: list[Any]) -> tuple[set[Any], bool]:
+    """(the tasks and futures that these have within reach, the nearest first, whether that are all)."""
     found: set[Any] = set()
-    left, seen = list(timers), {id(timer) for timer in timers}
+    left: deque[Any] = deque([roots])
+    seen: set[int] = set()
     while left:
-        if len(seen) > _MOST_SEARCHED + 10 * len(timers):
-            return None
-        for item in _within(left.pop()):
+        if len(seen) > _MOST_SEARCHED + 10 * len(roots):
+            return found, False
+        for item in _within(left.popleft()):
             if hasattr(type(item), "_asyncio_future_blocking"):
                 found.add(item)
             elif gc.is_tracked(item) and id(item) not in seen and not issubclass(type(item), _CLOSED):
                 seen.add(id(item))
                 left.append(item)
-    return found
+    return found, True
 
 
 def _within(item: Any) -> list[Any]:

@@ -30,7 +30,7 @@ from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, s
 from ray_snapshot.instrument.shown import ShownStates
 from ray_snapshot.instrument.threads import Threads, may_be_interrupted, threads_of
 from ray_snapshot.instrument.unfollowed import UNFOLLOWED, Loose
-from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport
+from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport, parsed
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
@@ -48,6 +48,9 @@ from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
 
 DRIVER = "driver"
+
+MOST_PASSED = 1_000
+"""So many calls are remembered whose refs have come from others; of older ones, who answers them."""
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.states import Kept
@@ -75,6 +78,10 @@ class Recorded:
     """The state, as a restore needs it; None if nothing is kept, or there is no state."""
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`)."""
+    passed: tuple[str, ...] = ()
+    """Of a machine with parked calls: the calls whose refs others have passed on to it."""
+    passed_before: tuple[str, ...] = ()
+    """Machines that answer older ones of these."""
 
 
 _FIRST = Terms()
@@ -131,6 +138,10 @@ class Process:
         """What was recorded, until it is closed or given up."""
         self.made: Counter[str] = Counter()
         """By class: the actors that this driver has made."""
+        self.passed: dict[str, None] = {}
+        """Calls whose refs other processes have passed on, in the order in which they came."""
+        self.passed_before: dict[str, None] = {}
+        """The machines that answer those that came earlier."""
         self.births: dict[str, Mapping[str, Any]] = {}
         """Actors that this process has made, and whose constructors are not known to have begun; see `Recorded`."""
         self.kept: Kept | None = None
@@ -391,10 +402,16 @@ class Process:
         target, _, number = call_id[len(self.call_prefix) :].rpartition("/")
         return target, int(number)
 
-    def may_read(self, machine: str) -> None:
-        """A ref to a reply of `machine` has come to this process."""
+    def may_read(self, call_id: str) -> None:
+        """A ref to the reply of this call has come to this process."""
+        target = parsed(call_id).target
         with self.lock:
-            self.ledger.may_read(machine)
+            self.ledger.may_read(target)
+            self.passed[call_id] = None
+            if len(self.passed) > MOST_PASSED:
+                oldest = next(iter(self.passed))
+                del self.passed[oldest]
+                self.passed_before[parsed(oldest).target] = None
 
     def follows(self) -> bool:
         """Whether a wait of this thread is a wait of the machine."""
@@ -426,8 +443,10 @@ class Process:
                     report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
                 blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
                 facts = (UNFOLLOWED.loose(), threads, blocking, acting)
+                is_parked = any(wait.is_local for wait in report.waits)
+                passed = (tuple(self.passed), tuple(self.passed_before)) if is_parked else ()
                 self.births = {name: self.births[name] for name in _being_made(report) if name in self.births}
-                self.reports[number] = Recorded(report, now, sites, *facts, self.kept, self.births)
+                self.reports[number] = Recorded(report, now, sites, *facts, self.kept, self.births, *passed)
                 self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)

@@ -64,10 +64,11 @@ def may_be_interrupted() -> bool:
 
 
 def _app_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is not in a queue of the standard library."""
-    while frame is not None and frame.f_globals.get("__name__") == "queue":
-        frame = frame.f_back
-    return frame
+    """The innermost frame that is not in a queue or a lock of the standard library, if there is one."""
+    found = frame
+    while found is not None and found.f_globals.get("__name__") in ("queue", "threading"):
+        found = found.f_back
+    return found or frame
 
 
 def _is_parked(frame: FrameType) -> bool:

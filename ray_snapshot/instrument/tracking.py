@@ -18,7 +18,6 @@ from ray_snapshot.instrument.here import here
 from ray_snapshot.instrument.process import DRIVER, Process
 from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.instrument.reloading import LOOK_S
-from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.runtime.here import call_site_here
 
 
@@ -173,7 +172,7 @@ def arrived(original: Callable[..., Any], *args: Any) -> Any:
     ref = original(*args)
     process, call_id = here(), call_of(ref)
     if process is not None and call_id is not None:
-        process.guarded(lambda: process.may_read(parsed(call_id).target))
+        process.guarded(lambda: process.may_read(call_id))
     return ref
 
 

@@ -51,6 +51,7 @@ if how == "threads":
     threading.Thread(target=threading.Event().wait, daemon=False).start()
 if how == "loop":
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.get(ray.remote(Actor).remote().answer.remote())  # takes as long as a snapshot or two
     asyncio.run(on_a_loop())
 if how == "second":
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)

@@ -13,6 +13,7 @@ import pytest
 import ray
 from test_a_process_alone import Silent, _wire
 
+import ray_snapshot as rs
 from ray_snapshot.instrument import attaching, calls, shape
 from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.process import Process
@@ -223,3 +224,25 @@ def test_the_traceback_of_what_ray_refuses_has_no_frame_of_ours() -> None:
         assert told().count("\n") <= before.count("\n") + 4, "Ray's own function is one frame further in"
     finally:
         shape.restore()
+
+
+def test_what_wraps_a_class_or_extends_what_ray_has_made_of_one_has_one_subclass_more() -> None:
+    class Own:
+        pass
+
+    class Extended(ray.actor._modify_class(Own)):  # type: ignore[misc]
+        pass
+
+    wrapped, extended = rs.wrap(Own), calls.modify(lambda cls: cls, Extended)
+    assert (wrapped.__mro__[1:], wrapped.__qualname__) == (Own.__mro__, Own.__qualname__)
+    assert (extended.__mro__[1:], extended.__qualname__) == (Extended.__mro__, Extended.__qualname__)
+
+
+def test_an_exception_that_is_raised_while_a_snapshot_spreads_has_one_attribute_more(process: Process) -> None:
+    body, found = calls.watched_class(Failing)(), []
+    for number, colour in ((1, 0), (2, 4)):  # what this process hears of meanwhile is redder than the call
+        process.heard(colour)
+        with pytest.raises(KeyError, match="no") as raised:
+            body.fail(_ray_snapshot_header=_wire(process, number))
+        found.append(vars(raised.value))
+    assert found == [{}, {"_ray_snapshot_colour": 4}]

@@ -153,6 +153,38 @@ async def beside_too_much_to_search(world: World) -> None:
     await world.reply()
 
 
+async def under_a_watchdog(world: World) -> None:
+    """A task that sleeps, and then cancels this one."""
+
+    async def watch(others: list[Any]) -> None:
+        await asyncio.sleep(60)
+        others[0].cancel()
+
+    world.side = asyncio.ensure_future(watch([asyncio.current_task()]))  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+    await world.reply()
+
+
+async def under_a_watchdog_that_gathers(world: World) -> None:
+    """A task that waits for one that sleeps, and then cancels this one."""
+
+    async def watch(other: Any) -> None:
+        await asyncio.gather(asyncio.ensure_future(asyncio.sleep(60)))
+        other.cancel()
+
+    world.side = asyncio.ensure_future(watch(asyncio.current_task()))  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await world.reply()
+
+
+async def beside_one_that_keeps_its_task(world: World) -> None:
+    """A task that sleeps beside an object by which it can reach this one."""
+    world.side = asyncio.ensure_future(asleep(world))  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+    await world.reply()
+
+
 async def in_a_closure(world: World) -> None:
     task = asyncio.current_task()
 
@@ -208,7 +240,7 @@ async def together_in_each_other(world: World) -> None:
 
 async def beside_a_heartbeat(world: World) -> None:
     """Timers that wake another task, or call what knows nothing of this one, cancel nothing."""
-    world.side = asyncio.ensure_future(asleep(world))  # type: ignore[attr-defined]
+    world.side = asyncio.ensure_future(asyncio.sleep(60))  # type: ignore[attr-defined]
     asyncio.get_running_loop().call_later(60, asyncio.Event().set)
     await asyncio.sleep(0)
     await world.reply()
@@ -333,6 +365,9 @@ MAY_GO_ON = (
     in_a_scope_that_refers_weakly,
     beside_too_much_to_search,
     in_a_closure,
+    under_a_watchdog,
+    under_a_watchdog_that_gathers,
+    beside_one_that_keeps_its_task,
     together_one_under_a_timeout,
     together_all_under_a_timeout,
     any_under_a_timeout,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import Recorded
+from ray_snapshot.instrument.threads import Threads
 from ray_snapshot.instrument.unfollowed import Loose
 from ray_snapshot.protocol.call_collector import CallCollector
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
@@ -12,19 +18,22 @@ from ray_snapshot.runtime.collected import SnapshotHeader
 
 
 class App:
-    """A driver that waits for a call of actor `a`, which is parked; beside it an actor `b` that has no handle of `a`."""
+    """A driver that waits for a call of actor `a`, which is parked; beside it actors `b` and `c` that have no handle of `a`."""
 
     def __init__(self) -> None:
         self.collector = CallCollector()
         self.ledgers: dict[str, CallLedger] = {}
-        for machine in ("driver", "a", "b"):
+        for machine in ("driver", "a", "b", "c"):
             colour = self.collector.register(machine, 0)
             self.ledgers[machine] = CallLedger(machine, colour=colour, acts_unasked=machine == "driver")
         get = self.call("driver", "a")
         self.ledgers["driver"].wait(None, (get,), 1, 0.0)
         self.ledgers["a"].wait(get, (), 1, 0.0, is_local=True)
-        self.loose = Loose()
-        """The plain tasks of `a`."""
+        self.known: dict[str, dict[str, Any]] = {machine: {} for machine in self.ledgers}
+        """What each process knows besides its report."""
+        self.facts: dict[str, dict[str, Any]] = {
+            machine: {"shown": machine, "max_concurrency": 1_000} for machine in self.ledgers
+        }
 
     def call(self, source: str, target: str, *, is_accepted: bool = True) -> str:
         """The id of a call that was made, and runs from now on if it is accepted."""
@@ -43,11 +52,11 @@ class App:
             self.collector.report(ledger.report(number))
         completed = self.collector.completed(number)
         assert completed is not None
-        recorded = {name: Recorded(ledger.report(number), 0.0) for name, ledger in self.ledgers.items()}
-        recorded["a"] = Recorded(self.ledgers["a"].report(number), 0.0, loose=self.loose)
-        facts = {name: {"shown": name, "max_concurrency": 1_000} for name in self.ledgers}
+        recorded = {
+            name: Recorded(ledger.report(number), 0.0, **self.known[name]) for name, ledger in self.ledgers.items()
+        }
         header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)
-        return Deadlock().evaluate(CollectedCalls(header, completed, recorded, facts).snapshot()).holds
+        return Deadlock().evaluate(CollectedCalls(header, completed, recorded, self.facts).snapshot()).holds
 
 
 def test_a_parked_call_that_nothing_can_wake_is_a_deadlock_with_its_caller() -> None:
@@ -80,9 +89,113 @@ def test_a_call_that_another_has_made_and_that_runs_wakes_no_one_but_its_caller(
     assert app.verdict() is True
 
 
+def test_a_call_whose_ref_has_come_from_another_may_wake_it_by_its_reply() -> None:
+    app = App()
+    app.known["a"]["passed"] = (app.call("driver", "b"),)
+    assert app.verdict() is False
+
+
+def test_of_refs_that_came_long_ago_it_is_only_known_who_answers_them() -> None:
+    app = App()
+    app.known["a"]["passed_before"] = ("b",)
+    assert app.verdict() is True, "b does nothing"
+    app.call("driver", "b")
+    assert app.verdict() is False
+
+
 def test_a_plain_task_of_its_actor_that_has_not_ended_may_wake_it_by_its_reply() -> None:
     app = App()
-    app.loose = Loose(started=1, pending=1)
+    app.known["a"]["loose"] = Loose(started=1, pending=1)
     assert app.verdict() is None
-    app.loose = Loose(started=1)
+    app.known["a"]["loose"] = Loose(started=1)
+    assert app.verdict() is True
+
+
+# ---- what was not observed, and what can act no more ------------------------------------------------------------------
+
+
+def test_plain_tasks_of_another_that_were_given_nothing_wake_no_one() -> None:
+    app = App()
+    app.known["b"]["loose"] = Loose(started=3, pending=1)
+    assert app.verdict() is True
+
+
+@pytest.mark.parametrize("loose", [Loose(started=1, given=1), Loose(scattered=1)])
+@pytest.mark.parametrize("machine", ["driver", "b"])
+def test_a_handle_that_went_to_a_task_or_to_the_store_may_wake_it(loose: Loose, machine: str) -> None:
+    app = App()
+    app.known[machine]["loose"] = loose
+    assert app.verdict() is None
+
+
+def test_an_actor_with_a_name_of_this_job_may_be_called_by_every_machine_and_by_tasks() -> None:
+    app = App()
+    app.facts["a"] |= {"name": "the one", "is_private": True}
+    assert app.verdict() is True
+    app.known["b"]["loose"] = Loose(started=1)
+    assert app.verdict() is None, "a plain task may look it up"
+    app.call("driver", "b")
+    assert app.verdict() is False, "b may, though it has no handle"
+
+
+def test_an_actor_whose_name_other_programs_know_may_be_called_by_them() -> None:
+    app = App()
+    app.facts["a"] |= {"name": "the one", "is_private": False}
+    assert app.verdict() is None
+
+
+def test_what_acts_on_a_loop_and_threads_that_act_may_wake_it() -> None:
+    for about in ({"threads": Threads(acting=("t",))}, {"background": "timers on the loop"}):
+        app = App()
+        app.known["b"] |= about
+        assert app.verdict() is None, about
+
+
+def test_a_thread_that_is_parked_wakes_no_one_while_nothing_else_can_go_on() -> None:
+    app = App()
+    app.known["b"]["threads"] = Threads(parked=("t",))
+    assert app.verdict() is True
+
+
+def _runs(app: App) -> None:
+    app.call("c", "b")
+
+
+def _is_on_its_way(app: App) -> None:
+    app.call("c", "b", is_accepted=False)
+
+
+def _has_been_answered(app: App) -> None:
+    call = app.call("b", "c")
+    app.ledgers["c"].finish(call)
+    app.ledgers["b"].wait(app.call("c", "b"), (call,), 1, 0.0)
+
+
+def _has_a_task(app: App) -> None:
+    app.known["driver"]["loose"] = Loose(started=1, pending=1)
+
+
+@pytest.mark.parametrize("goes_on", [_runs, _is_on_its_way, _has_been_answered, _has_a_task])
+def test_a_thread_that_is_parked_may_be_woken_by_whatever_goes_on(goes_on: Callable[[App], None]) -> None:
+    app = App()
+    app.known["b"]["threads"] = Threads(parked=("t",))
+    goes_on(app)
+    assert app.verdict() is None
+
+
+def test_a_thread_that_is_parked_may_be_woken_by_a_parked_call_whose_event_has_come() -> None:
+    app = App()
+    app.known["b"]["threads"] = Threads(parked=("t",))
+    wait_id = app.ledgers["b"].wait(app.call("driver", "b"), (), 1, 0.0, is_local=True)
+    assert app.verdict() is True
+    app.ledgers["b"].ready(wait_id)
+    assert app.verdict() is None
+
+
+def test_a_thread_that_is_parked_is_not_woken_by_a_call_that_finds_no_slot() -> None:
+    app = App()
+    app.known["b"]["threads"] = Threads(parked=("t",))
+    app.facts["b"]["max_concurrency"] = 1
+    app.ledgers["b"].wait(app.call("driver", "b"), (), 1, 0.0, is_local=True)
+    app.call("driver", "b", is_accepted=False)
     assert app.verdict() is True
