@@ -50,9 +50,7 @@ class Tables:
             return False
         if any(wait.is_satisfied is not False for wait in self.completed.waits if not wait.wait.is_local):
             return False
-        return not any(wait.wait.is_ready for wait in self.completed.waits) and not any(
-            channel.in_flight and self._takes_calls(channel) for channel in self.completed.channels
-        )
+        return not any(channel.in_flight and self._takes_calls(channel) for channel in self.completed.channels)
 
     def _takes_calls(self, channel: CallsOf) -> bool:
         """Whether a call that is in flight on this channel may begin now."""

@@ -64,6 +64,21 @@ def test_a_thread_that_waits_with_a_bound_may_act(threaded: Threaded) -> None:
     assert [len(names) for names in _names(threads_of([thread]))] == [1, 0]
 
 
+def test_a_thread_that_waits_for_a_lock_may_act() -> None:
+    lock, begun = threading.Lock(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        with lock:
+            pass
+
+    thread = threading.Thread(target=work, name="t", daemon=True)
+    with lock:
+        thread.start()
+        assert begun.wait(LONG_S)
+        assert [len(names) for names in _names(threads_of([thread]))] == [1, 0]
+
+
 def test_a_thread_that_was_notified_may_act(threaded: Threaded) -> None:
     thread = threaded.begin(None)
     with threaded.condition:
