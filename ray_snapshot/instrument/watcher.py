@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,7 +41,10 @@ from ray_snapshot.protocol.commands import (
     Request,
     Restarted,
 )
+from ray_snapshot.runtime.clock import Clock
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
+from ray_snapshot.runtime.handing_over import HandOver
+from ray_snapshot.runtime.line import Line
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
@@ -116,15 +119,11 @@ class Watcher:
         """Names for people of machines that a snapshot has shown, and that have not registered."""
         self.mailboxes: dict[str, Mailbox] = {}
         self.collections: dict[int, Collection] = {}
-        self.handing_over: set[asyncio.Task[Any]] = set()
         self.blind: dict[str, None] = {}
         """Machines that live, and of which nothing is seen."""
-        self.in_line: dict[int, Any] = {}
-        """Complete snapshots behind one that is not."""
-        self.places = 0
-        self.clock: asyncio.Task[None] | None = None
-        self.skipped = 0
-        self.completed: deque[int] = deque(maxlen=10_000)
+        self.handing = HandOver(analyst, is_again=False)
+        self.line = Line(self._tell_analyst)
+        self.clock = Clock(self.begin_snapshot)
         self.is_closing = False
         self.uncovered: list[str] = ["actors that were made before the watching began"]
         """Begins with everything that no process can tell; the cluster's own list of actors removes it."""
@@ -292,7 +291,7 @@ class Watcher:
             return self._refuse(f"it is being rolled back{torn}", wait=wait)
         timeout = self.snapshot_timeout if timeout is None else timeout
         most = MOST_UNJUDGED if wait else self.collector.most_open  # who asks for one does not wait for verdicts
-        number = None if len(self.handing_over) >= most else self.collector.start()
+        number = None if len(self.line.under_way) >= most else self.collector.start()
         if number is None:
             text = f"{len(self.collections)} snapshots are pending, the most there may be; take them less often"
             return self._refuse(text, wait=wait)
@@ -345,7 +344,6 @@ class Watcher:
         if completed is None:
             return
         collection = self.collections.pop(number)
-        self.completed.append(number)
         header = collection.header
         header.completed_at = time.time()
         self._reserve(completed, collection.recorded.values())
@@ -362,7 +360,7 @@ class Watcher:
         )
         if not collection.done.done():
             collection.done.set_result(found)
-        self._hand_over(number, found)
+        self._hand_over(number, found, is_complete=True)
 
     def _apart(self, recorded: Iterable[Recorded]) -> tuple[str, ...]:
         """Plain tasks that may still run, or what they have left behind; those that hold handles are told of elsewhere."""
@@ -375,22 +373,13 @@ class Watcher:
             return ("what plain tasks have begun",)
         return ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
 
-    def _hand_over(self, number: int, found: Any) -> None:
-        self.in_line[number] = found
-        self._advance(min(self.collections, default=None))
+    def _hand_over(self, number: int, found: Any, *, is_complete: bool) -> None:
+        self.line.put(number, found, is_complete=is_complete)
+        self.line.advance(min(self.collections, default=None))
 
-    def _advance(self, lowest: int | None) -> None:
-        """Give the analyst what is complete below `lowest`, in the order of numbers: verdicts are heard in that order."""
-        for one in sorted(self.in_line):
-            if lowest is None or one < lowest:
-                self.places += 1
-                task = asyncio.get_running_loop().create_task(self._tell_analyst(self.in_line.pop(one), self.places))
-                self.handing_over.add(task)
-                task.add_done_callback(self.handing_over.discard)
-
-    async def _tell_analyst(self, found: Any, place: int) -> None:
+    async def _tell_analyst(self, found: Any) -> None:
         try:
-            await self.analyst.add.remote(found, place)
+            await self.handing.give(found)
         except RayActorError:
             self.is_closing = True
 
@@ -490,7 +479,7 @@ class Watcher:
                 )
             )
             collection.done.exception()
-        self._hand_over(number, Collected(header, []))
+        self._hand_over(number, Collected(header, []), is_complete=False)
 
     # ---- going back (see `rolling`) -------------------------------------------------------------------------------
 
@@ -516,7 +505,7 @@ class Watcher:
 
     async def handed_over(self, snapshot_id: str, deadline: float) -> None:
         """Answers when the analyst has a snapshot that was completed."""
-        while self.handing_over or any(one.header.snapshot_id == snapshot_id for one in self.in_line.values()):
+        while self.line.under_way or self.line.holds(snapshot_id):
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(LOOK_S / 10)
@@ -525,16 +514,7 @@ class Watcher:
 
     async def start_clock(self, every: float) -> None:
         """Take a snapshot every `every` seconds from now on."""
-        if self.clock is None:
-            self.clock = asyncio.get_running_loop().create_task(self._tick(every))
-
-    async def _tick(self, every: float) -> None:
-        due = time.monotonic()
-        while True:
-            due = max(due + every, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
-            if await self.begin_snapshot() is None:
-                self.skipped += 1
+        self.clock.start(every)
 
     async def last_number(self) -> int:
         """The highest number given out."""
@@ -542,21 +522,12 @@ class Watcher:
 
     async def completed_after(self, number: int) -> int:
         """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
-        return sum(found > number for found in self.completed)
+        return self.line.completed_after(number)
 
-    async def settle(self, timeout: float) -> RaySnapshotError | None:
+    async def settle(self, timeout: float) -> None:
         """Stop the clock, and wait up to `timeout` seconds until no snapshot is pending and the analyst has them all."""
-        if self.clock is not None:
-            self.clock.cancel()
-        deadline = time.monotonic() + timeout
-        while (busy := [*(one.done for one in self.collections.values()), *self.handing_over]) and (
-            left := deadline - time.monotonic()
-        ) > 0:
-            await asyncio.wait(busy, timeout=left)
-        self._advance(None)
-        if self.handing_over:
-            await asyncio.wait(self.handing_over, timeout=1.0)
-        return None
+        self.clock.stop()
+        await self.line.settle(lambda: [one.done for one in self.collections.values()], timeout)
 
     async def about(self) -> dict[str, Any]:
         """What `ray-snapshot systems` shows."""
@@ -567,7 +538,7 @@ class Watcher:
             "machines": len(self.facts) - 1,
             "snapshots": self.collector.last,
             "pending": len(self.collections),
-            "skipped": self.skipped,
+            "skipped": self.clock.skipped,
             "failed": None,
         }
 

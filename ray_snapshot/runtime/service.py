@@ -9,7 +9,6 @@ The driver cannot be called: what it must know waits in a log that it polls.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -76,16 +75,7 @@ class Service(Collecting):
 
     async def start_clock(self, every: float) -> None:
         """Take a snapshot every `every` seconds from now on."""
-        if self.clock is None:
-            self.clock = asyncio.get_running_loop().create_task(self._tick(every))
-
-    async def _tick(self, every: float) -> None:
-        due = time.monotonic()
-        while True:
-            due = max(due + every, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
-            if await self.begin_snapshot() is None:
-                self.skipped += 1
+        self.clock.start(every)
 
     async def last_number(self) -> int:
         """The highest number given out."""
@@ -94,7 +84,7 @@ class Service(Collecting):
 
     async def completed_after(self, number: int) -> int:
         """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
-        return sum(found > number for found in self.completed)
+        return self.line.completed_after(number)
 
     # ---- rollback ----------------------------------------------------------------------------------------------------
 
@@ -160,7 +150,7 @@ class Service(Collecting):
             "machines": len(self.places),
             "snapshots": self.coordinator.last,
             "pending": len(self.coordinator.pending),
-            "skipped": self.skipped,
+            "skipped": self.clock.skipped,
             "generation": self.recovery.generation,
             "rolling": self.recovery.is_rolling or not self.opened.is_set(),
             "goes_back_to": None if self.recovery.base is None else self.recovery.base.snapshot_id,
@@ -177,16 +167,8 @@ class Service(Collecting):
 
     async def settle(self, timeout: float) -> RaySnapshotError | None:
         """Stop the clock, wait up to `timeout` seconds until no snapshot is pending, and until the analyst has them all."""
-        if self.clock is not None:
-            self.clock.cancel()
-        deadline = time.monotonic() + timeout
-        while (busy := [*(found.done for found in self.collections.values()), *self.handing_over]) and (
-            left := deadline - time.monotonic()
-        ) > 0:
-            await asyncio.wait(busy, timeout=left)
-        self._advance(is_last_call=True)
-        if self.handing_over:
-            await asyncio.wait(self.handing_over, timeout=1.0)
+        self.clock.stop()
+        await self.line.settle(lambda: [found.done for found in self.collections.values()], timeout)
         return self.failure
 
     async def close(self) -> None:

@@ -21,11 +21,13 @@ from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Fail, Overdue, Request
 from ray_snapshot.protocol.coordinator import reachable
+from ray_snapshot.runtime.clock import Clock
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.line import Line
 from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.runtime.service_places import Places
-from ray_snapshot.runtime.service_state import Collection, listed
+from ray_snapshot.runtime.service_state import Collection, ServiceConfig, listed
 
 MOST_UNJUDGED = 100
 """Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
@@ -36,6 +38,11 @@ LAST_S = 0.1
 
 class Collecting(Places):
     """See the module."""
+
+    def __init__(self, config: ServiceConfig, analyst: Any) -> None:
+        super().__init__(config, analyst)
+        self.clock = Clock(self.begin_snapshot)
+        self.line = Line(self._tell_analyst)
 
     async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:
         """Take a snapshot; returns it (None if not waited for). Raises what the docstring of `System.snapshot` says."""
@@ -113,7 +120,7 @@ class Collecting(Places):
         if (more := self.allowance.wanted(self.coordinator.last)) is not None:
             self.tell_driver(Allow(more))
             self.allowance.asked(more, self.driver_obeyed + len(self.driver_log))
-        if len(self.handing_over) + len(self.in_line) >= most or self.recovery.is_rolling or not has_number:
+        if len(self.line) >= most or self.recovery.is_rolling or not has_number:
             return None
         return self.coordinator.start(time.time(), timeout)
 
@@ -178,7 +185,6 @@ class Collecting(Places):
             await self._ask_the_rest(number, collection)
             return
         del self.collections[number]
-        self.completed.append(number)
         self._tell_lazily(Close(number))
         collection.header.control_messages += len(self.coordinator.hosts)
         collection.header.completed_at = time.time()
@@ -188,7 +194,7 @@ class Collecting(Places):
         if not collection.done.done():
             collection.done.set_result(found)
         sections = tuple(payload.checkpoint for payload in collection.payloads if payload.checkpoint is not None)
-        self.in_line[number] = replace(found, checkpoints=sections)
+        self.line.put(number, replace(found, checkpoints=sections))
         self._advance()
         await self._notify()
 
@@ -201,15 +207,8 @@ class Collecting(Places):
             collection.is_driver_asked = True
             await self._request(number, [DRIVER])
 
-    def _advance(self, *, is_last_call: bool = False) -> None:
-        """Hand over what is complete in the order of numbers: verdicts are heard in that order.
-
-        Whoever records a snapshot has recorded all earlier ones, so these will be complete in a moment, or be given up.
-        """
-        lowest = min(self.coordinator.pending, default=None)
-        for number in sorted(self.in_line):
-            if lowest is None or number < lowest or is_last_call:
-                self._hand_over(self._tell_analyst(self.in_line.pop(number)))
+    def _advance(self) -> None:
+        self.line.advance(min(self.coordinator.pending, default=None))
 
     async def _tell_analyst(self, found: Collected) -> None:
         try:
@@ -224,10 +223,9 @@ class Collecting(Places):
 
     async def handed_over(self, snapshot_id: str) -> None:
         """Answers when the analyst has this snapshot, if it is on its way there; what comes later is not waited for."""
-        if any(found.header.snapshot_id == snapshot_id for found in self.in_line.values()):
-            self._advance(is_last_call=True)
-        if self.handing_over:
-            await asyncio.wait(self.handing_over)
+        if self.line.holds(snapshot_id):
+            self.line.advance(None)
+        await self.line.handed_over()
 
     def _take_traces(self) -> tuple[bytes, ...]:
         traces, self.traces = self.traces, []
@@ -252,7 +250,7 @@ class Collecting(Places):
                 self._broadcast()
                 await self._notify()
             for given_up in self.coordinator.expire(now):
-                self._hand_over(self._abort(given_up))
+                self.line.begin(self._abort(given_up))
             late = [
                 number
                 for number, found in self.collections.items()
@@ -307,7 +305,7 @@ class Collecting(Places):
         self.lazily.clear()
         self.telling.give_up()
         for number in list(self.coordinator.pending):
-            self._hand_over(self._abort(replace(self.coordinator.abort(number, reason), awaited=())))
+            self.line.begin(self._abort(replace(self.coordinator.abort(number, reason), awaited=())))
 
     async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
         """Something stops the system, unless that is of a generation (of whoever says so) that has been left behind."""
@@ -318,7 +316,7 @@ class Collecting(Places):
             self._broadcast(Fail(error))
             self.recovery.failed(error)
             for number in list(self.coordinator.pending):
-                self._hand_over(self._abort(self.coordinator.abort(number, f"the system failed: {error}")))
+                self.line.begin(self._abort(self.coordinator.abort(number, f"the system failed: {error}")))
             await self._notify()
 
 

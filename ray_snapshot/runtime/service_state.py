@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,12 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Close, DriverCommand, HostCommand, SharedCommand
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.runtime.collected import Collected, SnapshotHeader
+from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.runtime.handing_over import HandOver
 from ray_snapshot.runtime.report import HostPayload
 
 if TYPE_CHECKING:
+    from ray_snapshot.runtime.line import Line
     from ray_snapshot.runtime.recovery import Recovery
     from ray_snapshot.runtime.telling import Telling
 
@@ -73,6 +73,7 @@ class ServiceState(ABC):
 
     recovery: Recovery
     telling: Telling
+    line: Line
 
     def __init__(self, config: ServiceConfig, analyst: Any) -> None:
         self.config = config
@@ -92,18 +93,10 @@ class ServiceState(ABC):
         self.driver_obeyed = 0
         self.changed = asyncio.Condition()
         self.failure: RaySnapshotError | None = None
-        self.clock: asyncio.Task[None] | None = None
-        self.skipped = 0
-        self.completed: deque[int] = deque(maxlen=10_000)
-        """The numbers of the latest snapshots that were completed."""
         self.lazily: dict[str, list[Close]] = {}
         """Per host: what it need not know at once, told with the next command, or within `LAZY_S`."""
         self.lazy_until = 0.0
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.handing_over: set[asyncio.Task[Any]] = set()
-        """Snapshots on their way to the analyst."""
-        self.in_line: dict[int, Collected] = {}
-        """Complete snapshots, by number, that wait for those with lower numbers that may still be completed."""
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
         self.handing = HandOver(analyst, is_again=config.recover)
@@ -189,16 +182,11 @@ class ServiceState(ABC):
         self.tasks.add(task)
         task.add_done_callback(self._ended)
 
-    def _hand_over(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self.handing_over.add(task)
-        task.add_done_callback(self.handing_over.discard)
-
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             fault = RaySnapshotError(f"the service of {self.config.system} failed: {type(error).__name__}: {error}")
-            self._hand_over(self.fail(fault))
+            self.line.begin(self.fail(fault))  # `settle` waits for it
 
 
 def listed(names: list[str]) -> str:

@@ -37,7 +37,7 @@ async def _asks_while_others_complete_it() -> bool:
             await asyncio.sleep(0)
     await asyncio.gather(first, *others)
     done = 1 not in service.collections
-    for task in [*service.tasks, *service.handing_over]:
+    for task in [*service.tasks, *service.line.under_way]:
         task.cancel()
     return done
 
@@ -55,12 +55,12 @@ async def _waits_for_one_while_others_come() -> int:
         count += 1
         await asyncio.sleep(0)
         if count < 1_000:
-            service._hand_over(another())  # there is always one on its way
+            service.line.begin(another())  # there is always one on its way
 
-    service._hand_over(another())
+    service.line.begin(another())
     await service.handed_over("run-000001")
     told_at = count
-    for task in [*service.tasks, *service.handing_over]:
+    for task in [*service.tasks, *service.line.under_way]:
         task.cancel()
     return told_at
 
