@@ -1,39 +1,76 @@
 """What must never reach the disk: the values of fields with certain names, and secrets, wherever their text turns up.
 
-`redact("password")` names fields; whatever is recorded under such a name (a field, a key, a parameter of a method, however
-deep) is written as `{"$redacted": name}`. A value that was met under such a name, or in a pydantic secret, is remembered in
-this process when it is sent or arrives, and taken out of every text that is recorded here afterwards, the texts of errors
-too. Where positional arguments go to a method whose parameters this process does not know, all of them are taken out. Only
-the standard library is imported.
+`redact("password")` names fields; whatever is recorded under such a name (a field, a key, a parameter of a method, what a
+method of that name is given or returns, however deep) is written as `{"$redacted": name}`. A value that was met under such a
+name, or in a pydantic secret, is remembered in this process when it is sent or arrives, and taken out of every text that is
+recorded here afterwards, the texts of errors too, also where it stands there as `repr` or JSON write it; a number is taken out
+wherever the same number stands. Where positional arguments go to a method whose parameters this process does not know, all
+of them are taken out. Only the standard library is imported.
 """
 
 from __future__ import annotations
 
+import base64
+import datetime
+import decimal
+import fractions
+import inspect
 import json
+import pathlib
 import re
-from collections.abc import Mapping, Sequence
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.fields import fields_of
 
 REPLACEMENT = "[redacted]"
 
 LEAST_CHARACTERS = 4
-"""Shorter values are not looked for in texts: they would be found everywhere."""
+"""Shorter texts, and numbers of fewer digits, are taken out under their names only: they would be found everywhere."""
+
+LONGEST_NUMBER = 2_000
+"""In bits; the text of a longer number is not looked for (the number itself is)."""
 
 MOST_SECRETS = 100_000
 MOST_LOOKED_FOR = 200
 """More of them are not looked for one by one: every text is taken for one that may have a secret."""
 
+UNKNOWN = "argument"
+"""What stands for the name of a parameter that this process does not know."""
+
 MOST_DEPTH = 200
 MOST_MET = 10_000
 """So many values of a call's arguments are looked at when they arrive."""
 
+_WRITTEN_AS_TEXT = (
+    decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath, datetime.date, datetime.time, datetime.timedelta,
+)  # fmt: skip
+
+
+class Parameters(NamedTuple):
+    """The parameters of a method; `rest` and `keywords` take what has no name of its own, if the method has them."""
+
+    positional: tuple[str, ...]
+    named: frozenset[str] = frozenset()
+    rest: str | None = None
+    keywords: str | None = None
+
+    def at(self, position: int) -> str | None:
+        """The name under which a positional argument arrives."""
+        return self.positional[position] if position < len(self.positional) else self.rest
+
+
 _names: frozenset[str] = frozenset()
-_secrets: dict[str, None] = {}
-_parameters: dict[str, list[tuple[tuple[str, ...], bool]]] = {}
-"""By the name of a method: the parameters of those of that name, and whether the last takes all that follow."""
+_texts: dict[str, None] = {}
+"""Secrets, in every form in which they may stand in a text."""
+_numbers: set[int | float] = set()
+_bytes: dict[bytes, None] = {}
+_parameters: dict[str, list[Parameters]] = {}
+"""By the name of a method, or of a port: the parameters of those of that name."""
 
 is_active = False
 """Whether there is anything to take out."""
@@ -49,7 +86,7 @@ def redact(*names: str) -> None:
         if not isinstance(name, str) or not name.strip("_"):
             raise SettingError(f"redact({name!r}): name fields, like redact('password', 'token')")
     _names |= {_plain(name) for name in names}
-    is_active = bool(_names or _secrets)
+    is_active = bool(_names or secret_count())
 
 
 def names() -> tuple[str, ...]:
@@ -61,13 +98,13 @@ def forget() -> None:
     """Redact nothing any more; for tests."""
     global _names, is_active
     _names, is_active = frozenset(), False
-    _secrets.clear()
-    _parameters.clear()
+    for known in (_texts, _numbers, _bytes, _parameters):
+        known.clear()
 
 
 def secret_count() -> int:
     """How many secrets are known; grows when one is met."""
-    return len(_secrets)
+    return len(_texts) + len(_numbers) + len(_bytes)
 
 
 def _plain(name: str) -> str:
@@ -82,23 +119,79 @@ def is_redacted(name: Any) -> bool:
     return plain in _names or ("__" in plain and plain.rpartition("__")[2] in _names)
 
 
+# Secrets
+
+
 def learn(value: Any, depth: int = 0) -> None:
-    """Remember a secret: its text is taken out of what is recorded from now on."""
-    global is_active
-    if isinstance(value, (bytes, bytearray)):
-        value = bytes(value).decode("utf-8", "replace")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value)
-    if isinstance(value, str):
-        text = str.__str__(value)
-        if len(text) >= LEAST_CHARACTERS and len(_secrets) < MOST_SECRETS:
-            _secrets[text] = None
-            is_active = True
-    elif isinstance(value, (list, tuple, set, frozenset, dict)) and depth < MOST_DEPTH:
-        for item in list(value.values() if isinstance(value, dict) else value):
+    """Remember a secret: its text, or its number, is taken out of what is recorded from now on."""
+    if value is None or isinstance(value, bool) or depth > MOST_DEPTH or secret_count() >= MOST_SECRETS:
+        return
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
+        _remember(str.__str__(value) if isinstance(value, str) else bytes(value))
+    elif isinstance(value, (int, float)):
+        _remember_number(value)
+    elif isinstance(value, _WRITTEN_AS_TEXT):
+        _remember(str(value))
+        _remember(str(value.isoformat()) if hasattr(value, "isoformat") else str(value))
+    else:
+        for item in _parts(value):
             learn(item, depth + 1)
-    elif depth < MOST_DEPTH and not hasattr(value, "__machine_name__"):
-        learn(_fields(value), depth + 1)
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a value that is no text and no number holds; nothing of a machine's handle."""
+    if isinstance(value, dict):
+        raw = value.get("$bytes")  # a blob that has been recorded
+        return [_decoded(raw)] if isinstance(raw, str) else list(value.values())
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return list(value)
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return [str(value), value.tolist()] if getattr(value, "ndim", 1) == 0 else [value.flat[:MOST_MET].tolist()]
+    return [] if hasattr(value, "__machine_name__") else list(_fields(value).values())
+
+
+def _remember(secret: str | bytes) -> None:
+    global is_active
+    raw = secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogatepass")
+    if len(secret) < LEAST_CHARACTERS or raw in _bytes:
+        return
+    is_active = True
+    _bytes[raw] = None
+    text = raw.decode("utf-8", "ignore") if isinstance(secret, bytes) else secret
+    is_text = isinstance(secret, str) or text.encode() == raw
+    _texts.update(dict.fromkeys([*(_forms(text) if is_text else ()), *_forms(repr(raw)[2:-1])]))
+    with suppress(ValueError):
+        _remember_number(int(text) if text.isdigit() else float(text))
+
+
+def _forms(text: str) -> Iterator[str]:
+    """A text, and how it stands in what `repr` and JSON write of a text around it, and of that."""
+    forms = {text}
+    if not (text.isascii() and text.isalnum()):
+        for _ in range(2):
+            forms |= {escaped for form in forms for escaped in _escaped(form)}
+    yield from forms
+
+
+def _escaped(text: str) -> tuple[str, ...]:
+    """In quotes of either kind, and in JSON with and without characters beyond ASCII."""
+    in_json = json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+    return repr(text)[1:-1], repr(f'"{text}')[2:-1], *in_json
+
+
+def _remember_number(value: int | float) -> None:
+    global is_active
+    value = abs(int(value) if isinstance(value, int) else float(value))
+    is_whole = isinstance(value, int) or value.is_integer()
+    if not is_whole or int(value).bit_length() <= LONGEST_NUMBER:
+        texts = [repr(int(value)) if is_whole else repr(value), repr(value)]
+        if sum(map(str.isdigit, texts[0])) < LEAST_CHARACTERS:
+            return
+        _texts.update(dict.fromkeys(texts))
+    _numbers.add(value)
+    is_active = True
 
 
 def met(method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
@@ -107,56 +200,74 @@ def met(method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
     Under a name is: as a parameter of a method that this process knows, a keyword, a key or a field, at most `MOST_MET` values
     deep and wide. Call it only while something is redacted (`is_active`).
     """
-    known = _parameters.get(method)
     left = [MOST_MET]
     with suppress(Exception):  # changed by another thread meanwhile: the call itself goes on
         for position, value in enumerate(args):
-            if known is not None and _redacted_parameter(known, position) is not None:
+            if _name_at(method, position) is not None:
                 learn(value)
             else:
                 _learn_inside(value, 0, left)
-        _learn_inside(dict(kwargs or {}), 0, left)
+        for keyword, value in dict(kwargs or {}).items():
+            if _keyword_name(method, keyword) is not None:
+                learn(value)
+            else:
+                _learn_inside(value, 0, left)
 
 
-def _learn_inside(value: Any, depth: int, left: list[int]) -> None:
-    """Learn what stands under redacted names in a value."""
+def returned(method: str, result: Any) -> bool:
+    """Learn what a method has returned: all of it, if the method has a redacted name; returns whether there was a secret.
+
+    Call it only while something is redacted (`is_active`).
+    """
+    if result is None:
+        return False
+    with suppress(Exception):
+        return _learn_inside({method: result}, 0, [MOST_MET])
+    return False
+
+
+def _learn_inside(value: Any, depth: int, left: list[int]) -> bool:
+    """Learn what stands under redacted names in a value; returns whether anything did."""
     left[0] -= 1
     if left[0] < 0 or depth > MOST_DEPTH or value is None or isinstance(value, (str, bytes, int, float)):
-        return
-    if isinstance(value, (list, tuple, set, frozenset)) and not hasattr(value, "_fields"):
-        for item in list(value):
-            _learn_inside(item, depth + 1, left)
-        return
+        return False
+    if isinstance(value, (list, tuple, set, frozenset, deque)) and not hasattr(value, "_fields"):
+        return sum(_learn_inside(item, depth + 1, left) for item in list(value)) > 0  # all are to be looked at
+    is_met = False
     for name, item in list((value if isinstance(value, dict) else _fields(value)).items()):
         if is_redacted(name) or name == "_secret_value":
             learn(item)
+            is_met = True
         else:
-            _learn_inside(item, depth + 1, left)
+            is_met |= _learn_inside(item, depth + 1, left)
+    return is_met
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(value: Any) -> dict[Any, Any]:
     """The fields of an object, or of a named tuple, without asking it."""
     if isinstance(value, tuple):
         return dict(zip(getattr(value, "_fields", ()), value, strict=False))
-    try:
-        return dict(object.__getattribute__(value, "__dict__"))
-    except (AttributeError, TypeError, ValueError, RuntimeError):
-        return {}
+    return fields_of(value) or {}
 
 
 def scrubbed(text: str) -> str:
     """`text` without any secret that this process has met."""
     if not is_active:
         return text
-    for secret in sorted((secret for secret in _secrets if secret in text), key=len, reverse=True):
+    for secret in sorted((secret for secret in _texts if secret in text), key=len, reverse=True):
         text = text.replace(secret, REPLACEMENT)
     return text
 
 
-def holds_secret(raw: bytes | memoryview) -> bool:
-    """Whether bytes contain a secret's text."""
-    whole = bytes(raw)
-    return any(secret.encode("utf-8", "surrogatepass") in whole for secret in _secrets)
+def is_secret(number: int | float) -> bool:
+    """Whether a number is one that this process has met as a secret, with either sign."""
+    return abs(number) in _numbers
+
+
+def holds_secret(raw: bytes | memoryview, shown: int) -> bool:
+    """Whether a secret begins in the first `shown` of some bytes."""
+    head = bytes(raw[: shown + max(map(len, _bytes), default=0)])
+    return any(secret in head for secret in _bytes)
 
 
 def mark(name: Any) -> dict[str, str]:
@@ -168,17 +279,28 @@ def purged(value: Any, depth: int = 0) -> Any:
     """Parsed JSON without what is redacted, for what was recorded where that was not known."""
     if isinstance(value, str):
         return scrubbed(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return mark("number") if is_secret(value) else value
     if isinstance(value, list) and depth < MOST_DEPTH:
         return [purged(item, depth + 1) for item in value]
     if not isinstance(value, dict) or depth >= MOST_DEPTH:
         return value
+    if isinstance(raw := value.get("$bytes"), str) and holds_secret(blob := _decoded(raw), len(blob)):
+        return mark("bytes")
     for key, item in value.items():
         if is_redacted(key) and not _is_mark(item):
             learn(item)
     return {
-        key: (item if _is_mark(item) else mark(key)) if is_redacted(key) else purged(item, depth + 1)
+        scrubbed(key): (item if _is_mark(item) else mark(key)) if is_redacted(key) else purged(item, depth + 1)
         for key, item in value.items()
     }
+
+
+def _decoded(raw: str) -> bytes:
+    """The bytes of a blob that has been recorded; none if it is damaged."""
+    with suppress(ValueError):
+        return base64.b64decode(raw)
+    return b""
 
 
 def _is_mark(value: Any) -> bool:
@@ -187,56 +309,108 @@ def _is_mark(value: Any) -> bool:
 
 def pattern() -> str | None:
     """A regular expression that JSON text matches if it may have a redacted name or a secret; None if there is nothing."""
-    if len(_secrets) > MOST_LOOKED_FOR:
+    if len(_texts) > MOST_LOOKED_FOR:
         return ""
-    words = {f'{re.escape(name)}_*"' for name in _names}
-    for secret in _secrets:
-        written = (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
-        words |= {re.escape(form) for form in written}
+    words = {f'{re.escape(name)}_*"' for name in _names} | {re.escape('"$bytes"') for _ in list(_bytes)[:1]}
+    words |= {re.escape(form) for secret in _texts for form in (secret, *_escaped(secret)[2:])}
+    words |= {
+        re.escape('"$int"') for number in _numbers if number.__class__ is int and number.bit_length() > LONGEST_NUMBER
+    }
     return f"(?i){'|'.join(sorted(words))}" if words else None
 
 
 # Parameters
 
 
-def know(kind: type) -> None:
-    """Learn which parameters the methods of a machine's class have."""
+def know(kind: type, joins: Mapping[tuple[str, ...], str] | None = None) -> None:
+    """Learn which parameters the methods of a machine's class have; `joins`: by its ports, which method takes them."""
     for base in kind.__mro__[:-1]:
         for name, member in vars(base).items():
-            code = getattr(getattr(member, "__func__", member), "__code__", None)
-            if code is not None:
-                found = code.co_varnames[1 : code.co_argcount], bool(code.co_flags & 4)
-                known = _parameters.setdefault(name, [])
-                if found not in known:
-                    known.append(found)
+            found = _parameters_of(member)
+            if found is not None:
+                _know(name, found)
+    for ports, method in (joins or {}).items():
+        for position, port in enumerate(ports):
+            for found in list(_parameters.get(method, ())):
+                taken = found.at(position)
+                _know(port, Parameters((), frozenset(), taken, taken))
+
+
+def _know(method: str, found: Parameters) -> None:
+    known = _parameters.setdefault(method, [])
+    if found not in known:
+        known.append(found)
+
+
+def _parameters_of(member: Any) -> Parameters | None:
+    """Those of a method, or of what its decorator has wrapped; None if they cannot be told."""
+    function = getattr(member, "__func__", member)
+    for _ in range(MOST_DEPTH):
+        if (wrapped := getattr(function, "__wrapped__", None)) is None:
+            break
+        function = wrapped
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    names, count = code.co_varnames, code.co_argcount
+    named = count + code.co_kwonlyargcount
+    has_rest, has_keywords = bool(code.co_flags & inspect.CO_VARARGS), bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return Parameters(
+        names[0 if isinstance(member, staticmethod) else 1 : count],
+        frozenset(names[:named]),
+        names[named] if has_rest else None,
+        names[named + has_rest] if has_keywords else None,
+    )
 
 
 def arguments(method: str, args: Sequence[Any]) -> list[Any]:
     """Positional arguments with those of redacted parameters taken out; all of them if nobody knows the method."""
     if not _names:
         return list(args)
+    return [
+        value if _is_shown(value) else _out(_name_at(method, position, UNKNOWN), value)
+        for position, value in enumerate(args)
+    ]
+
+
+def keywords(method: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments with those taken out that a redacted parameter of another name takes."""
+    if not _names:
+        return dict(kwargs)
+    return {
+        name: value if _is_shown(value) else _out(_keyword_name(method, name), value) for name, value in kwargs.items()
+    }
+
+
+def _is_shown(value: Any) -> bool:
+    """What is no secret anywhere."""
+    return value is None or isinstance(value, bool) or hasattr(value, "__machine_name__")
+
+
+def _out(name: str | None, value: Any) -> Any:
+    """The value, or what stands for it under a redacted name."""
+    if name is None:
+        return value
+    if name != UNKNOWN:
+        learn(value)
+    return mark(name)
+
+
+def _name_at(method: str, position: int, unknown: str | None = None) -> str | None:
+    """The redacted name under which a positional argument arrives; `unknown` if nobody knows the method."""
+    if is_redacted(method):
+        return method
     known = _parameters.get(method)
-    found = []
-    for position, value in enumerate(args):
-        name = _redacted_parameter(known, position)
-        if (
-            name is not None
-            and value is not None
-            and not isinstance(value, bool)
-            and not hasattr(value, "__machine_name__")
-        ):
-            if known is not None:
-                learn(value)
-            found.append(mark(name))
-        else:
-            found.append(value)
-    return found
-
-
-def _redacted_parameter(known: list[tuple[tuple[str, ...], bool]] | None, position: int) -> str | None:
     if known is None:
-        return "argument"
-    for parameters, _ in known:
-        if position < len(parameters) and is_redacted(parameters[position]):
-            return parameters[position]
-    return None
+        return unknown
+    return next((name for item in known if (name := item.at(position)) is not None and is_redacted(name)), None)
+
+
+def _keyword_name(method: str, keyword: str) -> str | None:
+    """The redacted name under which a keyword argument arrives."""
+    if is_redacted(keyword):
+        return keyword
+    if is_redacted(method):
+        return method
+    taken = (item.keywords for item in _parameters.get(method, ()) if keyword not in item.named)
+    return next((name for name in taken if name is not None and is_redacted(name)), None)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import json
+import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from pydantic import BaseModel, SecretStr
 
 from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
+from ray_snapshot.plain import Reducer
+from ray_snapshot.plain.objects import reduce_opaque
 
 SECRET = "hunter2"
 
@@ -34,16 +44,41 @@ class Vault(BaseModel):
     key: SecretStr
 
 
+@dataclass(slots=True)
+class Slotted:
+    password: Any
+
+
+def logged(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
 class Door:
     def login(self, user: str, password: str) -> None: ...
 
     def open(self, user: str, *, password: str = "") -> None: ...
 
+    def try_all(self, user: str, *password: str) -> None: ...
+
+    def try_each(self, user: str, **password: str) -> None: ...
+
+    @staticmethod
+    def check(password: str) -> None: ...
+
+    @logged
+    def knock(self, user: str, password: str) -> None: ...
+
+    def pair(self, user: str, password: str) -> None: ...
+
 
 @pytest.fixture(autouse=True)
 def redacting() -> Iterator[None]:
     redaction.redact("password")
-    redaction.know(Door)
+    redaction.know(Door, {("name", "word"): "pair"})
     yield
     redaction.forget()
 
@@ -53,6 +88,16 @@ def redacting() -> Iterator[None]:
     [
         ("login", ("bob", SECRET), {}),
         ("open", ("bob",), {"password": SECRET}),
+        ("try_all", ("bob", "one", SECRET), {}),
+        ("try_each", ("bob",), {"first": SECRET}),
+        ("check", (SECRET,), {}),
+        ("knock", ("bob", SECRET), {}),
+        ("pair", ("bob", SECRET), {}),
+        ("word", (SECRET,), {}),
+        ("password", ("bob", SECRET), {}),
+        ("anything", (Slotted(SECRET),), {}),
+        ("anything", ({"password": SECRET.encode()},), {}),
+        ("anything", ({"password": deque([PurePosixPath(SECRET)])},), {}),
         ("anything", (), {"more": {"password": SECRET}}),
         ("anything", ([{"x": ({"_Password": SECRET},)}],), {}),
         ("anything", (Login("bob", SECRET),), {}),
@@ -72,11 +117,97 @@ def test_it_is_learned_wherever_it_stands_under_its_name(method: str, args: Any,
     )
 
 
-def test_what_is_shorter_than_it_says_is_not_looked_for_in_texts() -> None:
-    redaction.met("login", ("bob", "abc"), {})
+@pytest.mark.parametrize(
+    ("secret", "same"),
+    [
+        (48_151_623, 48_151_623), (-48_151_623, 48_151_623), (48_151_623, 48_151_623.0), (4_815.25, 4_815.25),
+        ("48151623", 48_151_623), ("4815.25", 4_815.25), (np.int64(48_151_623), 48_151_623), (1e22, 10**22),
+        (Decimal("4815.25"), 4_815.25), (7**3_000, 7**3_000), (np.array([1.0, 4_815.25]), 4_815.25),
+    ],
+)  # fmt: skip
+def test_a_number_is_taken_out_wherever_the_same_number_stands(secret: Any, same: Any) -> None:
+    redaction.met("login", ("bob", secret), {})
+    out = {"$redacted": "number"}
+    found = json.loads(to_json({"code": same, "owed": [-same, 42], "at": {same: 1}}).text)
+    assert (found["code"], found["owed"]) == (out, [out, 42])
+    assert redaction.purged([same, 42]) == [out, 42]
+    if same < 1e100:
+        assert repr(same) not in json.dumps(found)
+        assert repr(same) not in redaction.scrubbed(f"it is {same}!")
+        assert re.search(redaction.pattern() or "-", json.dumps({"x": same})), "rows with it are looked at again"
+
+
+@pytest.mark.parametrize("secret", ["two\nlines", 'it\'s "so"', "back\\slash", "tab\there", "größe\u2028x", "\x1b[31m"])
+def test_a_text_is_found_as_repr_and_json_write_it(secret: str) -> None:
+    redaction.met("login", ("bob", secret), {})
+    nested = [
+        repr(secret), repr({"x": [secret]}), repr(f'"{secret}'), repr(f"'{secret}"), repr(secret.encode()),
+        json.dumps(secret), json.dumps([secret], ensure_ascii=False), json.dumps({"x": repr(secret)}), repr(repr(secret)),
+    ]  # fmt: skip
+    for text in nested:
+        assert "[redacted]" in redaction.scrubbed(text), text
+        assert "[redacted]" in to_json({"error": ValueError(text)}).text
+        assert "[redacted]" in json.dumps(redaction.purged({"x": text}))
+
+
+class Opaque:
+    """Shown by its `repr` alone, as a type written in C is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{'x' * 195}{SECRET}>"
+
+
+def test_what_is_cut_is_cut_behind_the_secret_not_within_it() -> None:
+    redaction.learn(SECRET)
+    reducer = Reducer(10_000)
+    assert "hunt" not in json.dumps(reduce_opaque(reducer, Opaque()))
+    blob = b"x" * 995 + SECRET.encode() + b"y" * 20_000_000
+    assert base64.b64encode(b"hunt")[:4].decode() not in to_json({"blob": blob}).text
+    assert json.loads(to_json({"blob": blob}).text) == {"blob": {"$redacted": "bytes"}}
+
+
+def test_bytes_that_are_no_text_are_learned_too() -> None:
+    key = bytes(range(128, 160))
+    redaction.met("anything", (), {"password": key})
+    assert json.loads(to_json({"blob": b"key:" + key}).text) == {"blob": {"$redacted": "bytes"}}
+    recorded = {"blob": {"$bytes": base64.b64encode(key).decode()}, "text": repr(key)}
+    assert redaction.purged(recorded) == {"blob": {"$redacted": "bytes"}, "text": "b'[redacted]'"}
+
+
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [
+        ("password", SECRET),
+        ("_password", [SECRET]),
+        ("anything", {"password": SECRET}),
+        ("anything", [Login("bob", SECRET)]),
+    ],
+)
+def test_what_a_method_returns_under_a_redacted_name_is_learned(method: str, result: Any) -> None:
+    assert not redaction.returned("anything", SECRET)
+    assert redaction.returned(method, result)
+    assert to_json({"z": f"pw={SECRET}"}).text == '{"z":"pw=[redacted]"}'
+
+
+def test_what_is_recorded_of_arguments_under_a_redacted_name_is_the_name_alone() -> None:
+    out = {"$redacted": "password"}
+    assert redaction.arguments("try_all", ["bob", "one", "two"]) == ["bob", out, out]
+    assert redaction.keywords("try_each", {"user": "bob", "first": "one"}) == {"user": "bob", "first": out}
+    assert redaction.keywords("open", {"user": "bob", "x": "one"}) == {"user": "bob", "x": "one"}
+    assert redaction.arguments("word", ["one"]) == [out]
+    assert redaction.arguments("name", ["bob"]) == ["bob"]
+    assert redaction.arguments("password", ["one"]) == [out]
+
+
+@pytest.mark.parametrize("short", ["abc", 3, 999, 0.5, 10.0, b"abc", True, None])
+def test_what_is_shorter_than_it_says_is_taken_out_under_its_name_alone(short: Any) -> None:
+    redaction.met("login", ("bob", short), {})
     assert redaction.LEAST_CHARACTERS == 4
-    assert "abc" in to_json({"z": "pw=abc"}).text
-    assert "abc" not in to_json({"password": "abc"}).text
+    value = {"z": "pw=abc 3 999 0.5 10.0 True None", "n": [3, 999, 0.5, 10.0, True, None]}
+    assert json.loads(to_json(value).text) == value
+    assert json.loads(to_json({"password": short}).text) == {"password": {"$redacted": "password"}}
 
 
 def test_what_goes_round_or_on_for_ever_is_no_trouble() -> None:

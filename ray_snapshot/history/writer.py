@@ -320,7 +320,14 @@ def _purged_table(name: str, table: pa.Table, pattern: str | None) -> pa.Table:
         table = _rewritten(table, column, pattern, _purged_json)
     for column in _FREE_TEXTS.get(name, ()):
         table = _rewritten(table, column, pattern, redaction.scrubbed)
-    return table
+    return _with_obstacles_purged(table) if "obstacles" in table.column_names else table
+
+
+def _with_obstacles_purged(table: pa.Table) -> pa.Table:
+    """`table` with its lists of obstacles, which may hold texts of errors, rewritten."""
+    texts = [listed and [redaction.scrubbed(text) for text in listed] for listed in table["obstacles"].to_pylist()]
+    place = table.schema.get_field_index("obstacles")
+    return table.set_column(place, table.schema.field(place), pa.array(texts, table.schema.field(place).type))
 
 
 _FREE_TEXTS = {"snapshots": ("abort_reason",), "actions": ("raised",)}

@@ -341,13 +341,14 @@ def _construction(
 class _Run:
     """One accepted call, from its first step to its reply."""
 
-    __slots__ = ("call_id", "header", "process", "result", "results", "token")
+    __slots__ = ("call_id", "header", "name", "process", "result", "results", "token")
 
     def __init__(
         self, process: Process, header: Header | None, name: str, results: Any, group: str | None, stamp: str | None
     ) -> None:
         self.process = process
         self.header = header
+        self.name = name
         self.results = results
         self.result: Any = None
         self.call_id = process.enter(header, name, group, stamp)
@@ -366,17 +367,18 @@ class _Run:
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
         colour = self.process.leave(self.call_id, is_error=error is not None)
-        if self.header is not None and colour > self.header.colour:
+        is_secret = redaction.is_active and redaction.returned(self.name, self.result)
+        if self.header is not None and (is_secret or colour > self.header.colour):
             self._colour(error, colour)
 
     def _colour(self, error: BaseException | None, colour: int) -> None:
-        """Send the colour of the end along, for it is redder than what its reader has heard of."""
+        """Send the colour of the end along, for it is redder than what its reader has heard of, or what holds a secret."""
         if error is not None:
             colour_error(error, colour)
         elif self.results in (None, 1) and not isinstance(self.result, Iterator):
-            self.result = Enveloped(self.result, colour)
+            self.result = Enveloped(self.result, colour, self.name)
         elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
-            self.result = [Enveloped(item, colour) for item in self.result]
+            self.result = [Enveloped(item, colour, self.name) for item in self.result]
 
     def refuse_if_held(self) -> None:
         """What runs was cancelled; raise `RolledBackError` if that was for a restore."""
@@ -398,9 +400,10 @@ class _Run:
 
     def _item(self, value: Any) -> Any:
         colour = self.process.ledger.colour
-        if self.header is None or colour <= self.header.colour:
+        is_secret = redaction.is_active and redaction.returned(self.name, value)
+        if self.header is None or (colour <= self.header.colour and not is_secret):
             return value
-        return Enveloped(value, colour)
+        return Enveloped(value, colour, self.name)
 
 
 class _Inside:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray_snapshot import redaction
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import here
 
@@ -14,19 +15,22 @@ from ray_snapshot.instrument.here import here
 class Enveloped:
     """A result on its way: unpickled, it is the bare result, and the reading process has heard its colour."""
 
-    __slots__ = ("colour", "value")
+    __slots__ = ("colour", "under", "value")
 
-    def __init__(self, value: Any, colour: int) -> None:
+    def __init__(self, value: Any, colour: int, under: str = "") -> None:
         self.value = value
         self.colour = colour
+        self.under = under
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return opened, (self.value, self.colour)
+        return opened, (self.value, self.colour, self.under)
 
 
-def opened(value: Any, colour: int) -> Any:
-    """What a result is where it is read."""
+def opened(value: Any, colour: int, under: str = "") -> Any:
+    """What a result is where it is read; what it holds `under` a redacted name is learned there."""
     ours(_heard, colour)
+    if redaction.is_active:
+        redaction.returned(under, value)
     return value
 
 

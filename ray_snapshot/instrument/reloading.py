@@ -38,7 +38,7 @@ from ray_snapshot.protocol.rollback import (
     Step,
     StopAccepting,
 )
-from ray_snapshot.runtime.faults import text_of
+from ray_snapshot.runtime.faults import safe_text_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process import Process
@@ -200,7 +200,9 @@ class Reloading:
             with asking():
                 state = states.state_of(body)
         except Exception as error:  # whatever the app's own methods raise
-            found: Kept = states.Kept(None, (), f"its state cannot be told: {type(error).__name__}: {text_of(error)}")
+            found: Kept = states.Kept(
+                None, (), f"its state cannot be told: {type(error).__name__}: {safe_text_of(error)}"
+            )
             return found
         found, self.handles = states.kept(state, "its state", machine_of)
         return found
@@ -318,7 +320,7 @@ class Reloading:
             _states().set_state(body, _states().opened(state, self._actor))
 
     def _failure(self, what: str, method: str, error: Exception) -> MachineFailedError:
-        text = f"{self.process.machine.partition(':')[0]} {what}: {type(error).__name__}: {text_of(error)}"
+        text = f"{self.process.machine.partition(':')[0]} {what}: {type(error).__name__}: {safe_text_of(error)}"
         return MachineFailedError(
             text, machine=self.process.machine, method=method, message=None, source=None, traceback=""
         )

@@ -8,6 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot import redaction
+from ray_snapshot.fields import fields_of
 from ray_snapshot.plain.bounds import HEAD_REPR, type_name
 from ray_snapshot.plain.containers import typed
 from ray_snapshot.plain.scalars import reduce_string
@@ -33,33 +34,13 @@ def reduce_object(reducer: Reducer, value: Any) -> Any:
     return reducer.inside(value, lambda: typed(reducer, value, fields.items(), len(fields)))
 
 
-def fields_of(value: Any) -> dict[Any, Any] | None:
-    """What `__slots__` and `__dict__` hold, whatever the class overrides; None if it has neither."""
-    found: dict[Any, Any] | None = None
-    for base in reversed(type(value).__mro__):
-        if "__slots__" not in base.__dict__:
-            continue
-        found = {} if found is None else found
-        for name, member in base.__dict__.items():
-            if isinstance(member, types.MemberDescriptorType):
-                try:
-                    found[name] = member.__get__(value)
-                except AttributeError:  # a slot that was never set
-                    continue
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return found
-    return {**(found or {}), **own} if isinstance(own, dict) else found
-
-
 def reduce_opaque(reducer: Reducer, value: Any) -> Any:
     """A type written in C, of which only the text it gives of itself can be shown; addresses left out."""
     name = reduce_string(reducer, type_name(type(value)))
     if getattr(type(value), "__repr__", None) is object.__repr__:
         return {"$type": name}
-    text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)[:HEAD_REPR])
-    return {"$type": name, "repr": reduce_string(reducer, text)}
+    shown = redaction.scrubbed(repr(value))[:HEAD_REPR]  # cut behind that: half a secret would not be found
+    return {"$type": name, "repr": reduce_string(reducer, re.sub(r" at 0x[0-9a-fA-F]+", "", shown))}
 
 
 def reduce_named(reducer: Reducer, value: Any) -> Any:

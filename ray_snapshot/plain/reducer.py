@@ -201,7 +201,7 @@ def _plain_cost(chunk: list[Any]) -> int | None:
 def _key_text(key: Any) -> str | None:
     kind = type(key)
     if kind is int and -LARGEST_INTEGER <= key <= LARGEST_INTEGER:
-        return str(key)
+        return redaction.REPLACEMENT if redaction.is_active and redaction.is_secret(key) else str(key)
     if not issubclass(kind, str) or issubclass(kind, enum.Enum) or len(key) > LONGEST_KEY:
         return None
     text = redaction.scrubbed(str.__str__(key))

@@ -25,6 +25,8 @@ def reduce_none(reducer: Reducer, value: Any) -> Any:
 
 def reduce_integer(reducer: Reducer, value: int) -> Any:
     value = int.__pos__(value)
+    if redaction.is_active and redaction.is_secret(value):
+        return redaction.mark("number")
     bits = value.bit_length()
     if bits <= 63 and value >= -LARGEST_INTEGER:
         reducer.left -= 1 + bits // 3
@@ -38,6 +40,8 @@ def reduce_integer(reducer: Reducer, value: int) -> Any:
 
 def reduce_float(reducer: Reducer, value: float) -> Any:
     value = float.__pos__(value)
+    if redaction.is_active and redaction.is_secret(value):
+        return redaction.mark("number")
     if math.isfinite(value):
         reducer.left -= len(repr(value))
         return value
@@ -61,7 +65,7 @@ def reduce_bytes(reducer: Reducer, value: bytes | bytearray | memoryview) -> Any
     view = view.cast("B") if view.nbytes else memoryview(b"")
     size = 4 * view.nbytes // 3
     is_cut = size > reducer.left and size > HEAD_ITEMS
-    if redaction.is_active and redaction.holds_secret(view[:HEAD_ITEMS] if is_cut else view):
+    if redaction.is_active and redaction.holds_secret(view, HEAD_ITEMS if is_cut else view.nbytes):
         return redaction.mark("bytes")
     if is_cut:
         head = base64.b64encode(view[:HEAD_ITEMS]).decode()

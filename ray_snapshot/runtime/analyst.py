@@ -28,7 +28,7 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
-from ray_snapshot.runtime.faults import first_line, text_of
+from ray_snapshot.runtime.faults import first_line, safe_text_of
 
 if TYPE_CHECKING:
     from ray_snapshot.history.checkpoints import Checkpoint
@@ -458,7 +458,7 @@ def _portable(verdict: Verdict) -> Verdict:
 def _failed(item: Detector, snapshot: Snapshot, error: BaseException) -> Verdict:
     from ray_snapshot.verdicts import Verdict
 
-    text = f"{type(error).__name__}: {text_of(error)}"
+    text = f"{type(error).__name__}: {safe_text_of(error)}"
     return Verdict(
         detector=item.name,
         evidence={"error": text},

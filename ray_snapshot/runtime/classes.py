@@ -23,7 +23,7 @@ def packed(kind: Any) -> tuple[str, bytes]:
     if not inspect.isclass(kind) or not issubclass(kind, SnapshotMixin):
         raise SettingError(f"{kind!r} cannot be spawned: a machine's class extends rs.SnapshotMixin")
     if kind not in _CHECKED:
-        joins_of(kind)
+        joins = joins_of(kind)
         for name, member in inspect.getmembers(kind):
             if inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member):
                 raise SettingError(
@@ -35,7 +35,7 @@ def packed(kind: Any) -> tuple[str, bytes]:
             raise UnpicklableMessageError(
                 f"class {kind.__name__} cannot be pickled ({type(error).__name__}: {error})", machine=kind.__name__
             ) from error
-        redaction.know(kind)
+        redaction.know(kind, joins)
         _CHECKED[kind] = hashlib.sha256(blob).hexdigest(), blob
     return _CHECKED[kind]
 
@@ -67,7 +67,7 @@ class ClassStore:
         if key not in self.known:
             kind = self.known[key] = cloudpickle.loads(blob)
             self.joins[kind] = joins_of(kind)
-            redaction.know(kind)
+            redaction.know(kind, self.joins[kind])
             self.blobs[key] = blob
             self.keys[kind] = key
 

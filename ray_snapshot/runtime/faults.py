@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ray.exceptions import RayActorError, RayError
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import HostDiedError, RaySnapshotError
 
 
@@ -29,8 +30,13 @@ def as_error(error: BaseException) -> RaySnapshotError:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text that says something."""
-    return next((line.strip() for line in text_of(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of an error's text that says something, as it may be told."""
+    return next((line.strip() for line in safe_text_of(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def safe_text_of(error: BaseException) -> str:
+    """An error's text as it may be recorded or printed: without what this process knows to be secret."""
+    return redaction.scrubbed(text_of(error))
 
 
 def text_of(error: BaseException) -> str:

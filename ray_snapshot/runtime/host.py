@@ -291,7 +291,6 @@ class HostPost(Waiting):
         if isinstance(error, TypeError) and _is_data(machine.body, method):
             self.fail(self._no_such_method(machine, method, source))
             return
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         message = to_json(recorded_args(payload, method)[0]).text[:500]
         site, said = _raised_at(error), told(error, machine.body)
         self.fail(
@@ -302,7 +301,7 @@ class HostPost(Waiting):
                 method=method,
                 message=message,
                 source=source,
-                traceback=text,
+                traceback=redaction.scrubbed("".join(traceback.format_exception(error))),
             )
         )
 

@@ -18,7 +18,7 @@ from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state
 from ray_snapshot.runtime.classes import ClassStore
-from ray_snapshot.runtime.faults import text_of
+from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.runtime.here import HERE, call_site_of
 from ray_snapshot.runtime.host_state import HostState, Performance
 from ray_snapshot.runtime.mixin import SnapshotMixin
@@ -189,7 +189,7 @@ def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | 
 def _shown(value: Any) -> str:
     """What a hook returned, for an error."""
     try:
-        return redaction.scrubbed(repr(value)[:200])
+        return redaction.scrubbed(repr(value))[:200]
     except Exception:  # the user's __repr__
         return f"an object of {type(value).__name__}"
 
@@ -198,7 +198,7 @@ def told(error: BaseException, body: Any) -> str:
     """An error's text as it may be recorded: without what the machine keeps secret."""
     if redaction.is_active:
         to_json(getattr(body, "__dict__", None))  # so that its secrets are known, whatever raised
-    return redaction.scrubbed(text_of(error))
+    return safe_text_of(error)
 
 
 def _describe(found: BodyCopy, wait: Wait) -> None:

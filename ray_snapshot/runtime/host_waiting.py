@@ -8,6 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
+from ray_snapshot import redaction
 from ray_snapshot.errors import (
     MachineStoppedError,
     MailboxFullError,
@@ -16,7 +17,7 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.faults import text_of
+from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.host_recording import Recorder
 from ray_snapshot.runtime.host_state import Performance
@@ -79,11 +80,13 @@ class Waiting(Recorder):
 
     def _outcome(self, machine: Machine, method: str, result: Any, error: Exception | None) -> Reply | RaisedError:
         if error is None:
+            if redaction.is_active:
+                redaction.returned(method, result)
             try:
-                return Reply(self.run_id, None, result)
+                return Reply(self.run_id, None, result, method)
             except Exception as fault:
                 error = UnpicklableMessageError(
-                    f"{machine.name}.{method} returned what cannot be pickled ({type(fault).__name__}: {text_of(fault)});"
+                    f"{machine.name}.{method} returned what cannot be pickled ({type(fault).__name__}: {safe_text_of(fault)});"
                     " return plain values, or what pickle can rebuild",
                     machine=machine.name,
                     method=method,

@@ -90,4 +90,4 @@ def recorded_args(payload: Any, method: str) -> tuple[list[Any], int]:
     except Exception as error:  # the recording goes on; the message itself is untouched
         return [{"$unreadable": f"{type(error).__name__}: {error}"}], len(payload)
     listed = redaction.arguments(method, args)
-    return [*listed, {"$kwargs": kwargs}] if kwargs else listed, len(payload)
+    return [*listed, {"$kwargs": redaction.keywords(method, kwargs)}] if kwargs else listed, len(payload)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.faults import text_of
+from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.verdicts import Verdict
 
 POLL_S = 0.5
@@ -84,7 +84,7 @@ class Subscribers:
 def _raised(callback: Any, verdict: Verdict, error: Exception) -> RaySnapshotError:
     name = getattr(callback, "__qualname__", repr(callback))
     return RaySnapshotError(
-        f"the subscriber {name} raised {type(error).__name__}: {text_of(error)} on the verdict of {verdict.detector}"
+        f"the subscriber {name} raised {type(error).__name__}: {safe_text_of(error)} on the verdict of {verdict.detector}"
         f" on {verdict.snapshot_id}; the other verdicts were handed out",
         subscriber=name,
     )
