@@ -14,6 +14,7 @@ import datetime
 import decimal
 import fractions
 import importlib
+import math
 import pathlib
 import re
 import uuid
@@ -32,6 +33,9 @@ Find = Callable[[str], Any]
 
 _WIDEST_ITEM = 4_096
 """Bytes of one item of an array; a forged width would take all memory."""
+
+_LARGEST_ARRAY = 256_000_000
+"""Bytes of one array."""
 
 
 class NotDecodableError(ValueError):
@@ -171,12 +175,19 @@ def _timedelta(text: str) -> datetime.timedelta:
     return datetime.timedelta(days, seconds, micros, hours=hours, minutes=minutes)
 
 
+def _fraction(text: str) -> fractions.Fraction:
+    """Whole numbers only, as they are recorded: of `1e1000000000` Python would make a number of that many digits."""
+    numerator, _, denominator = text.partition("/")
+    return fractions.Fraction(int(numerator), int(denominator or 1))
+
+
 def _array(about: dict[str, Any]) -> Any:
     import numpy as np
 
     kind = np.dtype(about["dtype"])
-    if kind.itemsize > _WIDEST_ITEM:
-        raise NotDecodableError(f"an array of items of {kind.itemsize} bytes each")
+    count = math.prod(map(int, about["shape"]))
+    if kind.itemsize > _WIDEST_ITEM or not 0 <= kind.itemsize * count <= _LARGEST_ARRAY:
+        raise NotDecodableError(f"an array of {count} items of {kind.itemsize} bytes each")
     return np.array(about["values"], dtype=kind).reshape(about["shape"])
 
 
@@ -202,7 +213,7 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "$time": datetime.time.fromisoformat,
     "$timedelta": _timedelta,
     "$decimal": decimal.Decimal,
-    "$fraction": fractions.Fraction,
+    "$fraction": _fraction,
     "$uuid": uuid.UUID,
     "$path": pathlib.Path,
     "$pattern": re.compile,

@@ -6,7 +6,6 @@ machines are detected on and written without a Python object each. Read `verify`
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,8 @@ import pyarrow.compute as pc
 
 from ray_snapshot.columns import packed, unpacked
 from ray_snapshot.encoding import to_json
-from ray_snapshot.errors import InconsistentCutError, SettingError, UnknownMachineError
+from ray_snapshot.errors import HistoryFormatError, InconsistentCutError, SettingError, UnknownMachineError
+from ray_snapshot.json_text import parsed_json
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 from ray_snapshot.shapes import Shape
 
@@ -103,7 +103,7 @@ class _Machines(Mapping[str, Machine]):
         row = self.table.slice(self.index[name], 1).to_pylist()[0]
         return Machine(
             **{key: row[key] for key in Machine.__slots__ if key not in ("state", "waits_for")},
-            state=None if row["state"] is None else json.loads(row["state"]),
+            state=None if row["state"] is None else _parsed(row["state"], f"the state of {name}"),
             waits_for=tuple(row["waits_for"] or ()),
         )
 
@@ -184,7 +184,7 @@ class Snapshot:
             name: tables[name] if name in tables else schema.empty_table() for name, schema in SNAPSHOT_TABLES.items()
         }
         (row,) = self.tables["snapshots"].to_pylist()
-        row["coverage"] = json.loads(row["coverage"] or "{}")
+        row["coverage"] = _parsed(row["coverage"] or "{}", "the coverage")
         row["initiators"] = row["initiators"] or []
         row["obstacles"] = row["obstacles"] or []
         self.__dict__.update(row)
@@ -214,7 +214,12 @@ class Snapshot:
     def messages(self) -> tuple[Message, ...]:
         """All messages in flight, in channel order."""
         return tuple(
-            Message(**{key: json.loads(row[key] or "[]") if key == "args" else row[key] for key in Message.__slots__})
+            Message(
+                **{
+                    key: _parsed(row[key] or "[]", "a message's args") if key == "args" else row[key]
+                    for key in Message.__slots__
+                }
+            )
             for row in self.tables["messages"].to_pylist()
         )
 
@@ -330,6 +335,14 @@ class Snapshot:
         }
         run_id = meta.get("run_id", DEFAULTS["snapshots"]["run_id"])
         return cls({name: _table(name, found, meta["snapshot_id"], run_id) for name, found in rows.items()})
+
+
+def _parsed(text: str, what: str) -> Any:
+    """What a JSON text of a snapshot holds; raises `HistoryFormatError` if it is none, or none that is stored."""
+    try:
+        return parsed_json(text)
+    except ValueError as fault:
+        raise HistoryFormatError(f"{what} cannot be read: {fault}; see `ray-snapshot verify`") from None
 
 
 def _received(buffers: dict[str, pa.Buffer]) -> Snapshot:

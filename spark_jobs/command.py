@@ -142,7 +142,7 @@ def _check_follow(job: str, module: ModuleType, request: Request) -> None:
     if not hasattr(module, "fresh"):
         able = [name for name in JOBS if hasattr(import_module(f"ray_snapshot.spark_jobs.{name}"), "fresh")]
         raise SettingError(f"the job {job} cannot follow a history: {' and '.join(able)} can")
-    if request.out and "://" in request.out:
+    if request.out and "://" in _local(request.out):
         raise SettingError(f"--follow writes to a folder of this machine, not to {request.out}")
 
 
@@ -239,11 +239,10 @@ def prepare_out(out: str, history: str) -> str:
 
     Below the history there must be no link on the way to the results, nor a link or a pipe in them: `HistoryFormatError`.
     """
-    address = urlsplit(out)
-    if address.scheme in ("", "file"):
-        _refuse_tables(Path(unquote(address.path) if address.scheme else out).resolve())
+    out = _local(out)
     if "://" in out:
         return out
+    _refuse_tables(Path(out).resolve())
     folder = Path(os.path.abspath(out))
     try:
         if folder.is_relative_to(given := os.path.abspath(os.path.expanduser(history))):
@@ -259,6 +258,14 @@ def prepare_out(out: str, history: str) -> str:
         raise HistoryWriteError(
             f"results cannot be written to {folder} ({reason}): name another folder with --out", path=str(folder)
         ) from error
+
+
+def _local(out: str) -> str:
+    """The folder of this machine that `file:///...` means; anything else as it is."""
+    address = urlsplit(out)
+    if address.scheme != "file" or address.netloc not in ("", "localhost"):
+        return out
+    return "/" + unquote(address.path).lstrip("/")
 
 
 def _refuse_tables(folder: Path) -> None:

@@ -6,12 +6,13 @@ at single calls, so some of what they prove it can neither confirm nor refute. P
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from ray_snapshot.json_text import parsed_json
 from ray_snapshot.snapshot import Snapshot
 
 CONFIRMED, WRONG, UNCHECKED = "confirmed", "wrong", "unchecked"
@@ -21,19 +22,25 @@ Outcome = tuple[str, str]
 
 Evidence = Mapping[str, Any]
 
+_LARGEST_EXPONENT = 1_000
+"""Of ten, in a number that is counted with."""
+
 _STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]")
 
 
 def check(snapshot: Snapshot, verdict: Mapping[str, Any]) -> Outcome:
     """Hold one verdict (`detector_spec` and `evidence` as JSON text, `holds`) against its snapshot."""
-    spec = json.loads(verdict["detector_spec"] or "{}")
-    evidence = json.loads(verdict["evidence"] or "{}")
-    checker = _CHECKERS.get(spec.get("type"))
     if verdict["holds"] is None:
         return UNCHECKED, "the detector could not tell"
-    if checker is None or spec.get("machines"):
-        return UNCHECKED, "there is no checker for this detector"
-    return checker(snapshot, spec, evidence, bool(verdict["holds"]))
+    try:
+        spec = parsed_json(verdict["detector_spec"] or "{}")
+        evidence = parsed_json(verdict["evidence"] or "{}")
+        checker = _CHECKERS.get(spec.get("type"))
+        if checker is None or spec.get("machines"):
+            return UNCHECKED, "there is no checker for this detector"
+        return checker(snapshot, spec, evidence, bool(verdict["holds"]))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # damaged, or of another version
+        return UNCHECKED, "its evidence is not of the shape that its detector gives"
 
 
 # Termination
@@ -151,16 +158,17 @@ def _conservation(snapshot: Snapshot, spec: Evidence, evidence: Evidence, holds:
     expected = evidence.get("expected")
     if expected is None:
         return UNCHECKED, "it says nothing of what it expected"
-    if spec.get("total") is not None and Fraction(str(spec["total"])) != Fraction(str(expected)):
-        return WRONG, f"it expected {expected}, and its detector says {spec['total']}"
     try:
+        meant, said = _exactly(expected), _exactly(evidence["found"])
+        if spec.get("total") is not None and _exactly(spec["total"]) != meant:
+            return WRONG, f"it expected {expected}, and its detector says {spec['total']}"
         found = _sum(snapshot, spec)
-    except (TypeError, ValueError, LookupError):
+        allowed = _exactly(spec.get("tolerance", 1e-9)) * max(Fraction(1), abs(meant))
+    except (TypeError, ValueError, LookupError, ArithmeticError):
         return UNCHECKED, "what it counts is no plain number everywhere"
-    allowed = Fraction(str(spec.get("tolerance", 1e-9))) * max(Fraction(1), abs(Fraction(str(expected))))
-    if abs(found - Fraction(str(evidence["found"]))) > allowed:
+    if abs(found - said) > allowed:
         return WRONG, f"it found {evidence['found']}, and there is {float(found):g}"
-    same = abs(found - Fraction(str(expected))) <= (allowed if found.denominator > 1 else 0)
+    same = abs(found - meant) <= (allowed if found.denominator > 1 else 0)
     return (CONFIRMED, "") if same == holds else (WRONG, f"{float(found):g} was found, {expected} expected")
 
 
@@ -182,7 +190,7 @@ def _number(text: str, path: str, cut: bool | None, missing: Fraction | None) ->
     """The number that a path leads to; raises `ValueError`, `TypeError` or `LookupError` if it is no plain one."""
     if cut or "".join(match[0] for match in _STEP.finditer(path[1:])) != path[1:]:
         raise ValueError(path)
-    value = json.loads(text, parse_float=Fraction)
+    value = parsed_json(text, parse_float=_exactly)
     for match in _STEP.finditer(path[1:]):
         key: Any = match[1] if match[1] else int(match[2])
         if isinstance(value, dict) and key not in value and missing is not None:
@@ -190,7 +198,17 @@ def _number(text: str, path: str, cut: bool | None, missing: Fraction | None) ->
         value = value[key]
     if value is None and missing is not None:
         return missing
+    if isinstance(value, str):
+        raise TypeError(path)
     return Fraction(value)
+
+
+def _exactly(value: Any) -> Fraction:
+    """A number as it is written; raises `ValueError` or `ArithmeticError` for one of more digits than a sum may have."""
+    written = Decimal(str(value))
+    if not abs(written.adjusted()) <= _LARGEST_EXPONENT:
+        raise ValueError(str(value)[:100])
+    return Fraction(written)
 
 
 # All

@@ -27,7 +27,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ray_snapshot.errors import HistoryFormatError, HistoryWriteError, RaySnapshotError, SettingError
-from ray_snapshot.history import tables
+from ray_snapshot.history import inside, tables
+from ray_snapshot.json_text import LONGEST_JSON, parsed_json
 from ray_snapshot.spark_jobs.source import Options, Task, rows_of
 from ray_snapshot.spark_jobs.stream import BEGINNING, added_between
 from ray_snapshot.spark_jobs.tables import Selection
@@ -119,13 +120,16 @@ class Follower:
         text = json.dumps(asked, sort_keys=True, default=str)
         if not path.exists():
             _write(path, text)
-        elif path.read_text("utf-8") != text:
+        elif inside.read_bytes(self.out, path, LONGEST_JSON).decode("utf-8", "replace") != text:
             raise SettingError(f"{self.out} was followed into with other options: give the same, or another --out")
 
     def _opened(self) -> DeltaTable | None:
         from deltalake import DeltaTable
 
+        if not os.path.lexists(self.results / tables.LOG):
+            return None
         with tables.faults(self.out, self.table, "opened", HistoryFormatError):
+            tables.check_log(self.out, self.table)  # a history that came with results is a stranger's, like its tables
             return DeltaTable(str(self.results)) if DeltaTable.is_deltatable(str(self.results)) else None
 
     def _left(self) -> State:
@@ -136,7 +140,7 @@ class Follower:
             return State()
         path = self._state_path(turn)
         try:
-            return State(**json.loads(path.read_text("utf-8")))
+            return State(**parsed_json(inside.read_bytes(self.out, path, LONGEST_JSON).decode()))
         except (OSError, ValueError, TypeError) as fault:
             raise HistoryFormatError(
                 f"{path} does not say how far the results beside it go ({fault}): follow into another folder with --out",

@@ -23,8 +23,9 @@ MOST_POINTS = 400
 MOST_RUNS = 6
 """So many runs (or ledgers, ...) are drawn, the first ones."""
 
-LONGEST_LABEL = 80
-"""Characters of a name in a picture."""
+LONGEST_TITLE = 80
+LONGEST_LABEL = 40
+"""Characters of a name in a picture: beside a longer one there would be no room for a chart."""
 
 Series = dict[str, dict[str, tuple[list[datetime], list[float]]]]
 """By column, by line (a run, or one ledger of a run): times and values."""
@@ -84,7 +85,8 @@ def charts(found: Series, marks: Sequence[tuple[datetime, str]] = ()) -> Any:
             chart.axvline(at, color="#888888", linewidth=0.8, linestyle=":")
     _name(axes[0], marks)
     if drawn:
-        axes[0].legend([*drawn.values()], [*drawn], fontsize=8, frameon=False, loc="upper left")
+        legend = axes[0].legend([*drawn.values()], [*drawn], fontsize=8, frameon=False, loc="upper left")
+        legend.set_in_layout(False)
     axes[-1].tick_params(axis="x", labelrotation=20, labelsize=8)
     return figure
 
@@ -93,7 +95,16 @@ def _name(chart: Any, marks: Sequence[tuple[datetime, str]]) -> None:
     """The names of the marks, written upwards; those of one moment, and those behind the first ten, are left out."""
     named = dict(reversed(marks[:10]))
     for at, text in named.items():
-        chart.annotate(text, (at, 1), xycoords=("data", "axes fraction"), rotation=90, fontsize=7, va="top", ha="right")
+        chart.annotate(
+            text,
+            (at, 1),
+            xycoords=("data", "axes fraction"),
+            rotation=90,
+            fontsize=7,
+            va="top",
+            ha="right",
+            in_layout=False,
+        )
 
 
 def bars(path: str, title: str, values: Mapping[str, Mapping[str, float]]) -> None:
@@ -113,14 +124,16 @@ def bars(path: str, title: str, values: Mapping[str, Mapping[str, float]]) -> No
                 color=_COLOURS[place % len(_COLOURS)],
                 label=name if row == 0 else None,
             )
-            chart.text(value / largest + 0.01, row + place * height, f"{value:,.4g}", va="center", fontsize=7)
+            chart.text(
+                value / largest + 0.01, row + place * height, f"{value:,.4g}", va="center", fontsize=7, in_layout=False
+            )
     chart.set_yticks(
         [row + 0.4 - height / 2 for row in range(len(values))], [_label(text.replace("_", " ")) for text in values]
     )
     chart.invert_yaxis()
     chart.set_xticks([])
     if names:
-        chart.legend(fontsize=8, frameon=False, loc="lower right")
+        chart.legend(fontsize=8, frameon=False, loc="lower right").set_in_layout(False)
     _save(figure, title, path)
 
 
@@ -154,13 +167,14 @@ def _graph(chart: Any, edges: Sequence[tuple[str, str, str]]) -> None:
             "connectionstyle": "arc3,rad=0.15",
         }
         chart.annotate("", (to_x, to_y), (x, y), arrowprops=arrow)
-        chart.text((x + to_x) / 2, (y + to_y) / 2, label, fontsize=7, ha="center", color="#555555")
+        chart.text((x + to_x) / 2, (y + to_y) / 2, label, fontsize=7, ha="center", color="#555555", in_layout=False)
     for node, (x, y) in place.items():
-        chart.text(x, y, node, ha="center", va="center", fontsize=8, bbox={"boxstyle": "round", "fc": "#eaf2f8"})
+        box = {"boxstyle": "round", "fc": "#eaf2f8"}
+        chart.text(x, y, node, ha="center", va="center", fontsize=8, bbox=box, in_layout=False)
 
 
-def _label(text: str) -> str:
-    return one_line(text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 3]}...")
+def _label(text: str, most: int = LONGEST_LABEL) -> str:
+    return one_line(text if len(text) <= most else f"{text[: most - 3]}...")
 
 
 def _figure(rows: float) -> Any:
@@ -177,7 +191,7 @@ def _save(figure: Any, title: str, path: str) -> None:
     """Write it; names from a history are shown in one line, and cut: layout would take minutes for a long one."""
     from matplotlib.text import Text
 
-    figure.suptitle(title, fontsize=11)
     for text in figure.findobj(Text):
         text.set_text(_label(text.get_text()))
+    figure.suptitle(_label(title, LONGEST_TITLE), fontsize=11)
     figure.savefig(path, dpi=110)

@@ -1,7 +1,8 @@
 """Is each snapshot consistent by its rows alone, and does what each verdict says follow from them?
 
 The rows are checked in Spark's own expressions, which share nothing with `Snapshot.verify`; the verdicts by `evidence.py`,
-which shares nothing with the detectors. What neither confirms nor refutes is counted as unchecked.
+which shares nothing with the detectors. What neither confirms nor refutes is counted as unchecked. Not looked at, and left
+to `ray-snapshot verify`: the JSON of every column, values that no reader can do without, checkpoints, traces and classes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ VIEWS = (
         (*RUN, "snapshot_id", "what", "problem"),
         order=(*RUN, "sequence", "what", "problem"),
         minor=("run_id",),
-        none="all snapshots are consistent, and no verdict is wrong",
+        none="all snapshots are consistent, and no verdict is wrong (JSON, checkpoints, traces: ask ray-snapshot verify)",
     ),
 )
 
@@ -54,7 +55,7 @@ def run(
     tables = Tables(spark, history, selection or Selection())
     verdicts = checked(tables.complete, tables.rows("verdicts"), history)
     (verdicts,) = results({"verdicts": verdicts}, out).values()
-    rows = {name: tables.rows(name) for name in ("machines", "channels", "messages")}
+    rows = {name: tables.rows(name) for name in ("machines", "channels", "messages", "calls")}
     found = problems(tables.complete, rows, verdicts)
     (found,) = results({"problems": found}, out).values()
     return {**results({"runs": runs(tables.complete, found, verdicts)}, out), "problems": found, "verdicts": verdicts}
@@ -96,6 +97,7 @@ def problems(snapshots: DataFrame, rows: Mapping[str, DataFrame], verdicts: Data
         ),
         twice(rows["machines"], "machine", ("machine",)),
         twice(rows["channels"], "channel", CHANNEL),
+        twice(rows["calls"], "call", ("machine", "call_id")),
         *channels(rows["channels"].join(strict.select("snapshot_id"), "snapshot_id", "left_semi"), rows["messages"]),
         _said(wrong, F.concat_ws(" ", F.lit("verdict"), "detector", "evaluator"), F.col("reason")),
     ]

@@ -112,3 +112,19 @@ def test_arrays_and_handles_come_back() -> None:
 def test_what_says_too_little_is_refused(value: Any) -> None:
     with pytest.raises(NotDecodableError):
         there_and_back(value)
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {"$fraction": "1e1000000000"},
+        {"$fraction": "1/0"},
+        {"$fraction": "1/2/3"},
+        {"$array": {"dtype": "S4096", "shape": [1_000_000], "values": [""] * 1_000_000}},
+        {"$array": {"dtype": "int8", "shape": [-1], "values": [1]}},
+    ],
+    ids=["exponent", "nothing", "two", "wide", "no shape"],
+)
+def test_what_would_take_all_memory_or_time_is_refused(recorded: Any) -> None:
+    with pytest.raises(NotDecodableError):
+        decoded(recorded, str, find)

@@ -129,7 +129,7 @@ def _consented(log: Log, begin: Recorded | None, named: Sequence[str], trust: bo
 def _say(text: str, as_json: bool, row: dict[str, Any]) -> None:
     from ray_snapshot.views import tables
 
-    tables.print_json(row) if as_json else print(text)
+    tables.print_json(row) if as_json else print(tables.one_line(text))
 
 
 # What the history holds
@@ -209,6 +209,8 @@ def _log(history: History, run_id: str) -> tuple[Log | None, str]:
 
 
 def _print(proof: Witness) -> None:
+    from ray_snapshot.views import tables
+
     recorded = proof.recorded
     begin = "the system's start" if proof.start is None else f"snapshot {proof.start.snapshot_id}"
     print(f"witness of snapshot {recorded.snapshot_id} (number {recorded.number} of run {proof.run_id}), from {begin}")
@@ -225,11 +227,11 @@ def _print(proof: Witness) -> None:
         )
     print()
     for sentence in proof.proven:
-        print(f"shown: {sentence}.")
+        print(f"shown: {tables.one_line(sentence)}.")
     print(
         "proven: the snapshot is a state that could have been."
         if proof.problem is None
-        else f"differs{', by design (see above)' if recorded.repeated else ''}: {proof.problem}"
+        else f"differs{', by design (see above)' if recorded.repeated else ''}: {tables.one_line(str(proof.problem))}"
     )
 
 

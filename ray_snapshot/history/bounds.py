@@ -24,15 +24,6 @@ ROWS = 400_000
 ROWS_PER_BYTE = 1
 """They may be so many, or so many for each byte of their files if that is more."""
 
-LONGEST_JSON = 16_000_000
-"""Bytes of one JSON text: no writer stores more than half of that (`encoding`), and parsed it takes many times as much."""
-
-DEEPEST_JSON = 256
-"""Lists and objects in one another: a writer stops at 64 of a value's own, of which each may take a few for its tag."""
-
-MOST_IN_JSON = 3_000_000
-"""Lists and objects in one JSON text: a writer stops at a million of a value's own."""
-
 _FIXED = 16
 """Bytes of a value beside its text, at most: the value or the offset, and what a list adds."""
 _SUSPICIOUS = 1_000_000

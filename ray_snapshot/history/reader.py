@@ -274,6 +274,7 @@ class History:
         if dry_run:
             with tables.faults(self.path, "snapshots", "read", HistoryFormatError):
                 return Retained(ids, retention.count_rows(self.path, ids))
+        upkeep.refuse_append_only(self.path)
         with self._upkeep() as owner:
             return Retained(ids, retention.drop(self.path, ids, owner))
 

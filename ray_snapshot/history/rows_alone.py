@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import tables
-from ray_snapshot.history.records import JSON_COLUMNS, parsed_json
+from ray_snapshot.history.records import JSON_COLUMNS
+from ray_snapshot.json_text import NotStoredError, parsed_json
 
 if TYPE_CHECKING:
     from ray_snapshot.history.reader import History
@@ -37,8 +38,15 @@ NEEDED: dict[str, tuple[str, ...]] = {
 }
 """The columns that no reader can do without a value of."""
 
-ALONE = {"channels": ("source", "target", "kind"), "actions": ("run_id", "machine", "number")}
-"""What no two rows of a snapshot (of a table, for the trace) have in common."""
+ALONE = {
+    "channels": ("source", "target", "kind"),
+    "calls": ("machine", "call_id"),
+    "actions": ("run_id", "machine", "number"),
+}
+"""What no two rows of a snapshot (of a table, for the trace) have in common.
+
+Rows of waits may be equal: an action may wait twice for the same.
+"""
 
 SHAPES: dict[str, type] = {"accepted": list, "sent": list, "fields": list, "coverage": dict, "evidence": dict}
 """What a JSON text is, if it was not too long to be stored whole."""
@@ -127,7 +135,9 @@ def _json_problems(name: str, rows: pa.Table) -> Iterator[str]:
 def _json_problem(column: str, text: str) -> str | None:
     try:
         found = parsed_json(text, parse_constant=_refuse, object_pairs_hook=_unique)
-    except (ValueError, RecursionError):
+    except NotStoredError as fault:
+        return str(fault)
+    except ValueError:
         return "no strict JSON"
     shape = SHAPES.get(column)
     if shape is None or isinstance(found, shape) or (isinstance(found, dict) and _is_cut(found)):

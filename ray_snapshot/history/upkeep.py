@@ -42,6 +42,19 @@ def refuse_links(path: Path) -> None:
         inside.refuse_links(path, path / name)
 
 
+def refuse_append_only(path: Path) -> None:
+    """Raise `HistoryWriteError` if rows of a table may not be removed, before those of another are."""
+    for name in there(path):
+        settings = tables.open_table(path, name).metadata().configuration
+        if str(settings.get("delta.appendOnly")).lower() == "true":
+            raise HistoryWriteError(
+                f"history {path}: table {name} is append-only (delta.appendOnly): nothing was removed; set that to false"
+                " to remove snapshots",
+                path=path,
+                table=name,
+            )
+
+
 def there(path: Path) -> list[str]:
     """The tables that a history has: an old one may lack those that came later."""
     return [name for name in TABLES if tables.has_log(path / name)]

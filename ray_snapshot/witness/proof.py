@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.decoding import NotDecodableError, decoded
+from ray_snapshot.json_text import parsed_json
 from ray_snapshot.names import DRIVER
 from ray_snapshot.witness.log import (
     Action,
@@ -93,10 +94,10 @@ def recorded_of(snapshot: Any) -> Recorded:
         if row["state"] is None and row["machine"] in said:
             found.without_state.append(row["machine"])
         else:  # a state that is missing, though nothing says why, equals none
-            found.states[row["machine"]] = None if row["state"] is None else json.loads(row["state"])
+            found.states[row["machine"]] = None if row["state"] is None else parsed_json(row["state"])
     strings: Strings = defaultdict(list)
     for row in tables["messages"].to_pylist():
-        message = row["number"], row["method"], listed(json.loads(row["args"] or "[]"))
+        message = row["number"], row["method"], listed(parsed_json(row["args"] or "[]"))
         strings[row["source"], row["target"], row["kind"]].append(message)
     found.strings = {channel: sorted(held, key=lambda one: one[0]) for channel, held in sorted(strings.items())}
     for row in tables["channels"].to_pylist():

@@ -9,7 +9,9 @@ Nothing is unpickled. The driver's program is not run again: it sends what the l
 from __future__ import annotations
 
 import copy
+import inspect
 import json
+import types
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -204,7 +206,7 @@ class Stage:
                 if body is None:
                     raise _differs(action, "is impossible here: the machine has not been born")
                 self._check_method(action, body, inputs)
-                method = getattr(body, action.method, None)
+                method = self._method(action, body)
         except NotDecodableError as error:
             raise _not_replayable(
                 action, f"cannot be done again: {error}: send what JSON can hold, or a dataclass"
@@ -228,6 +230,16 @@ class Stage:
                 ) from None
             return type(error).__name__
         return None
+
+    def _method(self, action: Action, body: Any) -> Any:
+        """The method of the machine's class; its fields come from the history, and a function in one is none of its methods."""
+        is_field = isinstance(inspect.getattr_static(type(body), action.method, None), types.MemberDescriptorType)
+        if is_field or action.method in getattr(body, "__dict__", ()):
+            raise _not_replayable(
+                action,
+                f"would run what {action.machine} has in its field {action.method}, which is no method of its class",
+            )
+        return getattr(body, action.method, None)
 
     def _check_method(self, action: Action, body: Any, inputs: list[Held]) -> None:
         """An action runs the method that its message names, or the join of its ports."""

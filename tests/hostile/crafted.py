@@ -42,6 +42,7 @@ def snapshot(number: int) -> Snapshot:
     return Snapshot.from_rows(
         machines=[{"machine": name, "state": {"balance": number}} for name in ("a", "b")],
         messages=[{"source": "a", "target": "b", "args": [number]}],
+        calls=[{"machine": "a", "call_id": f"c-{number}", "method": "move", "started_at": at}],
         snapshot_id=f"bank-{number:05d}",
         system="bank",
         run_id="run",

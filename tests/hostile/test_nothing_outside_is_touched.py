@@ -7,13 +7,14 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import crafted
 import pytest
 
 from ray_snapshot import cli
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.history import History, HistoryWriter, checkpoints, inside
+from ray_snapshot.history import History, HistoryWriter, checkpoints, inside, tables
 
 COMMANDS = (
     ("list",),
@@ -165,12 +166,14 @@ def test_a_folder_that_is_exchanged_for_a_link_while_it_is_open_is_not_followed(
         inside.unlink(history, data_file)
 
 
-@pytest.mark.parametrize("out", [None, "results/traffic"])
+@pytest.mark.parametrize(
+    "out", [None, "{history}/results/traffic", "file://{history}/results/traffic", "file:{history}/results"]
+)
 def test_results_are_written_through_no_link(history: Path, outside: Path, out: str | None) -> None:
     pytest.importorskip("pyspark")
     from ray_snapshot.spark_jobs.command import default_out, prepare_out
 
-    given = default_out(str(history), "traffic") if out is None else str(history / out)
+    given = default_out(str(history), "traffic") if out is None else out.format(history=history)
     (history / "results").symlink_to(outside)
     with crafted.untouched(outside), pytest.raises(RaySnapshotError, match="is a link"):
         prepare_out(given, str(history))
@@ -179,6 +182,24 @@ def test_results_are_written_through_no_link(history: Path, outside: Path, out: 
     (history / "results" / "traffic" / "traffic.png").symlink_to(outside / "secret.parquet")
     with crafted.untouched(outside), pytest.raises(RaySnapshotError, match="is a link"):
         prepare_out(given, str(history))
+
+
+def test_the_log_of_results_is_looked_at_before_it_is_followed_into(history: Path) -> None:
+    pytest.importorskip("pyspark")
+    from ray_snapshot.spark_jobs.following import Follower
+    from ray_snapshot.spark_jobs.tables import Selection
+
+    def fresh(*_: Any, **__: Any) -> Any:
+        raise AssertionError("nothing is answered")
+
+    follower = Follower(None, History(history), history / "results", "deadlocks", fresh, Selection(), {})  # type: ignore[arg-type]
+    log = history / "results" / "deadlocks" / "_delta_log"
+    log.mkdir(parents=True)
+    shutil.copyfile(next((history / "machines" / "_delta_log").glob("*.json")), log / f"{0:020}.json")
+    with (log / f"{1:020}.json").open("wb") as file:
+        file.truncate(tables.MOST_LOG_BYTES + 1)
+    with pytest.raises(RaySnapshotError, match="more than any commit of a history"), follower:
+        pass
 
 
 def test_a_pipe_among_results_is_refused_and_not_waited_for(history: Path) -> None:

@@ -137,6 +137,7 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "snapshots have no time": column("snapshots", "started_at", None),
     "a time is none": lambda history: with_column(history, "machines", "recorded_at", lambda _: 2**62),
     "machines are there twice": lambda history: doubled(history, "machines"),
+    "calls are there twice": lambda history: doubled(history, "calls"),
     "channels are there twice": lambda history: doubled(history, "channels"),
     "states are no texts": lambda history: no_texts(history, "machines", "state"),
     "sentences are no texts": lambda history: no_texts(history, "verdicts", "sentence"),
@@ -230,6 +231,22 @@ def test_retention_removes_nothing_where_it_cannot_tell_what_is_old(
     before = crafted.fingerprint(history)
     assert cli.main([command, str(history), "--keep", "1d"]) == 2
     assert f"table snapshots is damaged: snapshots has 3 rows without {missing}" in capsys.readouterr().err
+    assert crafted.fingerprint(history) == before
+
+
+@pytest.mark.parametrize("table", ["messages", "verdicts"])
+def test_retention_removes_nothing_where_a_table_is_append_only(
+    history: Path, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def only_append(action: dict[str, Any]) -> None:
+        if "metaData" in action:
+            action["metaData"]["configuration"]["delta.appendOnly"] = "true"
+
+    crafted.edit_log(history, table, only_append)
+    before = crafted.fingerprint(history)
+    assert cli.main(["vacuum", str(history), "--keep", "1d"]) == 2
+    said = capsys.readouterr().err
+    assert f"table {table} is append-only (delta.appendOnly): nothing was removed" in said
     assert crafted.fingerprint(history) == before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from clean import clean_environment
 from witness_machines import Trace, handle, message
 
-import ray_snapshot.witness
+import ray_snapshot.witness.stage
 from ray_snapshot.witness.log import DiffersError, NotReplayableError, actions_of, log_of
 from ray_snapshot.witness.proof import Recorded, Witness, prove
 
@@ -282,3 +283,33 @@ def test_replaying_loads_neither_ray_nor_a_protocol() -> None:
     done = subprocess.check_output([sys.executable, "-c", code], text=True, env=clean_environment())
 
     assert done.strip() == "[]"
+
+
+def test_a_function_in_a_field_is_no_method_though_its_module_was_named() -> None:
+    """A stranger's state may hold any function of a module that the user has named; a message may name that field."""
+    trace, recorded = two_purses()
+    for row in trace.rows[6:]:
+        row["colour"] = 1 if row in trace.rows[6:8] else 2
+    held = {"coins": 6, "give": {"$name": "witness_machines.handle"}}
+    start = Recorded("first", 1, {"a": held, "b": {"coins": 10}}, strings={("a", "b", "mail"): [(1, "take", [4])]})
+    start.counts = {("a", "b", "mail"): (1, 0), ("driver", "a", "mail"): (1, 1)}
+    recorded.number = 2
+
+    with pytest.raises(NotReplayableError, match="has in its field give, which is no method of its class"):
+        proof_of(trace, recorded, start=start, modules=["witness_machines"])
+
+
+def test_a_machine_may_answer_by_getattr() -> None:
+    stage_class = ray_snapshot.witness.stage.Stage
+
+    class Open:
+        __slots__ = ("field",)
+
+        def __getattr__(self, name: str) -> Any:
+            return name
+
+    body, action = Open(), actions_of(two_purses()[0].rows)[1]
+    body.field = print
+    assert stage_class("run")._method(replace(action, method="other"), body) == "other"
+    with pytest.raises(NotReplayableError, match="field"):
+        stage_class("run")._method(replace(action, method="field"), body)
