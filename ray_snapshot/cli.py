@@ -57,7 +57,8 @@ def _run(arguments: list[str]) -> int:
     try:
         if any("\0" in argument for argument in arguments):
             raise SettingError("an argument contains a NUL character, which no name or path has")
-        code = _checked(typer.main.get_command(make_app()))(arguments, prog_name="ray-snapshot", standalone_mode=False)
+        app = make_app(arguments[0])
+        code = _checked(typer.main.get_command(app))(arguments, prog_name="ray-snapshot", standalone_mode=False)
         if isinstance(sys.stdout, Shown):  # else they are those of a program that was run
             sys.stdout.flush()
     except RaySnapshotError as error:
@@ -99,8 +100,8 @@ def _told(error: OSError) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def make_app() -> typer.Typer:
-    """The application with every command."""
+def make_app(only: str | None = None) -> typer.Typer:
+    """The application with every command; with one alone, if `only` is its name: to build them all takes many times as long."""
     app = typer.Typer(
         name="ray-snapshot",
         help="Consistent global snapshots of running Ray actor systems: take them, keep them, question them.",
@@ -111,6 +112,7 @@ def make_app() -> typer.Typer:
     app.callback()(_options)
     for name in _COMMANDS:
         import_module(f"ray_snapshot.commands.{name}").register(app)
+    app.registered_commands = [one for one in app.registered_commands if one.name == only] or app.registered_commands
     return app
 
 

@@ -1,45 +1,40 @@
 """A seed makes a hostile history and a command line; whatever they are, the command must keep what `problems` lists.
 
-`python tests/hostile/fuzzing.py SEED ...` (or `FIRST-LAST`) replays seeds, and says what each of them was.
+`python tests/hostile/fuzzing.py SEED ...` (or `FIRST-LAST`) replays seeds, and says what each of them was; with `--job` in
+front, those of Spark jobs.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import io
 import json
 import os
-import select
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from random import Random
 
+import child
 import crafted
 import damages
 import pyarrow as pa
-import typer
 from hostile_commands import PROGRAM, as_process
 
-from ray_snapshot import cli
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, HistoryWriter, checkpoints
 from ray_snapshot.schema import ACTIONS
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.spark_jobs import JOBS
 
-SECONDS = 60
-"""A case that takes longer hangs: it takes a quarter of a second."""
-MOST_BYTES = 1_000_000_000
 HIDDEN = {chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066)} - {"\n", "\t"}
-CODES = {"verify": (0, 1, 2), "witness": (0, 1, 2), "simulate": (0, 1, 2)}
+CODES = dict.fromkeys(("verify", "witness", "simulate", "analyze"), (0, 1, 2))
 READING = {"list", "show", "verdicts", "verify", "compact", "vacuum", "witness"}
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where thousands of small files come and go at no cost."""
+
 APART = {"restore"}
 """Commands that change the process that they run in."""
 
@@ -143,10 +138,22 @@ OPTIONS: dict[str, Sequence[str]] = {
     ),
     "synth": ("--machines", "--snapshots", "--anomalies", "--seed", "--every", "--system"),
     "run": ("--every", "--detect", "--exit-on", "--name"),
+    "demo": ("--out", "--every", "--no-spark"),
+    "systems": ("--address", "--json"),
     "snapshot": ("--address", "--timeout"),
     "diagnose": ("--address", "--timeout"),
 }
-FLAGS = {"--json", "--alarms", "--dry-run"}
+STARTING = {"run", "demo", "systems", "snapshot", "diagnose", "synth"}
+"""Commands that would start Ray or look for it, or write a lot: they are given an option that they have not."""
+
+JOB_OPTIONS: dict[str, Sequence[Sequence[str]]] = {
+    "conservation": ([], ["--state", "$.balance"], ["--state", "$.balance", "--total", "1"]),
+    "changes": ([], ["--between", "-2..-1"], ["--machine", "a", "--field", "balance"]),
+    "compare": (["--run", "run", "--against", "traced"],),
+    "detections": ([], ["--follow", "--once"]),
+}
+"""What else a Spark job is asked."""
+FLAGS = {"--json", "--alarms", "--dry-run", "--no-spark"}
 FITTING: dict[str, Sequence[str]] = {
     "--system": ("bank", "traced"), "--run": ("run", "tr"), "--limit": ("0", "1"), "--detector": ("termination",),
     "--snapshot": ("latest", "-2"), "--keep": ("1d", "0s"), "--keep-every": ("1h",), "--keep-hours": ("0", "1"),
@@ -175,7 +182,7 @@ def odd_line(chance: Random) -> list[str]:
     """A command with odd arguments and options that does not get as far as its work, or has little of it."""
     name = chance.choice(sorted({*OPTIONS} - APART))
     positional = [chance.choice(ODD[:2] + ODD[10:]) for _ in range(chance.choice([0, 1, 1, 2]))]
-    if name in ("run", "snapshot", "diagnose", "synth"):  # they would begin to work
+    if name in STARTING:
         return [name, *some_options(chance, name, 0.9), "--limit", chance.choice(ODD), *positional]
     return [name, *positional, *some_options(chance, name, 0.6)]
 
@@ -196,39 +203,55 @@ def some_options(chance: Random, name: str, likely: float) -> list[str]:
 
 def try_seed(seed: int, folder: Path) -> Case:
     """Make what the seed says below a prepared folder, run it there, and look at all that must hold."""
-    case = Case(seed)
-    chance = Random(seed)
+    return _tried(Case(seed), folder, _some_command)
+
+
+def try_jobs(seed: int, folder: Path) -> Case:
+    """The same for a Spark job; it may refuse a history that `verify` passes only if nothing is selected."""
+    return _tried(Case(seed), folder, _some_job)
+
+
+def _some_command(case: Case, chance: Random, place: Path, folder: Path) -> None:
+    run(case, command_line(chance, place), folder)
+    if chance.random() < 0.1:
+        write(case, place)
+    if run(case, ["verify", str(place)], folder) == 0:
+        check_readable(case, chance, place, folder)
+
+
+def _some_job(case: Case, chance: Random, place: Path, folder: Path) -> None:
+    job = chance.choice(sorted(JOBS))
+    line = ["analyze", str(place), job, *chance.choice(JOB_OPTIONS.get(job, ([],)))]
+    line += ["--json"] if chance.random() < 0.3 else []
+    if run(case, line, folder) == 2 and run(case, ["verify", str(place)], folder) == 0:
+        case.problems.append(f"verify passes, and {job} cannot read it")
+
+
+def _tried(case: Case, folder: Path, act: Callable[[Case, Random, Path, Path], None]) -> Case:
+    chance = Random(case.seed)
     place = folder / "work" / "history"
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(folder / "honest", place)
     case.damages = damages.damage(chance, place, folder / "outside")
     before = crafted.fingerprint(folder / "outside")
-    _forget_peak()
-    least = _peak()
-    run(case, command_line(chance, place), folder)
-    if chance.random() < 0.1:
-        write(case, place)
-    if run(case, ["verify", str(place)], folder) == 0:
-        check_readable(case, place, folder)
+    least = child.forget_peak()
+    act(case, chance, place, folder)
     if crafted.fingerprint(folder / "outside") != before:
         case.problems.append("something outside of the history was touched")
-    if (taken := _peak() - least) > MOST_BYTES:
+    if (taken := child.peak() - least) > child.MOST_BYTES:
         case.problems.append(f"it took {taken:,} bytes")
     return case
 
 
 def run(case: Case, line: list[str], folder: Path) -> int:
     """Run one command, and note what it may not do."""
-    out, err = io.StringIO(), io.StringIO()
     if line[0] in APART:
         done = as_process(
             [text.replace("\0", "") for text in line], folder / "work", RAY_SNAPSHOT_KEY=crafted.KEY.decode()
         )
         code, said, wrong = done.returncode, done.stdout, done.stderr
     else:
-        with redirect_stdout(out), redirect_stderr(err):
-            code = cli.main(line)
-        said, wrong = out.getvalue(), err.getvalue()
+        code, said, wrong = child.said_by(line)
     shown = [text if len(text) < 100 else f"{text[:40]}... ({len(text)})" for text in line]
     case.said.append(f"{shown} -> {code} {wrong[:300].strip()!a}")
     case.problems += [f"{shown[0]}: {problem}" for problem in problems(line, code, said, wrong)]
@@ -245,6 +268,8 @@ def problems(line: list[str], code: int, out: str, err: str) -> Iterator[str]:
         yield f"control characters {sorted(hidden)!a}"
     if code == 2 and (err.count("\n") != 1 or not err.startswith("ray-snapshot: ")):
         yield f"an error is not one line: {err[-600:]!a}"
+    if "Warning: " in err:
+        yield f"a warning: {err[-600:]!a}"
     if line[0] == "verify" and code == 1 and "all passed" in out:
         yield "it says all passed, and exits with 1"
 
@@ -261,8 +286,8 @@ def write(case: Case, place: Path) -> None:
         case.problems.append(f"the writer raises {error!r}")
 
 
-def check_readable(case: Case, place: Path, folder: Path) -> None:
-    """What passed `verify` can be read by every other command, and loaded."""
+def check_readable(case: Case, chance: Random, place: Path, folder: Path) -> None:
+    """What passed `verify` can be read by every other command, and loaded, a snapshot shown."""
     opened = History(place)
     for name in ("list", "verdicts"):
         if run(case, [name, str(place)], folder):
@@ -270,9 +295,9 @@ def check_readable(case: Case, place: Path, folder: Path) -> None:
     try:
         rows = opened.snapshots()
         loaded = opened.load_many(row.snapshot_id for row in rows)
-        for snapshot_id in [snapshot.snapshot_id for snapshot in loaded]:
-            if run(case, ["show", str(place), "--", snapshot_id], folder):
-                case.problems.append(f"verify passes, and show cannot read {snapshot_id!a}")
+        snapshot_id = chance.choice([snapshot.snapshot_id for snapshot in loaded] or ["latest"])
+        if run(case, ["show", str(place), "--", snapshot_id], folder) and rows:
+            case.problems.append(f"verify passes, and show cannot read {snapshot_id!a}")
         opened.classes()
         for run_id in {row.run_id for row in rows}:
             opened.actions(run_id)
@@ -280,87 +305,36 @@ def check_readable(case: Case, place: Path, folder: Path) -> None:
         case.problems.append(f"verify passes, and {error}")
 
 
-def _peak() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1_024
-    raise AssertionError("no peak is known")
-
-
-def _forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
-
-
 # ---- many cases, in a process of their own -----------------------------------------------------------------------------
 
 
 def work(folder: Path) -> None:
-    """Try the seeds that come on stdin; what came of each is a line on stdout. Runs in a child of `results`."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a native library prints is no answer
+    """Try the seeds that are asked for. Runs in a child of `results`."""
     os.chdir(folder / "work")
-    cli.make_app = cache(cli.make_app)
-    typer.main.get_command = cache(typer.main.get_command)  # to make it is half the time of a case
-    for line in sys.stdin:
-        faulthandler.dump_traceback_later(SECONDS - 5)
-        case = try_seed(int(line), folder)
-        faulthandler.cancel_dump_traceback_later()
-        print(json.dumps(vars(case)), file=answers, flush=True)
+    child.serve(lambda asked: vars((try_jobs if asked["is_job"] else try_seed)(asked["seed"], folder)))
 
 
-def results(seeds: Iterable[int], template: Path) -> Iterator[Case]:
+def results(seeds: Iterable[int], template: Path, *, is_job: bool = False) -> Iterator[Case]:
     """What came of each seed: a process tries many; it is replaced if it ends, hangs, or has seen a problem."""
-    child: Child | None = None
-    try:
-        for seed in seeds:
-            child = child or Child(template)
-            case = child.ask(seed)
-            yield case
-            if case.problems:
-                child.close()
-                child = None
-    finally:
-        if child is not None:
-            child.close()
+    seeds, is_over = iter(seeds), False
+    while not is_over:
+        is_over = True
+        with tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY) as name, _worker(template, Path(name)) as one:
+            for seed in seeds:
+                try:
+                    case = Case(**one.ask({"seed": seed, "is_job": is_job}))
+                except child.EndedError as error:
+                    case = Case(seed, problems=[str(error)])
+                yield case
+                if case.problems:
+                    is_over = False
+                    break
 
 
-class Child:
-    """A process that tries seeds, in a folder of its own."""
-
-    def __init__(self, template: Path) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
-        shutil.copytree(template, self.folder, dirs_exist_ok=True)
-        environment = {
-            "HOME": str(self.folder / "work"),
-            checkpoints.KEY_VARIABLE: crafted.KEY.decode(),
-            "PATH": "/usr/bin:/bin",
-        }
-        self.log = (self.folder / "log").open("w+b")
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--work", str(self.folder)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True,
-        )  # fmt: skip
-
-    def ask(self, seed: int) -> Case:
-        """Try one seed; an end of the process or a hang is a problem, too."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(seed, file=self.process.stdin, flush=True)
-        answered, _, _ = select.select([self.process.stdout], [], [], SECONDS)
-        line = self.process.stdout.readline() if answered else ""
-        if line:
-            return Case(**json.loads(line))
-        what = "its process ended" if answered else f"it did not end in {SECONDS} s"
-        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 3_000))
-        return Case(seed, problems=[f"{what}: {self.log.read().decode(errors='replace')}"])
-
-    def close(self) -> None:
-        """Stop it, and remove its folder."""
-        with suppress(OSError):
-            self.process.kill()
-        self.process.communicate()
-        self.log.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+def _worker(template: Path, folder: Path) -> child.Child:
+    shutil.copytree(template, folder, dirs_exist_ok=True)
+    key = {checkpoints.KEY_VARIABLE: crafted.KEY.decode()}
+    return child.Child(__file__, "--work", str(folder), HOME=str(folder / "work"), **key)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -369,12 +343,13 @@ def main(arguments: Sequence[str]) -> int:
         work(Path(arguments[1]))
         return 0
     seeds: list[int] = []
-    for text in arguments:
+    is_job = arguments[0] == "--job"
+    for text in arguments[is_job:]:
         first, _, last = text.partition("-")
         seeds += range(int(first), int(last or first) + 1)
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for case in results(seeds, prepared(Path(folder))):
+        for case in results(seeds, prepared(Path(folder)), is_job=is_job):
             if case.problems or len(seeds) < 20:
                 print(case, flush=True)
             failed += bool(case.problems)
