@@ -140,6 +140,8 @@ def learn(value: Any, depth: int = 0) -> None:
 
 def _parts(value: Any) -> list[Any]:
     """What a value that is no text and no number holds; nothing of a machine's handle."""
+    if _is_mark(value):
+        return []
     if isinstance(value, dict):
         raw = value.get("$bytes")  # a blob that has been recorded
         return [_decoded(raw)] if isinstance(raw, str) else list(value.values())
@@ -155,8 +157,8 @@ def _parts(value: Any) -> list[Any]:
 def _remember(secret: str | bytes) -> None:
     global is_active
     raw = secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogatepass")
-    if len(secret) < LEAST_CHARACTERS or raw in _bytes:
-        return
+    if len(secret) < LEAST_CHARACTERS or raw in _bytes or is_redacted(secret):
+        return  # too short, known, or a password that is "password": then the name would be taken out, too
     is_active = True
     _bytes[raw] = None
     text = raw.decode("utf-8", "ignore") if isinstance(secret, bytes) else secret

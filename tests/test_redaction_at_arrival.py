@@ -201,6 +201,12 @@ def test_what_is_recorded_of_arguments_under_a_redacted_name_is_the_name_alone()
     assert redaction.arguments("password", ["one"]) == [out]
 
 
+@pytest.mark.parametrize("value", [{"$redacted": "password"}, "password", "_Password"])
+def test_what_stands_for_a_secret_and_its_name_are_no_secrets(value: Any) -> None:
+    redaction.met("login", ("bob", value), {"password": value})
+    assert to_json({"password": value, "n": "password"}).text == '{"password":{"$redacted":"password"},"n":"password"}'
+
+
 @pytest.mark.parametrize("short", ["abc", 3, 999, 0.5, 10.0, b"abc", True, None])
 def test_what_is_shorter_than_it_says_is_taken_out_under_its_name_alone(short: Any) -> None:
     redaction.met("login", ("bob", short), {})
