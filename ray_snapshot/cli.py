@@ -112,7 +112,8 @@ def make_app(only: str | None = None) -> typer.Typer:
     app.callback()(_options)
     for name in _COMMANDS:
         import_module(f"ray_snapshot.commands.{name}").register(app)
-    app.registered_commands = [one for one in app.registered_commands if one.name == only] or app.registered_commands
+    chosen = [one for one in app.registered_commands if (one.name or getattr(one.callback, "__name__", "")) == only]
+    app.registered_commands = chosen or app.registered_commands
     return app
 
 
