@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
+from ray.exceptions import RayActorError
+
 from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
@@ -44,7 +46,6 @@ from ray_snapshot.protocol.commands import (
     Restarted,
     Roll,
 )
-from ray_snapshot.runtime.faults import text_of
 from ray_snapshot.runtime.here import call_site_of
 
 DRIVER = "driver"
@@ -160,7 +161,7 @@ class Process:
         """This process is watched no more; nobody shall wait for its reports. Raises nothing."""
         self.is_closed = True
         self.control.end()
-        if is_gone(error) or not shape.is_connected():  # there is nobody to tell, and nothing to watch
+        if isinstance(error, RayActorError) or not shape.is_connected():  # the watcher is gone, or Ray is
             return
         text = f"{self.machine} is not watched any more, by a fault of ours: {type(error).__name__}: {error}"
         print(f"ray-snapshot: {text}", file=sys.stderr)
@@ -583,13 +584,6 @@ class Process:
 def _being_made(report: MachineReport) -> list[str]:
     """The actors whose constructors are in the sender's log."""
     return [output.target for output in report.outputs if CONSTRUCTOR in output.log]
-
-
-def is_gone(error: BaseException) -> bool:
-    """Whether there is nobody to talk to any more."""
-    return (
-        "RayActorError" in type(error).__name__ or "ActorDied" in type(error).__name__ or "Ray" in text_of(error)[:40]
-    )
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

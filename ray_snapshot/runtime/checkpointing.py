@@ -52,7 +52,9 @@ class StatePickler(cloudpickle.CloudPickler):  # type: ignore[misc]
 
     def reducer_override(self, item: Any) -> Any:
         if isinstance(item, FOREIGN):
-            raise _ForeignHandleError(type(item).__name__)
+            raise _ForeignHandleError(
+                "a handle of a Ray actor" if isinstance(item, ray.actor.ActorHandle) else "an ObjectRef"
+            )
         if isinstance(item, (SecretStr, SecretBytes)):
             raise _SecretError
         return super().reducer_override(item)
@@ -96,7 +98,7 @@ def _is_picklable(value: Any, dumps: Callable[[Any], bytes]) -> bool:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, _ForeignHandleError):
-        return f"{'an ObjectRef' if 'Ref' in str(error) else 'a handle of a Ray actor'}"
+        return str(error)
     if isinstance(error, _SecretError):
         return "a secret (SecretStr or SecretBytes), which is never stored,"
     return f"something that cannot be pickled ({type(error).__name__}: {first_line(error)})"
