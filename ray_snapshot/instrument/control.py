@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any, Protocol
 
+from ray_snapshot.instrument.guard import ours
 from ray_snapshot.protocol.commands import ProcessCommand
 
 FLUSH_S = 1.0
@@ -111,7 +112,7 @@ class Control:
     def _poll(self, seen: int) -> None:
         ready, self.ready = self.ready, []
         future = self.watcher.commands.remote(self.party.machine, seen, ready).future()
-        future.add_done_callback(self._answered)
+        future.add_done_callback(lambda done: ours(self._answered, done))
 
     def _answered(self, future: Any) -> None:
         try:

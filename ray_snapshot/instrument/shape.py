@@ -23,6 +23,7 @@ from ray.exceptions import RayActorError, RaySystemError
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnsupportedRayError
 from ray_snapshot.instrument.frames import hide_ours
+from ray_snapshot.instrument.guard import ours as guarded
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.runtime.here import BEHIND
 
@@ -202,7 +203,7 @@ def _with(ours: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., An
         try:
             return replaced(ours, own, *args, **kwargs)
         except BaseException as error:
-            hide_ours(error)  # this frame, which the error is about to leave
+            guarded(hide_ours, error)  # this frame, which the error is about to leave
             raise
 
     return replacement

@@ -32,6 +32,7 @@ MODULES = ("instrument.calls", "instrument.tracking", "instrument.here", "instru
 
 EDGES = {
     "instrument.calls:calling",  # gives the replacement, which is guarded; broken, nothing could be installed
+    "instrument.calls:_delegated",  # the generator that Ray runs in place of the app's
     "instrument.calls:_Run.__enter__", "instrument.calls:_Run.__exit__", "instrument.calls:_Run.followed",
     "instrument.calls:_Run.item", "instrument.calls:_Run.refuse_if_held",
     "instrument.calls:_Inside.__enter__", "instrument.calls:_Inside.__exit__", "instrument.calls:_Inside.followed",
@@ -42,8 +43,11 @@ EDGES = {
 """The guarded edge itself: a line or two around `ours`, which the app calls directly."""
 
 
-class Broken(Exception):
-    """What a broken function raises."""
+BY_RAYS_THREADS = {"instrument.control:Control._answered", "instrument.process:Process.heard"}
+"""These run in threads that cannot be looked into."""
+
+ALONE = {"instrument.process:Process.give_up", "instrument.process:is_gone"}
+"""What ends the watching where something else is broken: not broken together with that."""
 
 
 def targets() -> list[str]:
@@ -206,6 +210,8 @@ def main(side: str, when: str = "", *names: str) -> None:
         print(json.dumps(app(made({}))))
         return
     watches: list[Any] = []
+    if side == "targets":
+        note_here()  # before our own thread begins
     rs.install(f"broken-{os.getpid()}", on_watch=watches.append, every=0.2)
     ray.init(runtime_env={"worker_process_setup_hook": begin_here})
     if side == "targets":
@@ -249,7 +255,7 @@ def in_workers(name: str, actors: Actors | None) -> list[Any]:
 def sorted_targets() -> dict[str, dict[str, list[str]]]:
     """By side: what runs when actors are made and not in their calls, what runs in these, and the rest."""
     app(made({}))
-    note_here()
+    ran()
     actors = made({"NOTING": "1"})
     begun = ran_in(actors)
     app(actors)
@@ -259,9 +265,12 @@ def sorted_targets() -> dict[str, dict[str, list[str]]]:
     everything = set(targets())
     found = {}
     for side in ("driver", "worker"):
-        born, later = begun[side] - called[side], called[side]
+        born, later = begun[side] - called[side], called[side] | BY_RAYS_THREADS
         rest = sorted(everything - born - later)
-        found[side] = {"born": [*sorted(born), "+".join(rest)], "later": sorted(later)}
+        found[side] = {
+            "born": [*sorted(born), "+".join(one for one in rest if one not in ALONE)],
+            "later": sorted(later | ALONE),
+        }
     return found
 
 

@@ -246,3 +246,11 @@ def test_an_exception_that_is_raised_while_a_snapshot_spreads_has_one_attribute_
             body.fail(_ray_snapshot_header=_wire(process, number))
         found.append(vars(raised.value))
     assert found == [{}, {"_ray_snapshot_colour": 4}]
+
+
+def test_the_apps_error_is_raised_though_our_frames_cannot_be_taken_off(
+    replaced: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shape, "hide_ours", lambda _: 1 // 0)
+    with pytest.raises(TypeError):
+        ray._private.worker.get()
