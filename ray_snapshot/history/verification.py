@@ -31,6 +31,9 @@ _MOST_PROBLEMS = 20
 def verify(history: History, system: str | None, unchecked: list[str]) -> Iterator[tuple[str, list[str]]]:
     """(snapshot_id, problems) of every snapshot, those that are listed more than once last; then of tables without any."""
     listed = history.table("snapshots", system=system)
+    if nameless := listed["snapshot_id"].null_count:
+        yield "table snapshots", [f"snapshots has {nameless} rows without snapshot_id"]
+        listed = listed.filter(pc.is_valid(listed["snapshot_id"]))
     times = Counter(listed["snapshot_id"].to_pylist())
     sizes = {
         listed["snapshot_id"][row].as_py(): row_count(listed.slice(row, 1))

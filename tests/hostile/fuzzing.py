@@ -32,6 +32,9 @@ from ray_snapshot.spark_jobs import JOBS
 HIDDEN = {chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066)} - {"\n", "\t"}
 CODES = dict.fromkeys(("verify", "witness", "simulate", "analyze"), (0, 1, 2))
 READING = {"list", "show", "verdicts", "verify", "compact", "vacuum", "witness"}
+SECONDS = 300
+"""A case that takes longer hangs: one takes half a second, the start of Spark ten."""
+
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where thousands of small files come and go at no cost."""
 
@@ -311,7 +314,17 @@ def check_readable(case: Case, chance: Random, place: Path, folder: Path) -> Non
 def work(folder: Path) -> None:
     """Try the seeds that are asked for. Runs in a child of `results`."""
     os.chdir(folder / "work")
-    child.serve(lambda asked: vars((try_jobs if asked["is_job"] else try_seed)(asked["seed"], folder)))
+    child.serve(lambda asked: vars((_try_job if asked["is_job"] else try_seed)(asked["seed"], folder)), SECONDS)
+
+
+def _try_job(seed: int, folder: Path) -> Case:
+    """In the Spark of this process, which generates no code: that would be most of the time."""
+    from ray_snapshot.spark_jobs.session import spark_session
+
+    session = spark_session("local[2]", brief=True)
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return try_jobs(seed, folder)
 
 
 def results(seeds: Iterable[int], template: Path, *, is_job: bool = False) -> Iterator[Case]:
@@ -334,7 +347,7 @@ def results(seeds: Iterable[int], template: Path, *, is_job: bool = False) -> It
 def _worker(template: Path, folder: Path) -> child.Child:
     shutil.copytree(template, folder, dirs_exist_ok=True)
     key = {checkpoints.KEY_VARIABLE: crafted.KEY.decode()}
-    return child.Child(__file__, "--work", str(folder), HOME=str(folder / "work"), **key)
+    return child.Child(__file__, "--work", str(folder), seconds=SECONDS, HOME=str(folder / "work"), **key)
 
 
 def main(arguments: Sequence[str]) -> int:

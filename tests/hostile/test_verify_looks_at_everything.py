@@ -124,6 +124,7 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "accepted counts are negative": column("machines", "accepted_count", -3),
     "a machine count is negative": column("snapshots", "machine_count", -2),
     "bytes are negative": column("snapshots", "bytes", -2),
+    "a channel's count is beyond all memory": column("channels", "sent_count", 2**63 - 1),
     "a channel's source is nobody": lambda history: with_column(
         history, "channels", "source", lambda name: "ghost" if name == "a" else name
     ),
@@ -134,6 +135,9 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "messages have no number": lambda history: without_column(history, "messages", "number"),
     "actions have their run twice": lambda history: with_column_twice(history, "actions", "run_id"),
     "classes have their name twice": lambda history: with_column_twice(history, "classes", "class_name"),
+    "a snapshot has no id": lambda history: with_column(
+        history, "snapshots", "snapshot_id", lambda name: None if name == "bank-00001" else name
+    ),
     "snapshots have no time": column("snapshots", "started_at", None),
     "a time is none": lambda history: with_column(history, "machines", "recorded_at", lambda _: 2**62),
     "machines are there twice": lambda history: doubled(history, "machines"),

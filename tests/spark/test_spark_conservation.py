@@ -280,21 +280,17 @@ def _assert_same(holds: bool | None, evidence: Mapping[str, Any], row: Mapping[s
         assert row[column] == pytest.approx(evidence[figure], rel=1e-12, abs=1e-9), f"{column}: {sentence} {row}"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['{"balance":300,"balance":7.5}', '{"a":{},"balance":300,"balance":7}', '{"balance":300,"bal\\u0061nce":7}'],
-)
-def test_a_state_that_names_a_field_twice_is_unreadable(spark: Any, tmp_path: Path, text: str) -> None:
+def test_a_state_that_names_a_field_twice_is_unreadable(spark: Any, tmp_path: Path) -> None:
     from ray_snapshot.spark_jobs import conservation
 
-    one = snapshot("twice-1", 0, machines=[{"machine": "m", "state": {}}])
-    table = one.tables["machines"]
-    one.tables["machines"] = table.set_column(table.schema.get_field_index("state"), "state", pa.array([text]))
+    texts = '{"balance":300,"balance":7.5}', '{"a":{},"balance":300,"balance":7}', '{"balance":300,"bal\\u0061nce":7}'
+    taken = [snapshot("twice-1", number, machines=[{"machine": "m", "state": {}}]) for number in range(len(texts))]
+    for one, text in zip(taken, texts, strict=True):
+        table = one.tables["machines"]
+        one.tables["machines"] = table.set_column(table.schema.get_field_index("state"), "state", pa.array([text]))
     total = TokenConservation(total=300, state="$.balance")
-    (row,) = rows(
-        conservation.run(spark, write(tmp_path / "h", [one], live([one], total)))["ledger"], "sequence"
-    ).values()
-    assert (row["unreadable"], row["holds"]) == (1, None)
+    found = rows(conservation.run(spark, write(tmp_path / "h", taken, live(taken, total)))["ledger"], "sequence")
+    assert [(found[number]["unreadable"], found[number]["holds"]) for number in range(len(texts))] == [(1, None)] * 3
 
 
 def test_what_spark_cannot_add_exactly_is_unreadable_and_never_wrong(spark: Any, tmp_path: Path) -> None:

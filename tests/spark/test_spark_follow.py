@@ -224,7 +224,7 @@ def kill(patch: pytest.MonkeyPatch, step: str, *, is_done: bool) -> None:
 @pytest.mark.parametrize(
     ("job", "step", "is_done"),
     [
-        pytest.param(job, step, is_done, marks=() if (step, is_done) in BY_DAY else NIGHTLY)
+        pytest.param(job, step, is_done, marks=() if (step, is_done) in BY_DAY and job == "detections" else NIGHTLY)
         for job in JOBS
         for step in STEPS
         for is_done in (False, True)

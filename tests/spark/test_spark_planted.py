@@ -239,6 +239,7 @@ def test_the_example_of_an_incident_arrives_at_what_was_planted(spark: Any, tmp_
 # The same by the command line
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("spark")
 def test_blame_answers_with_one_line_and_a_picture(
     made: tuple[History, dict[str, Any]], told: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -255,6 +256,7 @@ def test_blame_answers_with_one_line_and_a_picture(
     assert "no machine 'nobody' in these snapshots; they have driver" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("spark")
 def test_verify_exits_with_1_and_says_so_where_something_is_wrong(
     made: tuple[History, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -255,6 +255,7 @@ def streamed(spark: Any, into: Path) -> Counter[str]:
     return Counter(spark.read.parquet(str(into / "rows")).toArrow()["snapshot_id"].to_pylist())
 
 
+@pytest.mark.nightly
 def test_a_stream_gives_each_row_once_though_the_history_is_compacted_between(spark: Any, tmp_path: Path) -> None:
     history = write(tmp_path / "history", [bank("bank-1", 0)])
     stream(spark, history, tmp_path, "machines")

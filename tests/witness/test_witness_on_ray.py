@@ -235,6 +235,7 @@ def test_a_machine_that_is_not_deterministic_is_named_with_its_first_action_that
     assert "behind its action 1 both were equal" in held.rows[-1]["problem"]
 
 
+@pytest.mark.nightly
 def test_a_send_that_differs_is_named_with_what_was_sent_then_and_now(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
@@ -283,6 +284,7 @@ def test_children_timers_calls_joins_and_errors_are_done_again(
         assert answer.code == 0, answer.out + answer.err
 
 
+@pytest.mark.nightly
 def test_an_action_that_waits_inside_is_named_with_its_place(
     ray_cluster: None, witness: Callable[..., Answer], tmp_path: Path
 ) -> None:
