@@ -40,7 +40,7 @@ from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.host_copying import told
 from ray_snapshot.runtime.host_state import HostConfig
-from ray_snapshot.runtime.host_waiting import Waiting, settle
+from ray_snapshot.runtime.host_waiting import Waiting
 from ray_snapshot.runtime.notices import HOOK, Notice, check_listener
 from ray_snapshot.runtime.payload import isolate, opened, recorded_args
 
@@ -126,7 +126,7 @@ class HostPost(Waiting):
                     # Under the lock that accepted it: who records without a boundary must find the action here.
                     self.action = None if isinstance(work, Creation) else (work[0], *work[1][0])
                     if self.action is not None and self.action[1].kind == CALL:
-                        self.answering[self.action[0].name] = (self.action[2][3][0],)
+                        self.replies.answering[self.action[0].name] = (self.action[2][3][0],)
                     if self.tracer is not None and not isinstance(work, Creation):
                         self.tracer.accepted(work[0].name, work[1], core.colour_of(work[0]))
                     self.action_began = time.time()
@@ -148,7 +148,7 @@ class HostPost(Waiting):
             elif mailbox.kind != MAIL:
                 calls, payload = _unwrapped(mailbox.kind, payload)
             if calls:
-                self.answering[machine.name] = calls
+                self.replies.answering[machine.name] = calls
             method = getattr(machine.body, name, None)
             if method is None:
                 raise self._no_such_method(machine, name, mailbox.source)
@@ -222,7 +222,7 @@ class HostPost(Waiting):
                 self.tracer.raised(machine.name, error)
             self._failed(machine, "__init__", creation.creator, payload, error)
         with self.lock:
-            self._check_ports(machine)
+            self.check_ports(machine)
             self.action = HERE.machine = None
             self.construct_count += 1
             self.core.resume(machine)
@@ -358,8 +358,9 @@ class HostPost(Waiting):
         """The machine stops behind the current action."""
         with self.lock:
             self.core.stop(machine)
-            self._refuse_calls(machine.name)
-            self.service.stopped.remote([machine.name], self.core.colour_of(machine), self.generation)
+            colour = self.core.colour_of(machine)
+            self.replies.refuse(machine.name, colour)
+            self.service.stopped.remote([machine.name], colour, self.generation)
 
     # ---- life -----------------------------------------------------------------------------------------------------
 
@@ -374,8 +375,7 @@ class HostPost(Waiting):
             self.failure = error
             self.notices.give_up()
             self.floor.close()
-            for _, reply in self.replies.values():
-                settle(reply, error)
+            self.replies.fail(error)
         for task in list(self.tasks):
             task.cancel()
         self.copier.shutdown(wait=False)

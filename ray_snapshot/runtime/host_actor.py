@@ -204,7 +204,7 @@ class Host:
             )
         outcome = await asyncio.wrap_future(post.reply_to(call_id, machine))
         with post.lock:
-            post.replies.pop(call_id, None)
+            post.replies.fetched(call_id)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import time
-from functools import lru_cache
 from typing import Any
 
 from ray_snapshot import redaction
 from ray_snapshot.encoding import STATE_MS, Encoded, to_json
 from ray_snapshot.errors import (
     MachineFailedError,
-    UnknownMethodError,
 )
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.runtime.here import HERE, call_site_of
 from ray_snapshot.runtime.host_state import HostState, Performance
-from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.report import BodyCopy
 from ray_snapshot.shapes import shape_of
 from ray_snapshot.waits import Wait
@@ -60,7 +56,7 @@ class Copying(HostState):
         if wrong is not None:
             self._wrong_hook(machine, wrong)
         if found.status == "passive":
-            found.inputs = self._inputs(machine)
+            found.inputs = self.ports.inputs_of(machine)
         return found
 
     def _instant(self) -> float | None:
@@ -107,42 +103,24 @@ class Copying(HostState):
             "call_site": site,
             "started_at": int(performance.began * 1e6),
         }
-        return [{"call_id": call_id, **common} for call_id in self.answering.get(performance.machine.name) or (None,)]
+        return [
+            {"call_id": call_id, **common}
+            for call_id in self.replies.answering.get(performance.machine.name) or (None,)
+        ]
 
     # ---- declared inputs ------------------------------------------------------------------------------------------
 
     def declare(self, target: str, port: str, source: str, site: str | None = None) -> None:
         """`source` sends to that port of a machine of this host. Under the lock."""
-        ports = self.sources.setdefault(target, {})
-        self.declared_at.setdefault((target, port), site)
-        ports[port] = tuple(dict.fromkeys((*ports.get(port, ()), source)))
+        self.ports.declare(target, port, source, site)
         machine = self.core.machines.get(target)
         if machine is not None and machine.body is not None and not machine.is_suspended:
-            self._check_ports(machine)
+            self.check_ports(machine)
 
-    def _check_ports(self, machine: Machine) -> None:
-        joined = {port for ports in self.classes.joins[type(machine.body)] for port in ports}
-        for port in self.sources.get(machine.name, ()):
-            if port not in joined and not callable(getattr(machine.body, port, None)):
-                self.fail(
-                    UnknownMethodError(
-                        f"connect(..., {machine.name!r}, port={port!r}): {type(machine.body).__name__} has no port and no"
-                        f" method {port!r} (declared at {self.declared_at[machine.name, port] or 'an unknown place'})",
-                        machine=machine.name,
-                        method=port,
-                    )
-                )
-
-    def _inputs(self, machine: Machine) -> Inputs | None:
-        """By what its declared inputs say what the machine waits for; None if it says so itself, or cannot hold half a join."""
-        sources = self.sources.get(machine.name)
-        joins = self.classes.joins[type(machine.body)]
-        says_so = getattr(machine.body.waiting_for, "__func__", None) is not SnapshotMixin.waiting_for
-        if says_so or (sources is None and not joins):
-            return None
-        if sources is None:
-            return _undeclared(type(machine.body).__qualname__, tuple(joins.items()))
-        return Inputs(tuple(joins), dict(sources), tuple(joins.values()))
+    def check_ports(self, machine: Machine) -> None:
+        """The system stops if a port was declared that the machine does not have."""
+        if (wrong := self.ports.wrong(machine)) is not None:
+            self.fail(wrong)
 
 
 def _keep(found: BodyCopy, body: Any, state: Any, classes: ClassStore) -> None:
@@ -209,9 +187,3 @@ def _describe(found: BodyCopy, wait: Wait) -> None:
         for position, alternative in enumerate(wait.alternatives)
         for name in alternative.on
     ]
-
-
-@lru_cache(256)
-def _undeclared(_: str, joins: tuple[tuple[tuple[str, ...], str], ...]) -> Inputs:
-    """The joins of a class, one object for all its machines, so that it is pickled once."""
-    return Inputs(tuple(ports for ports, _ in joins), {}, tuple(method for _, method in joins))

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,9 @@ from ray_snapshot.runtime.assembly import warm_up
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.floor import Floor
 from ray_snapshot.runtime.notices import Notices
+from ray_snapshot.runtime.ports import Ports
 from ray_snapshot.runtime.post import Post
+from ray_snapshot.runtime.replies import Replies
 from ray_snapshot.runtime.report import BodyCopy
 from ray_snapshot.runtime.tracing import Tracer
 
@@ -107,14 +109,8 @@ class HostState(Post):
         self.floor = Floor(self.lock)
         self.classes = classes or ClassStore()
         self.shipped: set[tuple[str, str]] = set()
-        self.replies: dict[str, tuple[str, Future[Any]]] = {}
-        """By call id: the machine that was called, and where the result goes; gone once the result has been fetched."""
-        self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
-        """By machine and port: who is declared to send to it."""
-        self.declared_at: dict[tuple[str, str], str | None] = {}
-        """Where the program has declared a port first."""
-        self.answering: dict[str, tuple[str, ...]] = {}
-        """By machine: the calls that its current action answers."""
+        self.replies = Replies(config.run_id)
+        self.ports = Ports(self.classes)
         self.action: tuple[Machine, Mailbox, Message] | None = None
         """The action that the holder of the floor is in, or has just left; a plain tuple, for there is one a message."""
         self.action_began = 0.0

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Any
 
-from ray_snapshot import redaction
 from ray_snapshot.errors import (
-    MachineStoppedError,
     MailboxFullError,
     RaySnapshotError,
-    UnpicklableMessageError,
 )
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.host_recording import Recorder
 from ray_snapshot.runtime.host_state import Performance
-from ray_snapshot.runtime.reply import RaisedError, Reply
+from ray_snapshot.runtime.replies import settle
 
 HELD_LOOKS = 20
 """How often a machine that is held is looked at, within the time that it may be."""
@@ -71,57 +66,26 @@ class Waiting(Recorder):
         self, machine: Machine, method: str, calls: tuple[str, ...], result: Any, error: Exception | None
     ) -> None:
         """A called method is over: its callers are told, with the colour that this host has now."""
-        outcome = self._outcome(machine, method, result, error)
+        outcome = self.replies.outcome(machine.name, method, result, error)
         with self.lock:
             outcome.colour = self.core.colour_of(machine)
-            self.answering.pop(machine.name, None)
-            for call_id in calls:
-                settle(self._reply(call_id, machine.name), outcome)
-
-    def _outcome(self, machine: Machine, method: str, result: Any, error: Exception | None) -> Reply | RaisedError:
-        if error is None:
-            if redaction.is_active:
-                redaction.returned(method, result)
-            try:
-                return Reply(self.run_id, None, result, method)
-            except Exception as fault:
-                error = UnpicklableMessageError(
-                    f"{machine.name}.{method} returned what cannot be pickled ({type(fault).__name__}: {safe_text_of(fault)});"
-                    " return plain values, or what pickle can rebuild",
-                    machine=machine.name,
-                    method=method,
-                )
-        return RaisedError(self.run_id, None, error)
-
-    def _reply(self, call_id: str, machine: str) -> Future[Any]:
-        """Where the result of a call goes; whoever comes first makes it. Under the lock."""
-        return self.replies.setdefault(call_id, (machine, Future()))[1]
+            self.replies.give(machine.name, calls, outcome)
 
     def reply_to(self, call_id: str, machine: str) -> Future[Any]:
         """What will hold the result of a call; an error at once if nobody will give one."""
         with self.lock:
-            found = self._reply(call_id, machine)
+            found = self.replies.of(call_id, machine)
             if self.failure is not None:
                 settle(found, self.failure)
             elif machine in self.core.machines and self.core.machines[machine].is_stopped:
-                self._refuse_calls(machine)
+                self.replies.refuse(machine, self.core.colour_of(self.core.machines[machine]))
             return found
-
-    def _refuse_calls(self, name: str) -> None:
-        """A machine has stopped: nobody answers what it has not accepted."""
-        accepted = self.answering.get(name, ())
-        for call_id, (machine, reply) in self.replies.items():
-            if machine == name and call_id not in accepted:
-                error = MachineStoppedError(f"{name} has stopped; it did not accept the call", machine=name)
-                colour = self.core.colour_of(self.core.machines[name])
-                settle(reply, RaisedError(self.run_id, colour, error))
 
     def stop_with(self, error: RaySnapshotError) -> None:
         with self.lock:
             super().stop_with(error)
             self.notices.give_up()
-            for _, reply in self.replies.values():
-                settle(reply, error)
+            self.replies.fail(error)
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
@@ -175,9 +139,3 @@ class Waiting(Recorder):
             self.core.acting = machine
             self.suspended.pop(machine.name, None)
             self.action, self.action_began = performance.action, performance.began
-
-
-def settle(reply: Future[Any], outcome: Any) -> None:
-    """The first outcome counts."""
-    with suppress(InvalidStateError):
-        reply.set_result(outcome)
