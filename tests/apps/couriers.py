@@ -33,11 +33,7 @@ class Courier:
 
 @ray.remote
 class Box:
-    """Gets what is in the store, later."""
-
-    def open(self, box):
-        time.sleep(LATER_S)
-        ray.get(box[0]).get()
+    """Gets what is in a file, later."""
 
     def read(self, path):
         time.sleep(LATER_S)
@@ -59,24 +55,8 @@ def empty(outbox):
 # ---- what can act no more ------------------------------------------------------------------------------------------
 
 
-def finished_task(left, right):
-    print(ray.get(ray.remote(lambda x: x + 1).remote(1)), flush=True)
-    return hang(left, right)
-
-
 def running_task(left, right):
     ray.remote(lambda: time.sleep(60)).remote()
-    return hang(left, right)
-
-
-def plain_data(left, right):
-    ray.put({"plain": list(range(1_000)), "others": os})
-    return hang(left, right)
-
-
-def parked_thread(left, right):
-    threading.Thread(target=queue.Queue().get, daemon=True).start()
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
     return hang(left, right)
 
 
@@ -100,25 +80,6 @@ def task_with_a_handle(left, right):
     return refs
 
 
-def task_by_name(left, right):
-    left = Queue(1, {"name": "left"})
-    refs = hang(left, right)
-
-    def find():
-        time.sleep(LATER_S)
-        ray.get(ray.get_actor("left").get.remote())
-
-    ray.remote(find).remote()
-    return refs
-
-
-def handle_in_the_store(left, right):
-    refs = hang(left, right)
-    box = Box.remote()
-    box.open.remote([ray.put(left)])
-    return [*refs, box]
-
-
 def handle_in_a_file(left, right):
     with tempfile.NamedTemporaryFile(delete=False) as file:
         cloudpickle.dump(left, file)
@@ -132,18 +93,6 @@ def woken_thread(left, right):
     refs = hang(left, right)
     done = ray.remote(lambda: time.sleep(LATER_S)).remote().future()
     threading.Thread(target=lambda: (done.result(), left.get()), daemon=True).start()
-    return refs
-
-
-def sleeping_thread(left, right):
-    refs = hang(left, right)
-    threading.Thread(target=empty, args=[left], daemon=True).start()
-    return refs
-
-
-def thread_with_a_timeout(left, right):
-    refs = hang(left, right)
-    threading.Thread(target=lambda: (threading.Event().wait(LATER_S), left.get()), daemon=True).start()
     return refs
 
 

@@ -29,15 +29,6 @@ class Account:
 
 
 @ray.remote
-class Member:
-    def follow(self, following):
-        self.following = following
-
-    def go_round(self, hops):
-        return ray.get(self.following.go_round.remote(hops - 1)) if hops else "round"
-
-
-@ray.remote
 class Loop:
     def __init__(self):
         self.opened = asyncio.Event()
@@ -166,12 +157,6 @@ class Leader:
         return "yes"
 
 
-@ray.remote
-class Client:
-    def ask(self, account):
-        return ray.get(account.both.remote())
-
-
 def pair(kind):
     a, b = kind.remote(), kind.remote()
     ray.get([a.meet.remote(b), b.meet.remote(a)])
@@ -181,12 +166,6 @@ def pair(kind):
 def two():
     a, _ = pair(Account)
     return ray.get(a.both.remote())
-
-
-def ring():
-    members = [Member.remote() for _ in range(4)]
-    ray.get([member.follow.remote(members[(i + 1) % 4]) for i, member in enumerate(members)])
-    return ray.get(members[0].go_round.remote(4))
 
 
 def self_call():
@@ -238,11 +217,6 @@ def votes():
     leader, voters = Leader.remote(), [Voter.remote() for _ in range(3)]
     ray.get([voter.meet.remote(leader) for voter in voters])
     return ray.get(leader.elect.remote(voters))
-
-
-def behind():
-    account, _ = pair(Account)
-    return ray.get(Client.remote().ask.remote(account))
 
 
 def again():

@@ -46,7 +46,6 @@ def _program(source: str, calls: str) -> Line:
 OTHERS_TRANSFER = ("Account.both", "return ray.get(self.other.transfer.remote())", "Account.transfer")
 OTHERS_DEPOSIT = ("Account.transfer", "return ray.get(self.other.deposit.remote())", "Account.deposit")
 
-GO_ROUND = 'return ray.get(self.following.go_round.remote(hops - 1)) if hops else "round"'
 CONSTRUCTED = "self.ready = ray.get(helper.report_to.remote(ray.get_runtime_context().current_actor))"
 
 SCENARIOS = {
@@ -59,11 +58,6 @@ SCENARIOS = {
         [OTHERS_TRANSFER, OTHERS_DEPOSIT],
         [_program("return ray.get(a.both.remote())", "Account.both")],
         "Make Account.deposit",
-    ),
-    "ring": _expected(
-        [("Member.go_round", GO_ROUND, "Member.go_round")] * 4,
-        [_program("return ray.get(members[0].go_round.remote(4))", "Member.go_round")],
-        "raise max_concurrency of Member to 2",
     ),
     "self_call": _expected(
         [("Account.again", "return ray.get(ray.get_runtime_context().current_actor.deposit.remote())", "Account.deposit")],
@@ -84,10 +78,10 @@ SCENARIOS = {
         "await the reply there instead of ray.get",
     ),
     "async_slots": _expected(
-        [("Loop.enter", "await self.opened.wait()", "Loop driver")] * 2
+        [("Loop.enter", "await self.opened.wait()", "Loop.open")] * 2
         + [_program("return ray.get([loop.enter.remote() for _ in range(2)])", "Loop.enter")],
         [],
-        "a later call to Loop-0",
+        "raise max_concurrency of Loop to 3",
     ),
     "threaded_slots": _expected(
         [("Threads.again", "return ray.get(ray.get_runtime_context().current_actor.answer.remote())", "Threads.answer")] * 2,
@@ -138,30 +132,17 @@ SCENARIOS = {
         [_program("return ray.get(leader.elect.remote(voters))", "Leader.elect")],
         "raise max_concurrency of Leader to 3",
     ),
-    "behind": _expected(
-        [OTHERS_TRANSFER, OTHERS_DEPOSIT],
-        [
-            ("Client.ask", "return ray.get(account.both.remote())", "Account.both"),
-            _program("return ray.get(Client.remote().ask.remote(account))", "Client.ask"),
-        ],
-        "Make Account.deposit",
-    ),
 }  # fmt: skip
 
 ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
-SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] for name in ON_UVLOOP}
-"""Ray runs async actors on uvloop where that is installed."""
+"""Ray runs async actors on uvloop where that is installed; the first of them is looked at on both loops."""
+SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCENARIOS.pop(name) for name in ON_UVLOOP}
 
 BY_NIGHT = (
     "restart",
     "again",
-    "async_slots",
-    "ring",
-    "async_self_call",
-    "blocked_loop",
     "threaded_slots",
     "named_group",
-    "behind",
     *(f"{name}.uvloop" for name in ON_UVLOOP[1:]),
 )
 BY_DAY_AND_NIGHT = [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in SCENARIOS]

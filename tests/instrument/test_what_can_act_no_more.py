@@ -11,15 +11,9 @@ import ray_snapshot as rs
 
 pytestmark = pytest.mark.ray
 
-BY_NIGHT = ("named_queue", "finished_task", "running_task", "plain_data", "parked_thread")
-MAY_ACT = (
-    "task_by_name",
-    "handle_in_the_store",
-    "handle_in_a_file",
-    "woken_thread",
-    "sleeping_thread",
-    "thread_with_a_timeout",
-)
+BY_NIGHT = ("named_queue", "running_task")
+MAY_ACT = ("handle_in_a_file", "woken_thread")
+"""The other ways are tried without Ray, in `test_what_wakes_a_parked_call` and beside it."""
 
 
 @pytest.mark.parametrize(
