@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from ray_snapshot.instrument.guard import ours
+from ray_snapshot.instrument.guard import give_up, ours
 from ray_snapshot.protocol.commands import ProcessCommand
 
 FLUSH_S = 1.0
@@ -72,7 +72,7 @@ class Control:
         try:
             self._run()
         except Exception as error:
-            self.party.give_up(error)
+            give_up(error)
 
     def _run(self) -> None:
         self.outbox.put(("answer", 0, []))

@@ -16,7 +16,7 @@ from app_runner import Runner
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import process as processes
-from ray_snapshot.instrument.guard import replaced
+from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import here, settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.protocol.calls import CallLedger
@@ -61,6 +61,24 @@ def test_a_step_of_ours_that_fails_is_said_once_and_gives_nothing(process: Proce
     assert process.guarded(lambda: 1 // 0) is None
     assert process.guarded(lambda: 1 // 0) is None
     assert capsys.readouterr().err.count("ZeroDivisionError") == 1
+
+
+def test_a_step_that_fails_gives_its_default_and_one_that_refuses_is_heard(process: Process) -> None:
+    def refuse() -> None:
+        raise RolledBackError("given up", snapshot_id=None)
+
+    assert ours(lambda: 1 // 0, default="the app's own") == "the app's own"
+    with pytest.raises(RolledBackError):
+        ours(refuse)
+
+
+def test_a_step_that_fails_where_giving_up_fails_too_gives_nothing(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.control.thread.join(BOUND_S)
+    process.is_closed = False
+    monkeypatch.setattr(process, "give_up", lambda _: 1 // 0)
+    assert ours(lambda: 1 // 0) is None
 
 
 def test_nothing_is_said_of_a_cluster_that_has_ended(
@@ -123,6 +141,16 @@ def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
         finally:
             raise IndexError("ours")
 
+    calls: list[str] = []
+
+    def failing_once() -> None:
+        calls.append("called")
+        if len(calls) == 1:
+            raise KeyError("the app's")
+
+    with pytest.raises(KeyError, match="the app's"):
+        replaced(swallowing, failing_once)
+    assert len(calls) == 1
     with pytest.raises(KeyError, match="the app's"):
         replaced(lambda own: own(), own)
     with pytest.raises(KeyError, match="the app's"):

@@ -1,0 +1,143 @@
+"""Where an app enters our code, a step of ours that fails changes nothing of what the app gets: no Ray in here."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import ray
+from test_a_process_alone import Silent, _wire
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.instrument import calls, envelopes, tracking
+from ray_snapshot.instrument.control import Control
+from ray_snapshot.instrument.guard import ours
+from ray_snapshot.instrument.here import settle_in
+from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.refs import tracked
+from ray_snapshot.protocol.calls import CallLedger
+
+BOUND_S = 10.0
+
+
+class Kinds:
+    """A method of each kind."""
+
+    def one(self) -> int:
+        """A function."""
+        return 1
+
+    def items(self) -> Iterator[int]:
+        """A generator."""
+        yield from (1, 2)
+
+    async def later(self) -> int:
+        """A coroutine."""
+        return 1
+
+    async def stream(self) -> AsyncIterator[int]:
+        """An asynchronous generator."""
+        yield 1
+        yield 2
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    found = Process("app:1", Silent(), CallLedger("A"), {})
+    settle_in(found)
+    yield found
+    found.is_closed = True
+    found.control.end()
+    found.control.thread.join(BOUND_S)
+    settle_in(None)
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise LookupError("ours")
+
+
+async def _collected(items: AsyncIterator[int]) -> list[int]:
+    return [item async for item in items]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (calls, "_begun"),
+        (calls, "hide_ours"),
+        (calls._Run, "_end"),
+        (calls._Run, "_item"),
+        (Process, "enter"),
+        (Process, "leave"),
+        (Process, "follow"),
+    ],
+)
+def test_a_method_of_each_kind_gives_what_it_gives(
+    process: Process, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    body = calls.watched_class(Kinds)()
+    monkeypatch.setattr(owner, name, fail)
+    headers = [{"_ray_snapshot_header": _wire(process, number)} for number in range(1, 5)]
+    assert body.one(**headers[0]) == 1
+    process.is_closed = False  # else the others run unwatched
+    assert list(body.items(**headers[1])) == [1, 2]
+    process.is_closed = False
+    assert asyncio.run(body.later(**headers[2])) == 1
+    process.is_closed = False
+    assert asyncio.run(_collected(body.stream(**headers[3]))) == [1, 2]
+    assert process.is_closed or name == "_item", "it is watched no more"
+
+
+def test_a_reply_is_read_though_its_colour_cannot_be_heard(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelopes, "here", fail)
+    assert envelopes.opened("the reply", 3) == "the reply"
+
+
+def test_a_broken_protocol_is_a_fault_of_ours(process: Process) -> None:
+    def broken() -> None:
+        raise ProtocolError("ours")
+
+    assert ours(broken) is None
+
+
+@pytest.mark.parametrize("broken", ["awaiting", "recording"])
+def test_a_loop_hears_of_no_fault_of_ours(process: Process, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    said: list[Any] = []
+
+    async def work() -> str:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: said.append(context))
+        future: Any = concurrent.futures.Future()
+        future.object_ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
+        process.loop = loop
+        awaited = tracking.future_of(asyncio.wrap_future, future)
+        process.ledger.request(1)
+        process.record_soon()
+        future.set_exception(KeyError("the app's"))
+        try:
+            await awaited
+        except KeyError as error:
+            return str(error)
+        return ""
+
+    monkeypatch.setattr(*((tracking._End, "by") if broken == "awaiting" else (Process, "_record_on_loop")), fail)
+    token = calls.CURRENT.set(process.enter(None, "m"))
+    try:
+        assert asyncio.run(work()) == '"the app\'s"'
+    finally:
+        calls.CURRENT.reset(token)
+    assert said == []
+
+
+def test_an_answer_of_the_watcher_that_cannot_be_read_is_logged_by_no_one(
+    process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer: Any = concurrent.futures.Future()
+    monkeypatch.setattr(Silent, "future", lambda _: answer)
+    monkeypatch.setattr(Control, "_answered", fail)
+    process.control._poll(0)
+    answer.set_result(None)
+    assert caplog.records == []
