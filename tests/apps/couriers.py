@@ -81,11 +81,12 @@ def task_with_a_handle(left, right):
 
 
 def handle_in_a_file(left, right):
+    refs = hang(left, right)
     with tempfile.NamedTemporaryFile(delete=False) as file:
         cloudpickle.dump(left, file)
     box = Box.remote()
     box.read.remote(file.name)
-    return [*hang(left, right), box]
+    return [*refs, box]
 
 
 def woken_thread(left, right):
