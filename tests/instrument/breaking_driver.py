@@ -46,7 +46,7 @@ EDGES = {
 BY_RAYS_THREADS = {"instrument.control:Control._answered", "instrument.process:Process.heard"}
 """These run in threads that cannot be looked into."""
 
-ALONE = {"instrument.process:Process.give_up", "instrument.process:is_gone"}
+ALONE = {"instrument.process:Process.give_up"}
 """What ends the watching where something else is broken: not broken together with that."""
 
 
