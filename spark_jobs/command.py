@@ -214,7 +214,7 @@ def _chosen(rows: pa.Table, option: str, column: str, value: str) -> pa.Table:
     """The rows with this value; raises `SettingError`, naming what there is, if there are none."""
     found = rows.filter(pc.equal(rows[column], value))
     if not found.num_rows:
-        known = sorted(set(rows[column].to_pylist()))
+        known = sorted(set(rows[column].drop_null().to_pylist()))
         more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
         there = f"there are: {', '.join(known[-MOST_NAMED:])}{more}" if known else "the history has none yet"
         raise SettingError(f"{option}: no snapshots of {value!r}; {there}")

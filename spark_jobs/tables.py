@@ -175,7 +175,7 @@ def whole_run_id(history: History, given: str | None, option: str = "--run") -> 
     """The run id that begins like this, if only one does: nobody types sixteen digits. Raises `SettingError`."""
     if given is None:
         return None
-    known = set(history.table("snapshots")["run_id"].to_pylist())
+    known = set(history.table("snapshots")["run_id"].drop_null().to_pylist())
     found = sorted(one for one in known if one.startswith(given))
     if given in known or not found:
         return given

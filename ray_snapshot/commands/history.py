@@ -283,12 +283,12 @@ def _check_known(history: History, system: str | None, run: str | None = None, d
     """Raise `HistoryNotFoundError`, naming what there is, for a system, run or detector that the history has not."""
     for what, column, wanted in (("system", "system", system), ("run", "run_id", run)):
         if wanted is not None:
-            known = set(history.table("snapshots")[column].unique().to_pylist())
+            known = set(history.table("snapshots")[column].unique().drop_null().to_pylist())
             is_known = any(item.startswith(wanted) for item in known) if what == "run" else wanted in known
             if not is_known:
                 raise _unknown(history, what, wanted, known)
     if detector is not None:
-        known = set(history.table("verdicts")["detector"].unique().to_pylist())
+        known = set(history.table("verdicts")["detector"].unique().drop_null().to_pylist())
         if detector not in known:
             raise _unknown(history, "detector", detector, known)
 

@@ -181,7 +181,7 @@ class History:
         `-1` is the latest, `-2` the one before. Raises `HistoryNotFoundError` if it means none, or several.
         """
         found = self._read("snapshots", system=system, columns=["snapshot_id", "started_at"])
-        ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].to_pylist()
+        ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].drop_null().to_pylist()
         if text in ids:
             return text
         back = 1 if text == "latest" else int(text[1:]) if text[:1] == "-" and text[1:].isdigit() else 0

@@ -269,6 +269,8 @@ def problems(line: list[str], code: int, out: str, err: str) -> Iterator[str]:
         yield f"a traceback: {err[-2_000:]}"
     if hidden := HIDDEN & {*out, *err}:
         yield f"control characters {sorted(hidden)!a}"
+    if "--follow" in line and err.startswith("Following "):
+        err = err.partition("\n")[2]
     if code == 2 and (err.count("\n") != 1 or not err.startswith("ray-snapshot: ")):
         yield f"an error is not one line: {err[-600:]!a}"
     if "Warning: " in err:

@@ -300,6 +300,19 @@ def test_a_time_before_the_first_year_is_told_as_damage(
     assert f"table {table} cannot be read: date value out of range" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "line", [["show", "no-such"], ["verdicts", "--run", "no-such"], ["list", "--run", "no-such"]], ids=str
+)
+def test_what_has_no_name_is_not_among_what_there_is(
+    history: Path, line: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, known in (("snapshot_id", "bank-00001"), ("run_id", "run")):
+        kept = iter([None, known, known])
+        with_column(history, "snapshots", name, lambda _, kept=kept: next(kept))
+    assert cli.main([line[0], str(history), *line[1:]]) == 2
+    assert "fault of ray-snapshot" not in capsys.readouterr().err
+
+
 def test_a_message_whose_arguments_are_not_there_has_none(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     column("messages", "args", None)(history)
     assert cli.main(["witness", str(history), "latest"]) in (1, 2)
