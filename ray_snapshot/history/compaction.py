@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -208,10 +208,12 @@ def _sequence(name: str) -> str:
 
 def _rows_of_each(name: str, block: Sequence[tables.DataFile]) -> dict[str, int]:
     """How many rows each snapshot (run, class) has, in their order."""
-    counts: Counter[str] = Counter()
+    counts: Counter[Any] = Counter()
     for file in block:
         found = tables.scan(name, [file], columns=[_sequence(name)])[0].value_counts()
         counts.update({item["values"]: item["counts"] for item in found.to_pylist()})
+    if None in counts:
+        raise ValueError(f"it has {counts[None]} rows without {_sequence(name)}; see `ray-snapshot verify`")
     return dict(sorted(counts.items()))
 
 

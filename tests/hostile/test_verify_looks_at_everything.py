@@ -313,6 +313,13 @@ def test_what_has_no_name_is_not_among_what_there_is(
     assert "fault of ray-snapshot" not in capsys.readouterr().err
 
 
+def test_rows_of_no_snapshot_are_not_compacted(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = iter([None, "bank-00001", "bank-00002", None, None, None])
+    with_column(history, "messages", "snapshot_id", lambda _: next(kept))
+    assert cli.main(["compact", str(history)]) == 2
+    assert "table messages cannot be rewritten: it has 1 rows without snapshot_id" in capsys.readouterr().err
+
+
 def test_a_message_whose_arguments_are_not_there_has_none(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     column("messages", "args", None)(history)
     assert cli.main(["witness", str(history), "latest"]) in (1, 2)
