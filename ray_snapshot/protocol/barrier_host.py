@@ -35,11 +35,12 @@ from ray_snapshot.protocol.barriers import (
     Unblock,
 )
 from ray_snapshot.protocol.chandy_lamport import MarkerArrived, NumberSeen, SnapshotRequested
-from ray_snapshot.protocol.colours import Colour, Colours, Numbered
+from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.links import InLink
 from ray_snapshot.protocol.mailbox import CALL, COLOUR, MAIL, METHOD, NUMBER, Inbox, Mailbox, Message
 from ray_snapshot.protocol.parts import Machine, MachineCopy, OutChannel
+from ray_snapshot.protocol.turning import Turning
 
 BARRIER = "(barrier)"
 """The method of a barrier among the messages of a channel; no Python method has such a name."""
@@ -65,20 +66,15 @@ class _Heard:
     """What the host has heard of; stands where a `HostProtocol` of hosts that turn red as a whole would."""
 
     has_markers = False
-    must_record = False
 
-    def __init__(self, colours: Colours, born: Colour | None) -> None:
-        self.colours = colours
-        self.colour: Colour = colours.white if born is None else born
+    def __init__(self, colours: Colours | None, born: Colour | None) -> None:
+        self.turning = Turning(colours, born)
+        """Never due: what the host hears of it has heard of, and its machines turn one by one."""
 
     @property
     def link_colour(self) -> Colour:
         """Links have no colour here."""
-        return self.colours.white
-
-    def is_white(self, colour: Colour, number: int) -> bool:
-        """Whether something of this colour was sent before its sender recorded `number`."""
-        return not self.colours.is_red(colour, number)
+        return self.turning.colours.white
 
     def heard_over(self, source: str, colour: Colour) -> NumberSeen:  # noqa: ARG002 - does not happen
         return NumberSeen(colour)
@@ -87,7 +83,7 @@ class _Heard:
         return ()
 
     def fingerprint(self) -> Hashable:
-        return tuple(sorted(self.colour)) if isinstance(self.colour, frozenset) else self.colour
+        return self.turning.fingerprint()
 
 
 class StreamInbox(Inbox):
@@ -210,13 +206,13 @@ class BarrierCore(HostCore):
         """Per open number: inputs of machines that have recorded it whose barrier has not arrived."""
         self.aligning_since: dict[tuple[str, int], float] = {}
         """Per machine and number: when the first of its barriers had arrived."""
-        super().__init__(host, protocol=_Heard(colours or Numbered(), born), in_link=in_link, **options)
+        super().__init__(host, protocol=_Heard(colours, born), in_link=in_link, **options)
 
     # ---- machines and channels ------------------------------------------------------------------------------------
 
     def _new_machine(self, name: str) -> Machine:
         machine = Machine(name, self.colour)
-        colours = self.protocol.colours
+        colours = self.turning.colours
         alignment = Alignment(self.mode, colours, self.colour, partial(self._awaits, name))
         machine.inbox = StreamInbox(machine, alignment, self._fall_due)
         return machine
@@ -249,7 +245,7 @@ class BarrierCore(HostCore):
         super().create(creator, child, host, payload, now)
         colour = self.colour_of(self.machines[creator])
         for number, recording in self.open.items():
-            if self.protocol.is_white(colour, number):
+            if self.turning.is_white(colour, number):
                 if host == self.host:
                     recording.late_creations.append(self.births[-1])
                 else:
@@ -257,7 +253,7 @@ class BarrierCore(HostCore):
 
     def _route(self, channel: OutChannel) -> None:
         super()._route(channel)
-        if channel.owner.copied != self.protocol.colours.white:
+        if channel.owner.copied != self.turning.colours.white:
             self._put_barrier(channel, channel.owner.copied)
 
     def _put_barrier(self, channel: OutChannel, colour: Colour) -> bool:
@@ -285,12 +281,12 @@ class BarrierCore(HostCore):
                 inbox.step(Forced(message[COLOUR]))  # its caller waits inside an action (trap 13)
 
     def _is_known(self, heard: Colour, colour: Colour) -> bool:
-        return bool(self.protocol.colours.joined(heard, colour) == heard)
+        return bool(self.turning.colours.joined(heard, colour) == heard)
 
     def _redder(self, inbox: StreamInbox, mailbox: Mailbox, message: Message) -> None:
         """The first item of a colour on its channel: its barrier, or a message that stands for it."""
         key, colour = (mailbox.source, mailbox.kind), message[COLOUR]
-        inbox.heard[key] = self.protocol.colours.joined(inbox.heard[key], colour)
+        inbox.heard[key] = self.turning.colours.joined(inbox.heard[key], colour)
         self.hear(NumberSeen(colour))
         self._owe_no_more(inbox, key)
         if self.mode is not Mode.UNALIGNED:
@@ -299,7 +295,7 @@ class BarrierCore(HostCore):
 
     def _owe_no_more(self, inbox: StreamInbox, key: tuple[str, str]) -> None:
         for number, owed in inbox.owed.items():
-            if key in owed and self.protocol.colours.is_red(inbox.heard[key], number):
+            if key in owed and self.turning.colours.is_red(inbox.heard[key], number):
                 owed.discard(key)
                 self.owed_count[number] -= 1
                 self._look_whether_all_have_delivered(number)
@@ -322,20 +318,18 @@ class BarrierCore(HostCore):
 
     def force(self, number: int) -> None:
         """Patience is over: whoever has not recorded `number` does so without waiting for its inputs."""
-        colour = self.protocol.colours.recorded(self.protocol.colours.white, (number,))
+        colour = self.turning.colours.recorded(self.turning.colours.white, (number,))
         self.hear(NumberSeen(colour))
         for machine in [*self.machines.values()]:
             _inbox(machine).step(Forced(colour))
 
     def hear(self, event: SnapshotRequested | MarkerArrived | NumberSeen) -> tuple[Any, ...]:
         """The host hears of a number: from this instant on it keeps a recording, and its sources record."""
-        colours, heard = self.protocol.colours, self.protocol.colour
         if isinstance(event, SnapshotRequested):
-            colour = colours.recorded(heard, (event.number,))
+            self.turning.request(event.number)
         else:
-            colour = colours.joined(heard, event.colour)
-        fresh = colours.newly_red(heard, colour)
-        self.protocol.colour = colour
+            self.turning.hear(event.colour)
+        fresh = self.turning.turn()
         for number in fresh:
             if number not in self.closed:
                 self.open[number] = recording = self._begin(number)
@@ -350,7 +344,7 @@ class BarrierCore(HostCore):
         is_idle = machine.body is None or machine.is_stopped
         for number in numbers:
             if is_idle or number in self.closed:
-                _inbox(machine).step(Forced(self.protocol.colours.recorded(machine.copied, (number,))))
+                _inbox(machine).step(Forced(self.turning.colours.recorded(machine.copied, (number,))))
             else:
                 _inbox(machine).step(Injected(number))
 
@@ -412,7 +406,7 @@ class BarrierCore(HostCore):
         machine.copied = colour
         self.on_record(machine, numbers)
         for number in due:
-            is_red = self.protocol.colours.is_red
+            is_red = self.turning.colours.is_red
             inbox.owed[number] = {key for key, heard in inbox.heard.items() if not is_red(heard, number)}
             self.owed_count[number] += len(inbox.owed[number])
             self.waiting_for[number].discard(machine.name)
@@ -486,7 +480,7 @@ class BarrierCore(HostCore):
         if self.mode is not Mode.AT_LEAST_ONCE:
             super()._check_white(machine, mailbox, message)
             return
-        for number in self.protocol.colours.newly_red(machine.copied, message[COLOUR]):
+        for number in self.turning.colours.newly_red(machine.copied, message[COLOUR]):
             _inbox(machine).repeated[(mailbox.source, mailbox.kind), number] += 1
 
     # ---- the end of a snapshot ------------------------------------------------------------------------------------
@@ -499,9 +493,9 @@ class BarrierCore(HostCore):
     def abort(self, number: int) -> None:
         """`number` was given up: nobody waits for its barriers any more, for who has recorded it stays red."""
         super().abort(number)
-        if not self.protocol.is_white(self.colour, number):
+        if not self.turning.is_white(self.colour, number):
             for machine in [*self.machines.values()]:
-                _inbox(machine).step(Forced(self.protocol.colours.recorded(machine.copied, (number,))))
+                _inbox(machine).step(Forced(self.turning.colours.recorded(machine.copied, (number,))))
         self._forget(number)
 
     def _forget(self, number: int) -> None:

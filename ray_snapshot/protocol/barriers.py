@@ -42,7 +42,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ray_snapshot.protocol.colours import Colour, Colours, Numbered
+from ray_snapshot.protocol.colours import Colour, Colours
+from ray_snapshot.protocol.turning import Turning, plain
 
 Channel = Any
 """Whatever names an input of the machine."""
@@ -157,10 +158,9 @@ class Alignment:
         is_awaited: Callable[[Channel, int], bool] = _as_declared,
     ) -> None:
         self.mode = mode
-        self.colours: Colours = Numbered() if colours is None else colours
-        self.colour: Colour = self.colours.white if born is None else born
-        self.due: Colour = self.colour
-        self.known: Colour = self.colour
+        self.turning = Turning(colours, born)
+        self.colours = self.turning.colours
+        self.known: Colour = self.turning.colour
         """The numbers that the machine has met, by a barrier or by injection."""
         self.inputs: dict[Channel, Colour] = {}
         """What the barriers of each input have said."""
@@ -172,7 +172,7 @@ class Alignment:
     @property
     def must_record(self) -> bool:
         """Whether the machine records at its next boundary."""
-        return bool(self.due != self.colour)
+        return self.turning.must_turn
 
     def is_blocked(self, channel: Channel) -> bool:
         """Whether nothing may be accepted from this input now."""
@@ -180,11 +180,11 @@ class Alignment:
 
     def is_red(self, colour: Colour) -> bool:
         """Whether something of this colour was sent by a machine that had recorded what this one has not."""
-        return bool(self.colours.joined(self.colour, colour) != self.colour)
+        return bool(self.colours.joined(self.turning.colour, colour) != self.turning.colour)
 
     def aligning(self) -> tuple[int, ...]:
         """The numbers that the machine has met, and records only when its awaited inputs have delivered them."""
-        return self.colours.newly_red(self.due, self.known)
+        return self.colours.newly_red(self.turning.due, self.known)
 
     def step(self, event: Event) -> tuple[Effect, ...]:
         """Take one event; returns the effects, in the order in which the world must carry them out."""
@@ -224,35 +224,32 @@ class Alignment:
     def _stuck(self, channel: Channel) -> tuple[Effect, ...]:
         """Ask for what waits on this input behind a higher number, which has blocked it."""
         colours, delivered = self.colours, self.inputs[channel]
-        blocking = max(colours.newly_red(self.colour, delivered))
+        blocking = max(colours.newly_red(self.turning.colour, delivered))
         effects: tuple[Effect, ...] = ()
-        for number in colours.newly_red(self.due, self.queued[channel]):
+        for number in colours.newly_red(self.turning.due, self.queued[channel]):
             is_stuck = number < blocking and not colours.is_red(delivered, number)
             if is_stuck and channel in self._awaited_for(number):
-                effects += self._ask(colours.recorded(self.colour, (number,)))
+                effects += self._ask(colours.recorded(self.turning.colour, (number,)))
         return effects
 
     def _aligned(self) -> tuple[Effect, ...]:
         """Ask for what every awaited input has delivered."""
         is_red = self.colours.is_red
         effects: tuple[Effect, ...] = ()
-        for number in self.colours.newly_red(self.due, self.known):
+        for number in self.colours.newly_red(self.turning.due, self.known):
             if all(is_red(self.inputs[channel], number) for channel in self._awaited_for(number)):
-                effects += self._ask(self.colours.recorded(self.colour, (number,)))
+                effects += self._ask(self.colours.recorded(self.turning.colour, (number,)))
         return effects
 
     def _ask(self, colour: Colour) -> tuple[Effect, ...]:
-        due = self.colours.joined(self.due, colour)
-        fresh = self.colours.newly_red(self.due, due)
-        self.due = due
+        fresh = self.turning.hear(colour)
         return (AskForBoundary(fresh),) if fresh else ()
 
     def _record(self) -> tuple[Effect, ...]:
-        numbers = self.colours.newly_red(self.colour, self.due)
         blocked = [channel for channel in self.inputs if self.is_blocked(channel)]
-        self.colour = self.due
+        numbers, colour = self.turning.turn(), self.turning.colour
         freed = tuple(channel for channel in blocked if not self.is_blocked(channel))
-        effects: tuple[Effect, ...] = (Record(numbers, self.colour), SendBarriers(self.colour))
+        effects: tuple[Effect, ...] = (Record(numbers, colour), SendBarriers(colour))
         return (*effects, Unblock(freed)) if freed else effects
 
     def copy(self) -> Alignment:
@@ -261,10 +258,6 @@ class Alignment:
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
-        inputs = tuple(sorted((channel, _plain(colour)) for channel, colour in self.inputs.items()))
-        queued = tuple(sorted((channel, _plain(colour)) for channel, colour in self.queued.items()))
-        return _plain(self.colour), _plain(self.due), _plain(self.known), inputs, queued, tuple(sorted(self.awaited))
-
-
-def _plain(colour: Colour) -> Any:
-    return tuple(sorted(colour)) if isinstance(colour, frozenset) else colour
+        inputs = tuple(sorted((channel, plain(colour)) for channel, colour in self.inputs.items()))
+        queued = tuple(sorted((channel, plain(colour)) for channel, colour in self.queued.items()))
+        return self.turning.fingerprint(), plain(self.known), inputs, queued, tuple(sorted(self.awaited))

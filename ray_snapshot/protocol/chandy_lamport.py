@@ -18,7 +18,7 @@ that link. Links are FIFO. What is recorded, and of which machines, is not decid
     SnapshotAborted      forgets what it awaits       stays pending: who turned red elsewhere stays red, and so must we
 
 Not in the table: messages. A message that arrives touches nothing here; its colour says what it is white for, and
-`is_white` tells. A number seen on something that is no marker (a reply, a creation, a batch of a link that is new)
+`Turning.is_white` tells. A number seen on something that is no marker (a reply, a creation, a batch of a link that is new)
 counts like a marker as far as recording goes: whoever sent it was red.
 
 Under `Numbered` colours, a marker for n stands for every lower number that its link has not carried yet, and recording n
@@ -33,7 +33,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol.colours import Colour, Colours, Numbered
+from ray_snapshot.protocol.colours import Colour, Colours
+from ray_snapshot.protocol.turning import Turning
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +146,11 @@ Effect = AskForBoundary | Record | SendMarker | AttachNumber | InputsComplete
 class HostProtocol(Protocol):
     """What `HostCore` asks of a protocol by which hosts turn red as a whole."""
 
-    colours: Colours
-    colour: Colour
+    turning: Turning
     has_markers: bool
 
     @property
-    def must_record(self) -> bool: ...
-
-    @property
     def link_colour(self) -> Colour: ...
-
-    def is_white(self, colour: Colour, number: int, /) -> bool: ...
 
     def heard_over(self, source: str, colour: Colour, /) -> MarkerArrived | NumberSeen: ...
 
@@ -164,59 +159,52 @@ class HostProtocol(Protocol):
     def fingerprint(self) -> Hashable: ...
 
 
+def asked_for(fresh: tuple[int, ...]) -> tuple[AskForBoundary, ...]:
+    """The effect of numbers that are due from now on."""
+    return (AskForBoundary(fresh),) if fresh else ()
+
+
 class ChandyLamport:
     """One host's side of the marker algorithm; `born` is the colour of whoever created the host."""
 
     has_markers = True
 
     def __init__(self, colours: Colours | None = None, born: Colour | None = None) -> None:
-        self.colours: Colours = Numbered() if colours is None else colours
-        self.colour: Colour = self.colours.white if born is None else born
-        self.due: Colour = self.colour
-        """The colour to have at the next boundary."""
+        self.turning = Turning(colours, born)
         self.outputs: list[str] = []
         self.inputs: dict[str, Colour] = {}
         self.awaited: dict[int, set[str]] = {}
         """Per recorded number that is not closed: the inputs whose marker is missing."""
 
     @property
-    def must_record(self) -> bool:
-        """Whether the next boundary must record before anything is accepted."""
-        return bool(self.due != self.colour)
-
-    @property
     def link_colour(self) -> Colour:
         """What a link that is opened now carries first."""
-        return self.colour
+        return self.turning.colour
 
     def heard_over(self, source: str, colour: Colour) -> MarkerArrived:
         """What it means that a link changes its colour: that is the marker."""
         return MarkerArrived(source, colour)
 
-    def is_white(self, colour: Colour, number: int) -> bool:
-        """Whether something of this colour was sent before its sender recorded `number`."""
-        return not self.colours.is_red(colour, number)
-
     def step(self, event: Event) -> tuple[Effect, ...]:
         """Take one event; returns the effects, in the order in which the world must carry them out."""
         match event:
             case BoundaryReached():
-                return self._record() if self.must_record else ()
+                return self._record() if self.turning.must_turn else ()
             case MarkerArrived(source, colour):
                 return self._marker(source, colour)
             case SnapshotRequested(number):
-                return self._hear(self.colours.recorded(self.due, (number,)))
+                return asked_for(self.turning.request(number))
             case NumberSeen(colour):
-                return self._hear(colour)
+                return asked_for(self.turning.hear(colour))
             case OutputOpened(target):
                 if target not in self.outputs:
                     self.outputs.append(target)
                 return ()
             case InputOpened(source):
-                self.inputs.setdefault(source, self.colours.white)
+                self.inputs.setdefault(source, self.turning.colours.white)
                 return ()
             case SnapshotClosed(number):
-                if not self.colours.is_red(self.colour, number):
+                if self.turning.is_white(self.turning.colour, number):
                     raise ProtocolError(f"snapshot {number} was closed before this host recorded it", number=number)
                 self.awaited.pop(number, None)
                 return ()
@@ -224,17 +212,12 @@ class ChandyLamport:
                 self.awaited.pop(number, None)
                 return ()
 
-    def _hear(self, colour: Colour) -> tuple[Effect, ...]:
-        due = self.colours.joined(self.due, colour)
-        fresh = self.colours.newly_red(self.due, due)
-        self.due = due
-        return (AskForBoundary(fresh),) if fresh else ()
-
     def _marker(self, source: str, colour: Colour) -> tuple[Effect, ...]:
-        old = self.inputs.get(source, self.colours.white)
-        self.inputs[source] = self.colours.joined(old, colour)
-        effects = list(self._hear(colour))
-        for number in self.colours.newly_red(old, self.inputs[source]):
+        colours = self.turning.colours
+        old = self.inputs.get(source, colours.white)
+        self.inputs[source] = colours.joined(old, colour)
+        effects: list[Effect] = [*asked_for(self.turning.hear(colour))]
+        for number in colours.newly_red(old, self.inputs[source]):
             missing = self.awaited.get(number)
             if missing is not None and source in missing:
                 missing.discard(source)
@@ -243,12 +226,12 @@ class ChandyLamport:
         return tuple(effects)
 
     def _record(self) -> tuple[Effect, ...]:
-        numbers = self.colours.newly_red(self.colour, self.due)
-        self.colour = self.due
-        effects: list[Effect] = [Record(numbers, self.colour)]
-        effects += [SendMarker(target, self.colour) for target in self.outputs]
+        turning = self.turning
+        numbers = turning.turn()
+        effects: list[Effect] = [Record(numbers, turning.colour)]
+        effects += [SendMarker(target, turning.colour) for target in self.outputs]
         for number in numbers:
-            missing = {source for source, colour in self.inputs.items() if self.is_white(colour, number)}
+            missing = {source for source, colour in self.inputs.items() if turning.is_white(colour, number)}
             self.awaited[number] = missing
             if not missing:
                 effects.append(InputsComplete(number))
@@ -261,8 +244,7 @@ class ChandyLamport:
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
         return (
-            self.colour,
-            self.due,
+            self.turning.fingerprint(),
             tuple(self.outputs),
             tuple(sorted(self.inputs.items())),
             tuple(sorted((number, tuple(sorted(missing))) for number, missing in self.awaited.items())),

@@ -70,6 +70,7 @@ class HostCore:
     ) -> None:
         self.host = host
         self.protocol: HostProtocol = protocol or ChandyLamport()
+        self.turning = self.protocol.turning
         self.inbox_class = inbox
         self.in_link_class = in_link
         self.copy_body = copy_body
@@ -96,7 +97,7 @@ class HostCore:
         """The answer of `_due_for`, and what it was asked of: mostly the same for one machine after the other."""
         self.acting: Machine | None = None
         """The machine that is inside an action, as far as the core must know."""
-        self.must_record = self.protocol.must_record
+        self.must_record = self.turning.must_turn
         """Whether `boundary` has something to do before anything may be accepted."""
         self.must_flush = False
         """Whether acknowledgements wait to be carried, with or without messages."""
@@ -108,7 +109,7 @@ class HostCore:
     @property
     def colour(self) -> Colour:
         """Which snapshots this host has recorded."""
-        return self.protocol.colour
+        return self.turning.colour
 
     def machine(self, name: str) -> Machine:
         """The machine `name` of this host; made, without a body, if messages come before its creation."""
@@ -122,7 +123,7 @@ class HostCore:
 
     def colour_of(self, machine: Machine) -> Colour:  # noqa: ARG002 - where hosts turn red as a whole
         """The colour of what the machine sends now."""
-        return self.protocol.colour
+        return self.turning.colour
 
     def create(self, creator: str, child: str, host: str, payload: Any, now: float) -> None:
         """Send the creation of `child` to `host` (this one or another)."""
@@ -142,7 +143,7 @@ class HostCore:
         """The next creation to carry out; the world constructs the body and calls `born`. Only behind `boundary()`."""
         if not self.births:
             return None
-        if self.protocol.must_record:
+        if self.turning.must_turn:
             raise ProtocolError(
                 f"host {self.host} was about to carry out a creation before it recorded", host=self.host
             )
@@ -190,7 +191,7 @@ class HostCore:
                 f"{channel.owner.name} sent {method} to {channel.target}, which has stopped", machine=channel.target
             )
         machine = channel.owner
-        if machine.copied != self.protocol.colour:
+        if machine.copied != self.turning.colour:
             self._copy_if_due(machine)
         colour = machine.copied
         channel.sent = number = channel.sent + 1
@@ -309,7 +310,7 @@ class HostCore:
         """The link from `source`, opened if there is none yet."""
         found = self.inputs.get(source)
         if found is None:
-            found = self.inputs[source] = self.in_link_class(source, self.protocol.colours.white)
+            found = self.inputs[source] = self.in_link_class(source, self.turning.colours.white)
             self.protocol.step(InputOpened(source))
         return found
 
@@ -352,7 +353,7 @@ class HostCore:
 
     def _report_if_late(self, mailbox: Mailbox, machine: Machine, message: Message) -> None:
         for number, recording in self.open.items():
-            if self.protocol.is_white(message[5], number) and not self.protocol.is_white(machine.copied, number):
+            if self.turning.is_white(message[5], number) and not self.turning.is_white(machine.copied, number):
                 recording.late.append((mailbox, machine, message))
 
     def _creation_arrived(self, link: InLink, message: Message) -> None:
@@ -362,7 +363,7 @@ class HostCore:
         self.resolve(child, self.host)
         self.births.append(creation)
         for number, recording in self.open.items():
-            if self.protocol.is_white(colour, number):
+            if self.turning.is_white(colour, number):
                 recording.late_creations.append(creation)
 
     # ---- actions --------------------------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ class HostCore:
             machine.is_queued = False
             if machine.is_held or machine.is_suspended or machine.is_stopped:
                 continue
-            if machine.copied != self.protocol.colour:
+            if machine.copied != self.turning.colour:
                 self._copy_if_due(machine)
             colour = machine.copied
             inbox = machine.inbox
@@ -395,13 +396,13 @@ class HostCore:
 
     def begin_action(self, machine: Machine) -> None:
         """The machine acts without accepting anything (a driver, an internal event). Only behind `boundary()`."""
-        if self.protocol.must_record:
+        if self.turning.must_turn:
             raise ProtocolError(f"{machine.name} was about to act before its host recorded", machine=machine.name)
         self._copy_if_due(machine)
 
     def _check_white(self, machine: Machine, mailbox: Mailbox, message: Message) -> None:  # noqa: ARG002
         """EWD864a: no red message is accepted in a white action."""
-        if self.protocol.colours.joined(machine.copied, message[5]) != machine.copied:
+        if self.turning.colours.joined(machine.copied, message[5]) != machine.copied:
             raise ProtocolError(
                 f"{machine.name} was about to accept a red message in a white action", machine=machine.name
             )
@@ -469,7 +470,7 @@ class HostCore:
         """The coordinator asks for `number`; a host born red for it answers with an empty recording."""
         if number in self.closed or number in self.open:
             return ()
-        if not self.protocol.is_white(self.colour, number):
+        if not self.turning.is_white(self.colour, number):
             self.open[number] = nothing_of(number)
             return ()
         return self.hear(SnapshotRequested(number))
@@ -480,7 +481,7 @@ class HostCore:
 
     def is_recorded(self, number: int) -> bool:
         """Whether every machine of this host is red for `number`."""
-        return not self.protocol.is_white(self.colour, number)
+        return not self.turning.is_white(self.colour, number)
 
     def hear(self, event: SnapshotRequested | MarkerArrived | NumberSeen) -> tuple[Effect, ...]:
         """Give the protocol an event that may ask for a boundary; carries out what is not."""
@@ -497,7 +498,7 @@ class HostCore:
         return effects[0].numbers if effects and isinstance(effects[0], Record) else ()
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
-        self.must_record = self.protocol.must_record
+        self.must_record = self.turning.must_turn
         for effect in effects:
             match effect:
                 case Record(numbers):
@@ -527,7 +528,7 @@ class HostCore:
         arrived = {source: link.created for source, link in self.inputs.items() if link.created}
         births = [*self.births, self.birth] if self.birth is not None else self.births
         for birth in births:
-            if self.protocol.is_white(birth.colour, number):
+            if self.turning.is_white(birth.colour, number):
                 recording.creations.append(birth)
             elif birth.source is not None:  # it came behind the marker: outside the cut
                 arrived[birth.source] -= 1
@@ -552,7 +553,7 @@ class HostCore:
             recording.is_copied = True
 
     def _copy_if_due(self, machine: Machine) -> None:
-        colour = self.protocol.colour
+        colour = self.turning.colour
         if machine.copied == colour:
             return
         key = (machine.copied, colour, *self.open)
@@ -566,13 +567,13 @@ class HostCore:
 
     def _due_for(self, copied: Colour) -> list[Recording]:
         """The recordings that a machine copied up to that colour is missing from."""
-        is_white, colour = self.protocol.is_white, self.protocol.colour
+        is_white, colour = self.turning.is_white, self.turning.colour
         return [
             found for number, found in self.open.items() if is_white(copied, number) and not is_white(colour, number)
         ]
 
     def _copy(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
-        is_white = self.protocol.is_white
+        is_white = self.turning.is_white
         inputs = [
             (box, box.accepted, [message for message in box.queue if is_white(message[5], number)] if box.queue else [])
             for box in machine.inbox.mailboxes.values()

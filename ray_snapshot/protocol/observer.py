@@ -28,7 +28,6 @@ from collections.abc import Hashable
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.acceptance import Numbers
 from ray_snapshot.protocol.chandy_lamport import (
-    AskForBoundary,
     AttachNumber,
     BoundaryReached,
     Effect,
@@ -41,10 +40,12 @@ from ray_snapshot.protocol.chandy_lamport import (
     SnapshotAborted,
     SnapshotClosed,
     SnapshotRequested,
+    asked_for,
 )
-from ray_snapshot.protocol.colours import Colour, Colours, Numbered
+from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.links import Batch, InLink
 from ray_snapshot.protocol.mailbox import Inbox, Mailbox, Message
+from ray_snapshot.protocol.turning import Turning
 
 
 class Observer:
@@ -53,24 +54,13 @@ class Observer:
     has_markers = False
 
     def __init__(self, colours: Colours | None = None, born: Colour | None = None) -> None:
-        self.colours: Colours = Numbered() if colours is None else colours
-        self.colour: Colour = self.colours.white if born is None else born
-        self.due: Colour = self.colour
+        self.turning = Turning(colours, born)
         self.outputs: list[str] = []
-
-    @property
-    def must_record(self) -> bool:
-        """Whether the next boundary must record before anything is accepted."""
-        return bool(self.due != self.colour)
 
     @property
     def link_colour(self) -> Colour:
         """What the first messages on a new link carry."""
-        return self.colour
-
-    def is_white(self, colour: Colour, number: int) -> bool:
-        """Whether something of this colour was sent before its sender recorded `number`."""
-        return not self.colours.is_red(colour, number)
+        return self.turning.colour
 
     def heard_over(self, source: str, colour: Colour) -> NumberSeen:  # noqa: ARG002 - links say nothing by themselves
         """What it means that messages on a link bear another number than those before."""
@@ -80,16 +70,16 @@ class Observer:
         """Take one event; returns the effects, in the order in which the world must carry them out."""
         match event:
             case BoundaryReached():
-                return self._record() if self.must_record else ()
+                return self._record() if self.turning.must_turn else ()
             case NumberSeen(colour):
-                return self._hear(colour)
+                return asked_for(self.turning.hear(colour))
             case SnapshotRequested(number):
-                return self._hear(self.colours.recorded(self.due, (number,)))
+                return asked_for(self.turning.request(number))
             case OutputOpened(target):
                 if target not in self.outputs:
                     self.outputs.append(target)
             case SnapshotClosed(number):
-                if self.is_white(self.colour, number):
+                if self.turning.is_white(self.turning.colour, number):
                     raise ProtocolError(f"snapshot {number} was closed before this host recorded it", number=number)
             case MarkerArrived(source):
                 raise ProtocolError(f"a marker came from {source}: the observer variant has none", source=source)
@@ -97,16 +87,9 @@ class Observer:
                 pass
         return ()
 
-    def _hear(self, colour: Colour) -> tuple[Effect, ...]:
-        due = self.colours.joined(self.due, colour)
-        fresh = self.colours.newly_red(self.due, due)
-        self.due = due
-        return (AskForBoundary(fresh),) if fresh else ()
-
     def _record(self) -> tuple[Effect, ...]:
-        numbers = self.colours.newly_red(self.colour, self.due)
-        self.colour = self.due
-        return (Record(numbers, self.colour), *(AttachNumber(target, self.colour) for target in self.outputs))
+        numbers, colour = self.turning.turn(), self.turning.colour
+        return (Record(numbers, colour), *(AttachNumber(target, colour) for target in self.outputs))
 
     def copy(self) -> Observer:
         """An independent copy, for a world that tries every order."""
@@ -114,7 +97,7 @@ class Observer:
 
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
-        return self.colour, self.due, tuple(self.outputs)
+        return self.turning.fingerprint(), tuple(self.outputs)
 
 
 class LooseInLink(InLink):

@@ -95,4 +95,4 @@ def is_stale(world: World, message: Step) -> bool:
         return True
     if kind == "request":
         return rest[0] in core.closed or rest[0] in core.open
-    return kind == "abort" and core.is_recorded(rest[0]) and not core.protocol.is_white(core.colour, rest[0])
+    return kind == "abort" and core.is_recorded(rest[0]) and not core.turning.is_white(core.colour, rest[0])

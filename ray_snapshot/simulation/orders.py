@@ -299,7 +299,7 @@ def _tells_nothing(world: World, carried: Carried) -> bool:
         return True
     core = host.core
     for colour, messages in carried.batch[3]:
-        if not core.protocol.is_white(core.colour, 1) and colour <= core.colour and not messages:
+        if not core.turning.is_white(core.colour, 1) and colour <= core.colour and not messages:
             continue
         if colour or any(not _is_stale_barrier(core, carried, message) for message in messages):
             return False

@@ -260,7 +260,7 @@ class TokenSystem:
         core.boundary()
         while core.copy_next():
             pass
-        numbers = core.protocol.colours.newly_red(before, core.machines[name].copied)
+        numbers = core.turning.colours.newly_red(before, core.machines[name].copied)
         for number in numbers:
             self.log.record(number, [name])
             self.control_counts[number] += 0 if self.protocol == OBSERVER else len(self.outputs[name])
@@ -383,10 +383,10 @@ def told_of(batch: Batch, core: HostCore) -> str:
         inbox = core.machines[core.host].inbox
         assert isinstance(inbox, StreamInbox)
         heard = inbox.heard[batch[0], "mail"]
-        return f"barrier {', '.join(map(str, core.protocol.colours.newly_red(heard, messages[0][5])))}".rstrip()
+        return f"barrier {', '.join(map(str, core.turning.colours.newly_red(heard, messages[0][5])))}".rstrip()
     if messages:
         return amount(messages[0][3])
-    new = core.protocol.colours.newly_red(core.inputs[batch[0]].colour, colour)
+    new = core.turning.colours.newly_red(core.inputs[batch[0]].colour, colour)
     return f"marker {', '.join(map(str, new))}"
 
 

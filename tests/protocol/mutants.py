@@ -76,9 +76,9 @@ def marker_does_not_make_red(patch: pytest.MonkeyPatch) -> None:
     marker = ChandyLamport._marker
 
     def quiet(self: ChandyLamport, source: str, colour: Any) -> Any:
-        due = self.due
+        due = self.turning.due
         effects = marker(self, source, colour)
-        self.due = due
+        self.turning.due = due
         return effects
 
     patch.setattr(ChandyLamport, "_marker", quiet)
@@ -91,7 +91,7 @@ def boundary_later(patch: pytest.MonkeyPatch) -> None:
     asked: dict[str, int] = {}
 
     def reluctant(self: HostCore) -> Any:
-        if not self.protocol.must_record:
+        if not self.turning.must_turn:
             return ()
         asked[self.host] = asked.get(self.host, 0) + 1
         return boundary(self) if asked[self.host] % 3 == 0 else ()
@@ -151,11 +151,11 @@ def host_turns_red_one_machine_at_a_time(patch: pytest.MonkeyPatch) -> None:
     send = HostCore.send
 
     def pale(self: HostCore, machine: Any, *rest: Any) -> Any:
-        self.protocol.colour, colour = machine.copied, self.protocol.colour
+        self.turning.colour, colour = machine.copied, self.turning.colour
         try:
             return send(self, machine, *rest)
         finally:
-            self.protocol.colour = colour
+            self.turning.colour = colour
 
     patch.setattr(HostCore, "send", pale)
 
@@ -255,11 +255,11 @@ def held_messages_are_recorded_twice(patch: pytest.MonkeyPatch) -> None:
     dispatch = HostCore._dispatch
 
     def old_colour(self: HostCore, channel: Any, message: Any) -> None:
-        self.protocol.colour, colour = message[5], self.protocol.colour
+        self.turning.colour, colour = message[5], self.turning.colour
         try:
             dispatch(self, channel, message)
         finally:
-            self.protocol.colour = colour
+            self.turning.colour = colour
 
     patch.setattr(HostCore, "_dispatch", old_colour)
 
@@ -284,7 +284,7 @@ def late_whether_copied_or_not(patch: pytest.MonkeyPatch) -> None:
 
     def report(self: HostCore, mailbox: Any, machine: Any, message: Any) -> None:
         for number, recording in self.open.items():
-            if self.protocol.is_white(message[5], number):
+            if self.turning.is_white(message[5], number):
                 recording.late.append((mailbox, machine, message))
 
     patch.setattr(HostCore, "_report_if_late", report)
@@ -595,7 +595,7 @@ def number_is_attached_too_early(patch: pytest.MonkeyPatch) -> None:
         send_on(self, channel, *rest)
         link = channel.link
         if link is not None:
-            link.messages[-1] = (*link.messages[-1][:5], self.protocol.due)  # type: ignore[attr-defined]
+            link.messages[-1] = (*link.messages[-1][:5], self.turning.due)  # type: ignore[attr-defined]
 
     patch.setattr(HostCore, "send_on", early)
 

@@ -123,7 +123,7 @@ def test_an_aborted_number_that_is_pending_is_recorded_all_the_same() -> None:
     protocol = host("pending", "numbered")
     protocol.step(SnapshotAborted(1))
 
-    assert protocol.must_record
+    assert protocol.turning.must_turn
     assert protocol.step(BoundaryReached())[0] == Record((1,), 1)
 
 
@@ -151,7 +151,7 @@ def test_independent_snapshots_are_recorded_one_by_one() -> None:
     protocol.step(MarkerArrived("u", frozenset({7})))
     protocol.step(BoundaryReached())
 
-    assert protocol.colour == {7}
+    assert protocol.turning.colour == {7}
     assert protocol.step(SnapshotRequested(3)) == (AskForBoundary((3,)),)
     assert protocol.step(BoundaryReached())[0] == Record((3,), frozenset({3, 7}))
 
@@ -159,7 +159,7 @@ def test_independent_snapshots_are_recorded_one_by_one() -> None:
 def test_a_host_has_the_colour_of_its_creator_and_nothing_to_record_for_it() -> None:
     protocol = ChandyLamport(born=5)
 
-    assert not protocol.must_record
+    assert not protocol.turning.must_turn
     assert protocol.step(SnapshotRequested(5)) == ()
     assert protocol.step(SnapshotRequested(6)) == (AskForBoundary((6,)),)
 
@@ -170,5 +170,5 @@ def test_a_copy_goes_its_own_way() -> None:
     assert other.fingerprint() == protocol.fingerprint()
     other.step(SnapshotRequested(1))
 
-    assert not protocol.must_record
+    assert not protocol.turning.must_turn
     assert other.fingerprint() != protocol.fingerprint()

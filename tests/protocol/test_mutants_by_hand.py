@@ -156,7 +156,7 @@ def only_what_has_blocked_an_input_is_looked_at(patch: Patch) -> None:
 
 def a_number_that_was_only_heard_of_ends_every_alignment(patch: Patch) -> None:
     def stuck(self: Alignment, channel: Any) -> Any:
-        found = self.colours.newly_red(self.due, self.known)
+        found = self.colours.newly_red(self.turning.due, self.known)
         return self._ask(self.known) if any(not self.colours.is_red(self.inputs[channel], n) for n in found) else ()
 
     patch.setattr(Alignment, "_stuck", stuck)

@@ -108,7 +108,7 @@ def test_a_copy_of_an_observer_goes_its_own_way() -> None:
     other = found.copy()
     other.step(SnapshotRequested(1))
 
-    assert (found.must_record, other.must_record) == (False, True)
+    assert (found.turning.must_turn, other.turning.must_turn) == (False, True)
     assert found.fingerprint() != other.fingerprint()
 
 

@@ -13,8 +13,8 @@ from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.protocol.observer import Observer
 from ray_snapshot.protocol.rollback import RollbackHost
+from ray_snapshot.protocol.turning import Turning
 from ray_snapshot.simulation import restoring, storms
 from ray_snapshot.simulation import world as world_module
 from ray_snapshot.simulation.flows import Flow, Operator, Source, effects, random_flow, sums_of
@@ -389,7 +389,7 @@ def _late_messages_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_observer_takes_everything_for_white(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Observer, "is_white", lambda *_: True)
+    patch.setattr(Turning, "is_white", lambda *_: True)
 
 
 def _barriers_are_late(patch: pytest.MonkeyPatch) -> None:

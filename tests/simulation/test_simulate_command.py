@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ray_snapshot.cli import main
-from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.choosing import PROTOCOLS
+from ray_snapshot.protocol.turning import Turning
 
 TWO = "2\nN1 5\nN2 0\nN1 N2\nN2 N1\n"
 FULL = "2\nN1 5\nN2 5\nN1 N2\nN2 N1\n"
@@ -500,7 +500,7 @@ def test_a_send_that_needs_what_is_to_come_waits_for_it_in_every_order(run: Any)
 
 
 def test_a_protocol_that_is_wrong_is_told_and_the_exit_code_is_1(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ChandyLamport, "is_white", lambda self, colour, number: not colour)
+    monkeypatch.setattr(Turning, "is_white", lambda self, colour, number: not colour)
     events = "send N1 N2 1\nsnapshot N1\nsnapshot N2\nsend N1 N2 1\n"
     code, lines, _ = run("--exhaustive", events=events)
 
