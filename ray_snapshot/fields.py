@@ -5,6 +5,15 @@ from __future__ import annotations
 import types
 from typing import Any
 
+_BASES, _MEMBERS = type.__dict__["__mro__"], type.__dict__["__dict__"]
+
+
+def in_class(kind: type, name: str) -> Any:
+    """What a class or one of its bases defines under a name, without asking the class or its metaclass; None if nothing."""
+    return next(
+        (found for base in _BASES.__get__(kind) if (found := _MEMBERS.__get__(base).get(name)) is not None), None
+    )
+
 
 def fields_of(value: Any) -> dict[Any, Any] | None:
     """What `__slots__` and `__dict__` hold, whatever the class overrides; None if it has neither."""

@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.fields import fields_of
+from ray_snapshot.fields import fields_of, in_class
 
 REPLACEMENT = "[redacted]"
 
@@ -151,7 +151,7 @@ def _parts(value: Any) -> list[Any]:
         return [value.real, value.imag]
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         return [str(value), value.tolist()] if getattr(value, "ndim", 1) == 0 else [value.flat[:MOST_MET].tolist()]
-    return [] if hasattr(value, "__machine_name__") else list(_fields(value).values())
+    return [] if _is_handle(value) else list(_fields(value).values())
 
 
 def _remember(secret: str | bytes) -> None:
@@ -369,29 +369,24 @@ def arguments(method: str, args: Sequence[Any]) -> list[Any]:
     """Positional arguments with those of redacted parameters taken out; all of them if nobody knows the method."""
     if not _names:
         return list(args)
-    return [
-        value if _is_shown(value) else _out(_name_at(method, position, UNKNOWN), value)
-        for position, value in enumerate(args)
-    ]
+    return [_out(_name_at(method, position, UNKNOWN), value) for position, value in enumerate(args)]
 
 
 def keywords(method: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments with those taken out that a redacted parameter of another name takes."""
     if not _names:
         return dict(kwargs)
-    return {
-        name: value if _is_shown(value) else _out(_keyword_name(method, name), value) for name, value in kwargs.items()
-    }
+    return {name: _out(_keyword_name(method, name), value) for name, value in kwargs.items()}
 
 
-def _is_shown(value: Any) -> bool:
-    """What is no secret anywhere."""
-    return value is None or isinstance(value, bool) or hasattr(value, "__machine_name__")
+def _is_handle(value: Any) -> bool:
+    """Whether it is a machine's handle. Its class tells: the value itself, which may answer anything, is not asked."""
+    return in_class(type(value), "__machine_name__") is not None
 
 
 def _out(name: str | None, value: Any) -> Any:
-    """The value, or what stands for it under a redacted name."""
-    if name is None:
+    """The value, or what stands for it under a redacted name; None, booleans and handles of machines are no secrets."""
+    if name is None or value is None or value is True or value is False or _is_handle(value):
         return value
     if name != UNKNOWN:
         learn(value)

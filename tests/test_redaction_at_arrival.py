@@ -201,6 +201,41 @@ def test_what_is_recorded_of_arguments_under_a_redacted_name_is_the_name_alone()
     assert redaction.arguments("password", ["one"]) == [out]
 
 
+class AnswersAnything(dict[str, Any]):
+    """Has every attribute, as the dictionaries with dots of several libraries have."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.get(name, "anything")
+
+
+class Refuses:
+    """Raises for every attribute that it has not, as a proxy does outside of its context."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"asked for {name}")
+
+
+class Handle:
+    def __machine_name__(self) -> str:
+        return "bob"
+
+
+def test_only_a_handle_of_a_machine_is_shown_under_a_redacted_name_not_what_has_every_attribute() -> None:
+    shown, secret = Handle(), AnswersAnything(pin=SECRET)
+    assert redaction.arguments("login", ["bob", shown]) == ["bob", shown]
+    assert redaction.arguments("login", ["bob", secret]) == ["bob", {"$redacted": "password"}]
+    assert redaction.keywords("open", {"password": secret}) == {"password": {"$redacted": "password"}}
+    assert to_json(f"pin={SECRET}").text == '"pin=[redacted]"', "it is learned, too"
+
+
+def test_an_argument_is_not_asked_for_anything_of_its_own() -> None:
+    value = Refuses()
+    redaction.met("login", (value, value), {"more": value})
+    assert redaction.arguments("login", [value, value]) == [value, {"$redacted": "password"}]
+    assert redaction.keywords("open", {"user": value, "password": value})["user"] is value
+    assert redaction.arguments("unknown", [value]) == [{"$redacted": "argument"}]
+
+
 @pytest.mark.parametrize("value", [{"$redacted": "password"}, "password", "_Password"])
 def test_what_stands_for_a_secret_and_its_name_are_no_secrets(value: Any) -> None:
     redaction.met("login", ("bob", value), {"password": value})

@@ -14,6 +14,7 @@ import re
 import types
 import uuid
 
+from ray_snapshot.fields import in_class
 from ray_snapshot.plain import arrays, containers, objects, scalars
 from ray_snapshot.plain.scalars import Handler
 
@@ -73,7 +74,7 @@ _SHAPED_MODULES = frozenset(
 
 def handler_of(kind: type) -> Handler:
     """The function for a type that is none of the built-in ones itself: that of its nearest known base."""
-    if getattr(kind, "__machine_name__", None) is not None:
+    if in_class(kind, "__machine_name__") is not None:
         return objects.reduce_machine
     bases = type.__dict__["__mro__"].__get__(kind)
     if enum.Enum in bases:
