@@ -2,19 +2,21 @@
 
 A coroutine that awaits a lock, a queue, an event or a condition of its own loop waits for a later call to the same actor.
 One that sleeps, or waits for a thread or for anything that we do not know, may go on by itself. Reads coroutines between
-two steps of their loop (`loops`: what the loop has to run besides); changes nothing. Imports the protocol's plain data only.
+two steps of their loop (`loops`: what the loop has to run besides; `reach`: whom that may wake); changes nothing.
+Imports the protocol's plain data only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ray_snapshot.instrument import loops
+from ray_snapshot.instrument.reach import Reach
 from ray_snapshot.protocol.calls import CallWait, MachineReport
 
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -87,15 +89,19 @@ def resolved(
     call that may go on by itself, or is under a timeout, may act.
     """
     waits: list[CallWait] = [wait for wait in report.waits if wait.call_id not in coroutines]
-    timed = cancellable(loop) if report.waits else ()
-    beside = set(tasks)
-    """The waits of tasks that no call waits for: what they do when the reply is there is not known."""
-    for call_id, (task, coroutine) in coroutines.items():
-        own = [wait for wait in report.waits if wait.call_id == call_id]
-        if own:
-            found, inside = _own_waits(own, task, coroutine, tasks, timed)
-            waits += found
-            beside -= {wait.wait_id for wait in inside}
+    found = {
+        call_id: _own_waits(own, task, coroutine, tasks)
+        for call_id, (task, coroutine) in coroutines.items()
+        if (own := [wait for wait in report.waits if wait.call_id == call_id])
+    }
+    inside = {wait.wait_id for _, waits_inside in found.values() for wait in waits_inside}
+    beside = [task for wait_id, task in tasks.items() if wait_id not in inside]
+    """Tasks that await a reply and that no call waits for: what they do when the reply is there is not known."""
+    free = [coroutines[call_id][1] for call_id, (own, _) in found.items() if any(wait.may_act for wait in own)]
+    bound = {call_id: coroutines[call_id][0] for call_id, (own, _) in found.items() if _may_be_cancelled(own, tasks)}
+    reach = _reach(loop, coroutines.values(), bound.values(), [*beside, *free])
+    for call_id, (own, _) in found.items():
+        waits += _unless_cancelled(own, bound[call_id], reach) if call_id in bound else own
     waiting = {wait.call_id for wait in waits}
     is_active = any(call.call_id not in waiting for call in report.calls) or any(
         wait.may_act or wait.is_ready for wait in waits
@@ -104,14 +110,26 @@ def resolved(
     return replace(report, waits=tuple(waits), status=status)
 
 
+def _may_be_cancelled(own: list[CallWait], tasks: Mapping[int, Any]) -> bool:
+    """Whether being cancelled would make a difference: it awaits replies, and does not block its loop."""
+    return not any(wait.may_act for wait in own) and any(wait.on and wait.wait_id in tasks for wait in own)
+
+
+def _unless_cancelled(own: list[CallWait], task: Any, reach: Reach) -> list[CallWait]:
+    """A call whose task is within reach may go on; where the search found no end, that cannot be told."""
+    if task in reach:
+        return _free(own)[0]
+    return own if reach.is_all else [*own, replace(own[0], on=(None,), k=1, raises=False)]
+
+
 def _own_waits(
-    own: list[CallWait], task: Any, coroutine: Any, tasks: Mapping[int, Any], timed: Container[Any]
+    own: list[CallWait], task: Any, coroutine: Any, tasks: Mapping[int, Any]
 ) -> tuple[list[CallWait], list[CallWait]]:
     """(what a call waits for, which of its tasks' waits are in that)."""
     if any(wait.is_local or wait.wait_id not in tasks for wait in own):  # parked, or in a blocking `ray.get`
         return own, own
     frames = _frames(coroutine)
-    if not frames or _goes_on(task) or task in timed:
+    if not frames or _goes_on(task):
         return _free(own)
     if (wait_id := _wait_of(task)) is not None:
         alone = [wait for wait in own if wait.wait_id == wait_id]
@@ -120,7 +138,7 @@ def _own_waits(
     pending = [child for child in children if not child.done()]
     awaited = {_wait_of(child) for child in pending}
     found = [wait for wait in own if wait.wait_id in awaited]
-    is_stuck = all(_is_waiting(child) and child not in timed for child in pending)
+    is_stuck = all(_is_waiting(child) for child in pending)
     if not (found and is_stuck) or len(awaited - {None}) > len(found) or (not needs_all and len(found) < len(children)):
         return _free(own)
     if not raises:
@@ -169,21 +187,16 @@ def _returns_exceptions(gathering: Any) -> bool:
     return False
 
 
-def cancellable(loop: Any) -> Container[Any]:
-    """The tasks that a timer, or a task that goes on by itself, may cancel: all, if the loop's timers cannot be seen.
-
-    A task (a watchdog that sleeps) is searched from its frames' variables, as far as is cheap.
-    """
-    found = loops.pending(loop)
-    reached = None if found is None else loops.within_reach(found.timers)
-    if reached is None:
-        return _All()
-    for task in asyncio.all_tasks(loop):
-        if task is not asyncio.current_task(loop) and _may_go_on(task, set()):
-            frames = [frame for frame in _frames(task.get_coro()) if not _is_ours(frame)]
-            values = [value for frame in frames for value in frame.f_locals.values()]
-            reached |= loops.search(values)[0] - {task}
-    return reached
+def _reach(loop: Any, calls: Iterable[tuple[Any, Any]], wanted: Collection[Any], others: Iterable[Any]) -> Reach:
+    """What the loop's timers, the tasks that go on by themselves, and these others may cancel or wake."""
+    reach, found = Reach(calls, wanted), loops.pending(loop) if wanted else None
+    if found is None:
+        reach.is_all = not wanted
+        return reach
+    running = asyncio.current_task(loop)
+    acting = (task for task in asyncio.all_tasks(loop) if task is not running and _may_go_on(task, set()))
+    reach.add([*found.timers, *others, *acting])
+    return reach
 
 
 def _may_go_on(item: Any, seen: set[Any]) -> bool:
@@ -197,11 +210,6 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
     inner = _children(item, frames[-1])[0] if frames else []
     inner = inner or ([waiter] if isinstance(waiter, asyncio.Task) else [])
     return _goes_on(item) or not inner or any(_may_go_on(one, seen) for one in inner if not one.done())
-
-
-class _All:
-    def __contains__(self, _: object) -> bool:
-        return True
 
 
 def _joined(waits: list[CallWait]) -> CallWait:
@@ -246,10 +254,6 @@ def _goes_on(task: Any) -> bool:
     """Whether what it awaits has come, and it will run as soon as the loop has time."""
     waiter = getattr(task, "_fut_waiter", None)
     return waiter is None or bool(waiter.done())
-
-
-def _is_ours(frame: Any) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith("ray_snapshot.")
 
 
 def _is_asyncio(frame: Any) -> bool:

@@ -12,12 +12,10 @@ import gc
 import socket
 import sys
 from collections import deque
-from contextvars import Context
 from dataclasses import dataclass
 from functools import cache
-from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 _STEPS = ("task_wakeup", "Task.__step", "Task.__wakeup")
 """Callbacks that are a task's next step, where they have a name: the tasks are looked at themselves."""
@@ -46,47 +44,6 @@ def pending(loop: Any) -> Pending | None:
     if uvloop is not None and isinstance(loop, uvloop.Loop) and _shows(uvloop):
         return _of_uvloop(loop)
     return None
-
-
-def within_reach(timers: list[Any]) -> set[Any] | None:
-    """The tasks and futures that what the timers call has within reach, and may cancel; None if that is too much to search.
-
-    So a timeout, of whichever library, has the task that it is set for. What is found is looked into no further; no code of
-    the app's is run.
-    """
-    found, is_all = search(timers)
-    return found if is_all else None
-
-
-def search(roots: list[Any]) -> tuple[set[Any], bool]:
-    """(the tasks and futures that these have within reach, the nearest first, whether that are all)."""
-    found: set[Any] = set()
-    left: deque[Any] = deque([roots])
-    seen: set[int] = set()
-    while left:
-        if len(seen) > _MOST_SEARCHED + 10 * len(roots):
-            return found, False
-        for item in _within(left.popleft()):
-            if hasattr(type(item), "_asyncio_future_blocking"):
-                found.add(item)
-            elif gc.is_tracked(item) and id(item) not in seen and not issubclass(type(item), _CLOSED):
-                seen.add(id(item))
-                left.append(item)
-    return found, True
-
-
-def _within(item: Any) -> list[Any]:
-    if issubclass(type(item), ref):
-        return [item()]
-    if type(item) is FunctionType:  # without the globals of its module
-        return [*(item.__closure__ or ()), *(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
-    return gc.get_referents(item)
-
-
-_MOST_SEARCHED = 5_000
-
-_CLOSED = (type, ModuleType, FrameType, CoroutineType, asyncio.AbstractEventLoop, Context)
-"""Kinds of objects through which everything can be reached."""
 
 
 def _of_asyncio(loop: Any) -> Pending | None:

@@ -1,0 +1,117 @@
+"""What tasks and timers have within reach, and may cancel or wake: one search, under one bound, for all of a report.
+
+Goes from object to object as the garbage collector does (`gc.get_referents`), the small ones first, so no code of the app's
+runs, nothing is kept of what is found, and no frame is given variables that would outlive it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import deque
+from collections.abc import Iterable
+from contextvars import Context
+from heapq import heappop, heappush
+from types import CoroutineType, FrameType, FunctionType, ModuleType
+from typing import Any
+from weakref import ref
+
+_MOST_SEARCHED = 20_000
+"""References that one search follows at most: some ten milliseconds of the app's loop."""
+
+_LARGE = 100
+"""What holds more is opened when nothing smaller is left: a cache must not use up the search before what is beside it."""
+
+_CLOSED = (type, ModuleType, FrameType, asyncio.AbstractEventLoop, Context)
+"""Kinds of objects through which everything can be reached."""
+
+_CONTAINERS = (list, dict, set, frozenset, tuple, deque)
+
+
+class Reach:
+    """The tasks and futures that have been reached; asking for one costs nothing."""
+
+    def __init__(self, calls: Iterable[tuple[Any, Any]], wanted: Iterable[Any]) -> None:
+        """`calls`: the task and the coroutine of each; `wanted`: the tasks that matter, the search ends with the last."""
+        self.is_all = True
+        """Whether everything that can be reached was looked at, or everything that matters found."""
+        self._calls = {id(task): coroutine for task, coroutine in calls}
+        self._wanted = {id(task) for task in wanted}
+        self._found: dict[int, Any] = {}
+        self._seen: set[int] = set()
+        self._kinds: dict[int, tuple[bool, bool]] = {}
+        """By class: whether its objects are closed, whether they are futures."""
+        self._small: deque[Any] = deque()
+        self._large: list[tuple[int, int, Any]] = []
+        self._left = _MOST_SEARCHED
+
+    def __contains__(self, item: object) -> bool:
+        return id(item) in self._found
+
+    def add(self, roots: Iterable[Any]) -> None:
+        """Search from these: a task or future that is woken or cancelled wakes by its callbacks those that wait for it."""
+        for item in roots:
+            self._meet(item)
+        while self._wanted and (item := self._next()) is not None:
+            found = self._within(item)
+            self._left -= 1 + len(found)
+            for one in found:
+                self._meet(one)
+        self._small.clear()
+        self._large.clear()
+
+    def _next(self) -> Any:
+        """What to open next, the small before the large; None if nothing is left or the bound is hit."""
+        item = self._small.popleft() if self._small else heappop(self._large)[-1] if self._large else None
+        if item is not None and _size(item) >= self._left:
+            self.is_all = False
+            return None
+        return item
+
+    def _meet(self, item: Any) -> None:
+        if id(item) in self._seen or not gc.is_tracked(item):
+            return
+        kind = type(item)
+        if (known := self._kinds.get(id(kind))) is None:
+            known = self._kinds[id(kind)] = _is_closed(kind), _has(kind, "_asyncio_future_blocking")
+        is_closed, is_future = known
+        if is_closed:
+            return
+        self._seen.add(id(item))
+        if is_future:
+            self._found[id(item)] = item
+            self._wanted.discard(id(item))
+        if (size := _size(item)) > _LARGE:
+            heappush(self._large, (size, len(self._seen), item))
+        else:
+            self._small.append(item)
+
+    def _within(self, item: Any) -> list[Any]:
+        if id(item) in self._calls:  # what Ray puts around a call leads to all calls; its end is waited for elsewhere
+            return [self._calls[id(item)], getattr(item, "_fut_waiter", None)]
+        if issubclass(type(item), ref):
+            return [ref.__call__(item)]
+        if type(item) is FunctionType:  # without the globals of its module
+            return [*(item.__closure__ or ()), *(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
+        return gc.get_referents(item)
+
+
+def _size(item: Any) -> int:
+    """How much a container holds: asked of the built-in kind that it is, for a subclass may answer by code of its own."""
+    for kind in _CONTAINERS:
+        if issubclass(type(item), kind):
+            return kind.__len__(item)
+    return 0
+
+
+def _is_closed(kind: type) -> bool:
+    """Whether objects of this kind are not looked into: our own and Ray's private ones know every call there is."""
+    module = type.__getattribute__(kind, "__module__")
+    is_private = isinstance(module, str) and module.startswith(("ray_snapshot.", "ray._"))
+    is_compiled_coroutine = kind is not CoroutineType and _has(kind, "cr_await")
+    return is_private or is_compiled_coroutine or issubclass(kind, _CLOSED)
+
+
+def _has(kind: type, name: str) -> bool:
+    """Whether a class has an attribute, without asking its metaclass."""
+    return any(name in one.__dict__ for one in type.__getattribute__(kind, "__mro__"))
