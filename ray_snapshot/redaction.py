@@ -15,12 +15,13 @@ import datetime
 import decimal
 import fractions
 import inspect
+import itertools
 import json
 import pathlib
 import re
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -44,7 +45,9 @@ UNKNOWN = "argument"
 
 MOST_DEPTH = 200
 MOST_MET = 10_000
-"""So many values of a call's arguments are looked at when they arrive."""
+"""So many values are looked at in an argument that arrives, and in a secret."""
+
+_LISTS = (list, tuple, set, frozenset, deque)
 
 _WRITTEN_AS_TEXT = (
     decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath, datetime.date, datetime.time, datetime.timedelta,
@@ -122,36 +125,77 @@ def is_redacted(name: Any) -> bool:
 # Secrets
 
 
-def learn(value: Any, depth: int = 0) -> None:
-    """Remember a secret: its text, or its number, is taken out of what is recorded from now on."""
-    if value is None or isinstance(value, bool) or depth > MOST_DEPTH or secret_count() >= MOST_SECRETS:
-        return
-    if isinstance(value, (str, bytes, bytearray, memoryview)):
-        _remember(str.__str__(value) if isinstance(value, str) else bytes(value))
-    elif isinstance(value, (int, float)):
+def learn(value: Any) -> None:
+    """Remember a secret: its text, or its number, is taken out of what is recorded from now on. Raises nothing."""
+    _take_in(value, True)
+
+
+def _take_in(value: Any, is_secret: bool) -> bool:
+    """Learn a secret, or what stands under redacted names in another value; returns whether anything stood there.
+
+    Each object is looked into once, the outer ones first, and at most `MOST_MET` in all: they may go round, or be long.
+    """
+    todo, seen, left, is_met = deque([(value, is_secret)]), {}, MOST_MET, False
+    while todo:
+        value, is_secret = todo.popleft()
+        try:
+            if (id(value), is_secret) in seen or _is_taken_alone(value, is_secret):
+                continue
+            seen[id(value), is_secret] = value  # kept: no other object shall get its id meanwhile
+            parts = _parts(value, is_secret, left)
+        except Exception:  # changed by another thread meanwhile, or odd: the others are learned all the same
+            continue
+        left -= len(parts)
+        for name, item in parts:
+            is_named = is_redacted(name) or (type(name) is str and name == "_secret_value")
+            todo.append((item, is_secret or is_named))
+            is_met |= is_named
+    return is_met
+
+
+def _is_taken_alone(value: Any, is_secret: bool) -> bool:
+    """Whether a value holds no others; if it is secret, it is remembered. Its type is asked, not the value."""
+    kind = type(value)
+    if not is_secret or value is None or kind is bool:
+        return value is None or issubclass(kind, (str, bytes, int, float))
+    if issubclass(kind, (str, bytes, bytearray, memoryview)):
+        _remember(str.__str__(value) if issubclass(kind, str) else bytes(value))
+    elif issubclass(kind, (int, float)):
         _remember_number(value)
-    elif isinstance(value, _WRITTEN_AS_TEXT):
+    elif issubclass(kind, _WRITTEN_AS_TEXT):
         _remember(str(value))
         _remember(str(value.isoformat()) if hasattr(value, "isoformat") else str(value))
     else:
-        for item in _parts(value):
-            learn(item, depth + 1)
+        return False
+    return True
 
 
-def _parts(value: Any) -> list[Any]:
-    """What a value that is no text and no number holds; nothing of a machine's handle."""
-    if _is_mark(value):
-        return []
-    if isinstance(value, dict):
-        raw = value.get("$bytes")  # a blob that has been recorded
-        return [_decoded(raw)] if isinstance(raw, str) else list(value.values())
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return list(value)
-    if isinstance(value, complex):
-        return [value.real, value.imag]
-    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return [str(value), value.tolist()] if getattr(value, "ndim", 1) == 0 else [value.flat[:MOST_MET].tolist()]
-    return [] if _is_handle(value) else list(_fields(value).values())
+def _parts(value: Any, is_secret: bool, most: int) -> list[tuple[Any, Any]]:
+    """The first of what a value holds, with the names of it, if it has names; nothing of a machine's handle."""
+    kind = type(value)
+    if issubclass(kind, dict):
+        raw = dict.get(value, "$bytes") if is_secret else None  # a blob that has been recorded
+        return (
+            []
+            if _is_mark(value)
+            else [(None, _decoded(raw))]
+            if isinstance(raw, str)
+            else _first(dict.items(value), most)
+        )
+    for base in _LISTS:
+        if issubclass(kind, base):
+            names = in_class(kind, "_fields") if base is tuple else None
+            return list(zip(names or itertools.repeat(None), _first(base.__iter__(value), most), strict=False))
+    if is_secret and kind is complex:
+        return [(None, value.real), (None, value.imag)]
+    if is_secret and kind.__module__ == "numpy" and hasattr(value, "tolist"):
+        shown = [str(value), value.tolist()] if getattr(value, "ndim", 1) == 0 else value.flat[:most].tolist()
+        return [(None, item) for item in shown]
+    return [] if _is_handle(value) else _first((fields_of(value) or {}).items(), most)
+
+
+def _first(items: Iterable[Any], most: int) -> list[Any]:
+    return list(itertools.islice(items, most))
 
 
 def _remember(secret: str | bytes) -> None:
@@ -199,21 +243,13 @@ def _remember_number(value: int | float) -> None:
 def met(method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
     """Learn what is sent to a method, or arrives there, under a redacted name, before anything that may hold it is written.
 
-    Under a name is: as a parameter of a method that this process knows, a keyword, a key or a field, at most `MOST_MET` values
-    deep and wide. Call it only while something is redacted (`is_active`).
+    Under a name is: as a parameter of a method that this process knows, a keyword, a key or a field, among the first `MOST_MET`
+    values of an argument, the outer ones first. Call it only while something is redacted (`is_active`). Raises nothing.
     """
-    left = [MOST_MET]
-    with suppress(Exception):  # changed by another thread meanwhile: the call itself goes on
-        for position, value in enumerate(args):
-            if _name_at(method, position) is not None:
-                learn(value)
-            else:
-                _learn_inside(value, 0, left)
-        for keyword, value in dict(kwargs or {}).items():
-            if _keyword_name(method, keyword) is not None:
-                learn(value)
-            else:
-                _learn_inside(value, 0, left)
+    for position, value in enumerate(args):
+        _take_in(value, _name_at(method, position) is not None)
+    for keyword, value in (kwargs or {}).items():
+        _take_in(value, _keyword_name(method, keyword) is not None)
 
 
 def returned(method: str, result: Any) -> bool:
@@ -221,35 +257,7 @@ def returned(method: str, result: Any) -> bool:
 
     Call it only while something is redacted (`is_active`).
     """
-    if result is None:
-        return False
-    with suppress(Exception):
-        return _learn_inside({method: result}, 0, [MOST_MET])
-    return False
-
-
-def _learn_inside(value: Any, depth: int, left: list[int]) -> bool:
-    """Learn what stands under redacted names in a value; returns whether anything did."""
-    left[0] -= 1
-    if left[0] < 0 or depth > MOST_DEPTH or value is None or isinstance(value, (str, bytes, int, float)):
-        return False
-    if isinstance(value, (list, tuple, set, frozenset, deque)) and not hasattr(value, "_fields"):
-        return sum(_learn_inside(item, depth + 1, left) for item in list(value)) > 0  # all are to be looked at
-    is_met = False
-    for name, item in list((value if isinstance(value, dict) else _fields(value)).items()):
-        if is_redacted(name) or name == "_secret_value":
-            learn(item)
-            is_met = True
-        else:
-            is_met |= _learn_inside(item, depth + 1, left)
-    return is_met
-
-
-def _fields(value: Any) -> dict[Any, Any]:
-    """The fields of an object, or of a named tuple, without asking it."""
-    if isinstance(value, tuple):
-        return dict(zip(getattr(value, "_fields", ()), value, strict=False))
-    return fields_of(value) or {}
+    return result is not None and _take_in({method: result}, False)
 
 
 def scrubbed(text: str) -> str:

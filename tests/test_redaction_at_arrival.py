@@ -6,6 +6,7 @@ import base64
 import functools
 import json
 import re
+import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -215,6 +216,41 @@ class Refuses:
         raise RuntimeError(f"asked for {name}")
 
 
+class Odd(dict[str, Any]):
+    """Cannot be looked into in any way."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        raise RuntimeError("no context")
+
+    def items(self) -> Any:
+        raise RuntimeError("no context")
+
+    values = get = items
+
+
+class OddObject:
+    __slots__ = ("password",)
+
+    def __init__(self) -> None:
+        self.password = "sesame-2"
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        raise RuntimeError("no context")
+
+
+@pytest.mark.parametrize("odd", [Odd(), OddObject()], ids=["dictionary", "object"])
+def test_an_argument_that_cannot_be_read_does_not_keep_the_later_ones_from_being_learned(odd: Any) -> None:
+    redaction.met("login", (odd, odd, {"password": SECRET}), {"more": odd, "password": "sesame-1"})
+    redaction.arguments("login", [odd, odd])
+    redaction.learn(odd)
+    assert redaction.scrubbed(f"{SECRET}, sesame-1") == "[redacted], [redacted]"
+    assert redaction.scrubbed("sesame-2") == ("[redacted]" if type(odd) is OddObject else "sesame-2"), (
+        "its slots are read"
+    )
+
+
 class Handle:
     def __machine_name__(self) -> str:
         return "bob"
@@ -256,3 +292,46 @@ def test_what_goes_round_or_on_for_ever_is_no_trouble() -> None:
     around.append(around)
     redaction.met("anything", (around, [[0] * 100_000]), {"password": SECRET})
     redaction.met("anything", (object(), Door, lambda: None), None)
+
+
+def steps_of(function: Any, *args: Any) -> int:
+    """How many functions are called meanwhile: time as no other process can change it."""
+    steps = [0]
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        steps[0] += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(None)
+    return steps[0]
+
+
+class Node:
+    def __init__(self, after: Any) -> None:
+        self.left = self.right = after
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_object_that_is_reached_in_many_ways_is_looked_into_once(is_named: bool) -> None:
+    node = Node(SECRET)
+    for _ in range(14):
+        node = Node(node)
+    assert steps_of(redaction.met, "login", ["bob", node] if is_named else [node, "sesame-1"], None) < 2_000
+    assert redaction.scrubbed(SECRET) == ("[redacted]" if is_named else SECRET)
+
+
+@pytest.mark.parametrize("method", ["login", "password"])
+def test_a_long_argument_is_looked_at_no_further_than_it_says_and_does_not_hide_the_next(method: str) -> None:
+    long = [list(range(300_000)), [{"password": "sesame-1"}]]
+    assert steps_of(redaction.met, method, (long, "sesame-2"), None) < 30 * redaction.MOST_MET
+    assert redaction.scrubbed("sesame-2") == "[redacted]"
+
+
+def test_a_secret_that_goes_round_is_learned() -> None:
+    around: dict[str, Any] = {"text": SECRET, "number": 48_151_623}
+    around["self"] = [around, (around,), Slotted(around)]
+    redaction.learn(around)
+    assert redaction.scrubbed(f"{SECRET} 48151623") == "[redacted] [redacted]"
