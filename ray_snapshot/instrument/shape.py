@@ -18,7 +18,6 @@ from typing import Any
 
 import ray
 import ray.actor
-from ray.exceptions import RayActorError, RaySystemError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnsupportedRayError
@@ -73,9 +72,6 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id")),
 )
 
-
-GONE = (RayActorError, RaySystemError)
-"""What is raised where the other side, or Ray itself, is no more."""
 
 _replaced: dict[str, tuple[Any, str, Any]] = {}
 """By what it does: (owner, attribute, Ray's own function)."""

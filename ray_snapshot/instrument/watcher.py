@@ -546,10 +546,6 @@ class Watcher:
         """Never answers: who waits for it hears at once that this process is gone."""
         await asyncio.get_running_loop().create_future()
 
-    async def analyst_of(self) -> list[Any]:
-        """The system's analyst, wrapped."""
-        return [self.analyst]
-
     async def close(self) -> None:
         """No more snapshots and no more long polls."""
         self.is_closing = True

@@ -604,9 +604,5 @@ class HostCore:
         """What the future depends on beside the attributes that all cores have."""
         return ()
 
-    def has_work(self) -> bool:
-        """Whether `boundary`, `next_action`, `next_birth` or `copy_next` would do something."""
-        return bool(self.runnable or self.births or self.uncopied or self.must_record)
-
 
 __all__ = ["BOUND", "MAIL", "TIMER", "Creation", "HostCore", "Machine", "MachineCopy", "OutChannel", "Recording"]

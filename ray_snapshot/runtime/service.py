@@ -161,10 +161,6 @@ class Service(Collecting):
         """Never answers: who waits for it hears at once that this process is gone."""
         await asyncio.get_running_loop().create_future()
 
-    async def analyst_of(self) -> list[Any]:
-        """The system's analyst, wrapped."""
-        return [self.analyst]
-
     async def settle(self, timeout: float) -> RaySnapshotError | None:
         """Stop the clock, wait up to `timeout` seconds until no snapshot is pending, and until the analyst has them all."""
         self.clock.stop()

@@ -92,16 +92,6 @@ def json_text(row: Mapping[str, Any]) -> str:
     return json.dumps(_jsonable(row), allow_nan=False, separators=(",", ":"))
 
 
-def print_verdict(verdict: Any, *, prefix: str = "") -> None:
-    """Print a verdict (a `Verdict` or a row of `verdicts`) as one line, alarms in red on a terminal."""
-    line = prefix + verdict_line(verdict)
-    if not is_terminal():
-        print(line)
-        return
-    style = "bold red" if _alarm(verdict) else {True: "green", False: "", None: "yellow"}[verdict.holds]
-    console().print(line, style=style)
-
-
 def verdict_line(verdict: Any) -> str:
     """A verdict in one line: `deadlock  HOLDS  <sentence>`."""
     word = {True: "holds", False: "does not hold", None: "unknown"}[verdict.holds]
