@@ -30,6 +30,6 @@ def fields_of(value: Any) -> dict[Any, Any] | None:
                     continue
     try:
         own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
+    except Exception:  # it has none, or its class has a property of that name, which may raise anything
         return found
     return {**(found or {}), **own} if isinstance(own, dict) else found
