@@ -81,7 +81,7 @@ class Errors:
     def __init__(self) -> None:
         self.numbers = Numbers()
         self.since = 0
-        """What lies below is forgotten: an error or a reply, it is not known."""
+        """What lies below and is not among the numbers may be an error or a reply: it is not known."""
 
     def add(self, number: int) -> None:
         """This call has ended in an error."""
@@ -90,8 +90,12 @@ class Errors:
         self.numbers.add(number)
         firsts = self.numbers._firsts
         if len(firsts) > MOST_RANGES:
-            self.since = firsts[MOST_RANGES // 2]
+            self.since = max(self.since, firsts[MOST_RANGES // 2])
             self.numbers.forget_below(self.since)
+
+    def may_be(self, number: int) -> None:
+        """This call has ended in an error, and may be run again: how it ends is not known, nor of those before it."""
+        self.since = max(self.since, number + 1)
 
 
 class Acceptance:

@@ -327,7 +327,8 @@ class CallLedger:
         if is_error and running.header is not None:
             channel = self.inputs[running.header.source, running.header.incarnation]
             channel.errors = channel.errors or Errors()
-            channel.errors.add(running.header.number)
+            note = channel.errors.may_be if running.header.is_retried else channel.errors.add
+            note(running.header.number)
         return self.colour
 
     def _acknowledge_later(self, header: Header) -> None:

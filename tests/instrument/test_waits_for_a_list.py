@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import Recorded
@@ -30,6 +32,14 @@ class App:
         found = self.running("a", target)
         header = self.ledgers[target].submit("a", "back", None, 0.0)
         self.ledgers[target].wait(found, (f"{target}/0/a/{header.number}",), 1, 0.0)
+        return found
+
+    def retried(self, target: str, *, is_error: bool) -> str:
+        """A call of `a` that fails, and is run again."""
+        header = self.ledgers["a"].submit(target, "m", None, 0.0, is_retried=True)
+        for ends_in_error in (True, is_error):
+            found = self.ledgers[target].accept(header, "m", 0.0)
+            self.ledgers[target].finish(found, is_error=ends_in_error)
         return found
 
     def ended(self, target: str, *, is_error: bool) -> str:
@@ -79,6 +89,19 @@ def test_a_call_that_runs_may_fail_and_so_end_the_wait() -> None:
 def test_a_call_that_has_failed_ends_the_wait_when_its_reply_comes() -> None:
     app = App()
     assert app.waiting_for(app.calling_back("b"), app.ended("c", is_error=True)).holds is False
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+def test_of_a_call_that_failed_and_was_run_again_it_is_not_known_whether_it_failed(is_error: bool) -> None:
+    app = App()
+    assert app.waiting_for(app.calling_back("b"), app.retried("c", is_error=is_error)).holds is None
+
+
+def test_a_failure_stays_one_though_a_later_call_is_run_again() -> None:
+    app = App()
+    failed = app.ended("c", is_error=True)
+    app.retried("c", is_error=False)
+    assert app.waiting_for(app.calling_back("b"), failed).holds is False
 
 
 def test_of_a_call_to_an_actor_that_has_died_it_is_not_known_whether_it_failed() -> None:
