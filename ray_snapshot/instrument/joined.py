@@ -34,6 +34,11 @@ class Tables:
         for wait in self.completed.argument_waits:
             self.arguments_of.setdefault(wait.machine, []).append(wait)
 
+        self.open_of: dict[str, dict[str, None]] = {}
+        """By source: the calls that have not ended, each once."""
+        for call in self._open():
+            self.open_of.setdefault(parsed(call).source, {})[call] = None
+
         self.blocking = {
             name: one.blocking_call for name, one in collected.recorded.items() if one.blocking_call is not None
         }
@@ -337,10 +342,10 @@ class Tables:
         What it has put on their replies (`ref.future()`) may wake it.
         """
         recorded = self.collected.recorded.get(machine)
-        passed = set() if recorded is None else set(recorded.passed)
-        for call in self._open():
-            if parsed(call).source == machine or call in passed:
-                yield call
+        passed = () if recorded is None else recorded.passed
+        own = self.open_of.get(machine, {})
+        yield from own
+        yield from (call for call in passed if call not in own and call in self.open_of.get(parsed(call).source, {}))
 
     def _open(self) -> Iterable[str]:
         """The calls that run, or are on their way."""

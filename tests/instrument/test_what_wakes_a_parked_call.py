@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from ray_snapshot.detectors.deadlock import Deadlock
+from ray_snapshot.instrument import joined
 from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import Recorded
 from ray_snapshot.instrument.threads import Threads
 from ray_snapshot.instrument.unfollowed import Loose
 from ray_snapshot.protocol.call_collector import CallCollector
-from ray_snapshot.protocol.calls import CallLedger, call_id_of
+from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
 from ray_snapshot.runtime.collected import SnapshotHeader
 
 
@@ -93,6 +94,24 @@ def test_a_call_whose_ref_has_come_from_another_may_wake_it_by_its_reply() -> No
     app = App()
     app.known["a"]["passed"] = (app.call("driver", "b"),)
     assert app.verdict() is False
+
+
+def test_the_open_calls_are_looked_through_once_however_many_calls_are_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+
+    def counted(call_id: str) -> Any:
+        nonlocal looked
+        looked += 1
+        return parsed(call_id)
+
+    monkeypatch.setattr(joined, "parsed", counted)
+    app = App()
+    for _ in range(50):
+        app.ledgers["a"].wait(app.call("driver", "a"), (), 1, 0.0, is_local=True)
+    for _ in range(50):
+        app.call("driver", "b")
+    assert app.verdict() is True
+    assert looked < 1_000
 
 
 def test_of_refs_that_came_long_ago_it_is_only_known_who_answers_them() -> None:
