@@ -98,6 +98,9 @@ def _of_actor(collected: CollectedCalls, report: MachineReport) -> Iterator[str]
         yield f"{shown}: inside {call.method}{where or (f' at {running}' if running else '')}"
     if report.calls:
         return
+    if report.status == "active":  # its task is nowhere in what is kept
+        where = f" at {waiting[None]}" if waiting.get(None) else ""
+        yield f"{shown}: a task of its own waits for a reply{where}"
     kept = None if recorded is None else recorded.kept
     yield from _of_kept(collected, shown, kept, "its state")
 

@@ -206,6 +206,17 @@ def test_each_obstacle_names_its_machine() -> None:
     ]
 
 
+def test_a_task_of_an_actor_that_awaits_a_reply_is_an_obstacle_for_it_would_be_gone() -> None:
+    async def scenario(app: App) -> list[str]:
+        a = app.machines["A:a"]
+        header = a.ledger.submit("B:b", "move", (1,), 0.0, kept=Kept(b"", ()))
+        a.ledger.wait(None, (f"A:a/0/B:b/{header.number}",), 1, 0.0, call_site="app.py:7")
+        obstacles: list[str] = (await taken(app)).snapshot().obstacles
+        return obstacles
+
+    assert played(scenario) == ["A-0: a task of its own waits for a reply at app.py:7"]
+
+
 def test_threads_of_an_actor_are_an_obstacle_and_those_of_the_program_are_not() -> None:
     async def scenario(app: App) -> list[list[str]]:
         found = await taken(app)
