@@ -19,6 +19,7 @@ import itertools
 import json
 import pathlib
 import re
+import sys
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,9 +37,16 @@ LEAST_CHARACTERS = 4
 LONGEST_NUMBER = 2_000
 """In bits; the text of a longer number is not looked for (the number itself is)."""
 
+LONGEST_WHOLE = 4_000
+"""Of a longer text, or longer bytes, so much is looked for, and taken out with all that follows it there."""
+
 MOST_SECRETS = 100_000
+MOST_HELD = 16_000_000
+"""So many forms of secrets, and so many bytes of memory for them, are looked for in a process; that it has met more is said."""
+
 MOST_LOOKED_FOR = 200
-"""More of them are not looked for one by one: every text is taken for one that may have a secret."""
+LONGEST_PATTERN = 20_000
+"""More of them, or longer ones, are not looked for one by one: every text is taken for one that may have a secret."""
 
 UNKNOWN = "argument"
 """What stands for the name of a parameter that this process does not know."""
@@ -68,10 +76,12 @@ class Parameters(NamedTuple):
 
 
 _names: frozenset[str] = frozenset()
-_texts: dict[str, None] = {}
-"""Secrets, in every form in which they may stand in a text."""
-_numbers: set[int | float] = set()
-_bytes: dict[bytes, None] = {}
+_texts: dict[str, bool] = {}
+"""Secrets, in every form in which they may stand in a text; whether it is the head of a long one."""
+_numbers: dict[int | float, bool] = {}
+_bytes: dict[bytes, bool] = {}
+_held = 0
+_is_full = False
 _parameters: dict[str, list[Parameters]] = {}
 """By the name of a method, or of a port: the parameters of those of that name."""
 
@@ -99,8 +109,8 @@ def names() -> tuple[str, ...]:
 
 def forget() -> None:
     """Redact nothing any more; for tests."""
-    global _names, is_active
-    _names, is_active = frozenset(), False
+    global _names, is_active, _held, _is_full
+    _names, is_active, _held, _is_full = frozenset(), False, 0, False
     for known in (_texts, _numbers, _bytes, _parameters):
         known.clear()
 
@@ -199,17 +209,41 @@ def _first(items: Iterable[Any], most: int) -> list[Any]:
 
 
 def _remember(secret: str | bytes) -> None:
-    global is_active
-    raw = secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogatepass")
-    if len(secret) < LEAST_CHARACTERS or raw in _bytes or is_redacted(secret):
+    head, is_cut = secret[:LONGEST_WHOLE], len(secret) > LONGEST_WHOLE
+    raw = head if isinstance(head, bytes) else head.encode("utf-8", "surrogatepass")
+    if len(secret) < LEAST_CHARACTERS or _bytes.get(raw, -1) >= is_cut or is_redacted(secret) or not _has_room():
         return  # too short, known, or a password that is "password": then the name would be taken out, too
+    _hold(_bytes, raw, is_cut)
+    text = secret.decode("utf-8", "ignore") if isinstance(secret, bytes) else secret
+    is_text = isinstance(secret, str) or text.encode() == secret
+    for form in (*(_forms(text[:LONGEST_WHOLE]) if is_text else ()), *_forms(repr(raw)[2:-1])):
+        _hold(_texts, form, is_cut or _texts.get(form, False))
+    if not is_cut:
+        with suppress(ValueError):
+            _remember_number(int(text) if text.isdigit() else float(text))
+
+
+def _hold(known: dict[Any, bool], form: str | bytes | int | float, is_cut: bool) -> None:
+    global is_active, _held
+    _held += 0 if form in known else sys.getsizeof(form)
+    known[form] = is_cut
     is_active = True
-    _bytes[raw] = None
-    text = raw.decode("utf-8", "ignore") if isinstance(secret, bytes) else secret
-    is_text = isinstance(secret, str) or text.encode() == raw
-    _texts.update(dict.fromkeys([*(_forms(text) if is_text else ()), *_forms(repr(raw)[2:-1])]))
-    with suppress(ValueError):
-        _remember_number(int(text) if text.isdigit() else float(text))
+
+
+def _has_room() -> bool:
+    """Whether this process can look for more secrets; that it cannot is said once."""
+    global _is_full
+    if secret_count() < MOST_SECRETS and _held < MOST_HELD:
+        return True
+    if not _is_full:
+        _is_full = True
+        many = f"{secret_count()} forms, {_held} bytes"
+        print(
+            f"ray-snapshot: redact: this process has met too many secrets to look for more ({many}): those it meets"
+            " from now on are taken out under their names only, not where else their text stands",
+            file=sys.stderr,
+        )
+    return False
 
 
 def _forms(text: str) -> Iterator[str]:
@@ -228,16 +262,17 @@ def _escaped(text: str) -> tuple[str, ...]:
 
 
 def _remember_number(value: int | float) -> None:
-    global is_active
     value = abs(int(value) if isinstance(value, int) else float(value))
-    is_whole = isinstance(value, int) or value.is_integer()
+    is_whole, texts = isinstance(value, int) or value.is_integer(), []
     if not is_whole or int(value).bit_length() <= LONGEST_NUMBER:
         texts = [repr(int(value)) if is_whole else repr(value), repr(value)]
         if sum(map(str.isdigit, texts[0])) < LEAST_CHARACTERS:
             return
-        _texts.update(dict.fromkeys(texts))
-    _numbers.add(value)
-    is_active = True
+    if not _has_room():
+        return
+    for form in texts:
+        _hold(_texts, form, _texts.get(form, False))
+    _hold(_numbers, value, False)
 
 
 def met(method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
@@ -265,7 +300,11 @@ def scrubbed(text: str) -> str:
     if not is_active:
         return text
     for secret in sorted((secret for secret in _texts if secret in text), key=len, reverse=True):
-        text = text.replace(secret, REPLACEMENT)
+        before, found, after = text.partition(secret)
+        after = (
+            "" if _texts[secret] else after.replace(secret, REPLACEMENT)
+        )  # what follows a head is of the secret, too
+        text = f"{before}{REPLACEMENT}{after}" if found else text
     return text
 
 
@@ -326,7 +365,7 @@ def pattern() -> str | None:
     words |= {
         re.escape('"$int"') for number in _numbers if number.__class__ is int and number.bit_length() > LONGEST_NUMBER
     }
-    return f"(?i){'|'.join(sorted(words))}" if words else None
+    return None if not words else f"(?i){'|'.join(sorted(words))}" if sum(map(len, words)) <= LONGEST_PATTERN else ""
 
 
 # Parameters

@@ -335,3 +335,44 @@ def test_a_secret_that_goes_round_is_learned() -> None:
     around["self"] = [around, (around,), Slotted(around)]
     redaction.learn(around)
     assert redaction.scrubbed(f"{SECRET} 48151623") == "[redacted] [redacted]"
+
+
+LONG = "".join(f"{number}'é\\n" for number in range(100_000))
+
+
+@pytest.mark.parametrize("secret", [LONG, LONG.encode(), bytes(range(256)) * 4_000], ids=["text", "utf-8", "bytes"])
+def test_of_a_long_secret_a_part_is_held_and_all_that_follows_it_is_taken_out(secret: Any) -> None:
+    redaction.learn(secret)
+    held = sum(map(len, redaction._texts))
+    assert held < 60 * redaction.LONGEST_WHOLE
+    for text in (secret, repr(secret), f"see {secret!r}", json.dumps([repr(secret)])):
+        if isinstance(text, str):
+            head, _, tail = redaction.scrubbed(text).partition("[redacted]")
+            assert len(head) < 10, head
+            assert tail == ""
+        else:
+            assert json.loads(to_json(b"x" + text).text) == {"$redacted": "bytes"}
+    assert redaction.pattern() == "", "too long for an expression"
+    redaction.learn(secret + secret[:10])
+    assert sum(map(len, redaction._texts)) == held, "one that grows takes no more"
+
+
+def test_a_secret_that_is_the_head_of_a_longer_one_hides_nothing_of_it() -> None:
+    redaction.learn("k" * redaction.LONGEST_WHOLE)
+    assert redaction.scrubbed("k" * redaction.LONGEST_WHOLE + "tail") == "[redacted]tail"
+    redaction.learn("k" * redaction.LONGEST_WHOLE + "tail")
+    assert redaction.scrubbed("k" * redaction.LONGEST_WHOLE + "tail") == "[redacted]"
+
+
+@pytest.mark.parametrize(("most", "value"), [("MOST_SECRETS", 100), ("MOST_HELD", 20_000)])
+def test_that_more_secrets_are_met_than_can_be_looked_for_is_said_once(
+    most: str, value: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(redaction, most, value)
+    redaction.met("login", ("bob", [f"sesame {number}\n" for number in range(1_000)]), None)
+    redaction.met("login", ("bob", [48_151_623 + number for number in range(1_000)]), None)
+    assert redaction.secret_count() < 500
+    assert redaction.scrubbed("sesame 1\n") == "[redacted]"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("ray-snapshot: redact: this process has met too many secrets")
+    assert json.loads(to_json({"password": "sesame 999\n"}).text) == {"password": {"$redacted": "password"}}
