@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextvars import Context
 from heapq import heappop, heappush
 from types import CoroutineType, FrameType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 _MOST_SEARCHED = 20_000
@@ -28,6 +28,15 @@ _CLOSED = (type, ModuleType, FrameType, asyncio.AbstractEventLoop, Context)
 _CONTAINERS = (list, dict, set, frozenset, tuple, deque)
 
 
+class _Kind(NamedTuple):
+    """What is known of a class of objects."""
+
+    is_closed: bool
+    is_future: bool
+    has_globals: bool
+    """A compiled function."""
+
+
 class Reach:
     """The tasks and futures that have been reached; asking for one costs nothing."""
 
@@ -39,8 +48,7 @@ class Reach:
         self._wanted = {id(task) for task in wanted}
         self._found: dict[int, Any] = {}
         self._seen: set[int] = set()
-        self._kinds: dict[int, tuple[bool, bool]] = {}
-        """By class: whether its objects are closed, whether they are futures."""
+        self._kinds: dict[int, _Kind] = {}
         self._small: deque[Any] = deque()
         self._large: list[tuple[int, int, Any]] = []
         self._left = _MOST_SEARCHED
@@ -71,14 +79,11 @@ class Reach:
     def _meet(self, item: Any) -> None:
         if id(item) in self._seen or not gc.is_tracked(item):
             return
-        kind = type(item)
-        if (known := self._kinds.get(id(kind))) is None:
-            known = self._kinds[id(kind)] = _is_closed(kind), _has(kind, "_asyncio_future_blocking")
-        is_closed, is_future = known
-        if is_closed:
+        kind = self._kind(item)
+        if kind.is_closed:
             return
         self._seen.add(id(item))
-        if is_future:
+        if kind.is_future:
             self._found[id(item)] = item
             self._wanted.discard(id(item))
         if (size := _size(item)) > _LARGE:
@@ -93,7 +98,16 @@ class Reach:
             return [ref.__call__(item)]
         if type(item) is FunctionType:  # without the globals of its module
             return [*(item.__closure__ or ()), *(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
-        return gc.get_referents(item)
+        module = item.__globals__ if self._kind(item).has_globals else None
+        return [one for one in gc.get_referents(item) if one is not module]
+
+    def _kind(self, item: Any) -> _Kind:
+        kind = type(item)
+        if (known := self._kinds.get(id(kind))) is None:
+            known = self._kinds[id(kind)] = _Kind(
+                _is_closed(kind), _has(kind, "_asyncio_future_blocking"), _has(kind, "__globals__")
+            )
+        return known
 
 
 def _size(item: Any) -> int:
@@ -106,7 +120,10 @@ def _size(item: Any) -> int:
 
 def _is_closed(kind: type) -> bool:
     """Whether objects of this kind are not looked into: our own and Ray's private ones know every call there is."""
-    module = type.__getattribute__(kind, "__module__")
+    try:
+        module = type.__getattribute__(kind, "__module__")
+    except AttributeError:  # a compiled class may have none
+        module = None
     is_private = isinstance(module, str) and module.startswith(("ray_snapshot.", "ray._"))
     is_compiled_coroutine = kind is not CoroutineType and _has(kind, "cr_await")
     return is_private or is_compiled_coroutine or issubclass(kind, _CLOSED)

@@ -544,6 +544,48 @@ def test_what_a_call_awaits_beside_too_much_to_search_cannot_be_told(world: Worl
     assert (other.on, other.k, other.may_act) == ((None,), 1, False)
 
 
+class Meta(type):
+    """Asked for what a class does not have, it runs code of the app's."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise LookupError(name)
+
+
+class Unwilling(list[Any], metaclass=Meta):
+    """So does an object that is asked how long it is, or looked up in a set."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        raise LookupError
+
+    def __eq__(self, other: object) -> bool:
+        raise LookupError
+
+
+async def beside_an_app_that_looks_back(world: World) -> None:
+    asyncio.get_running_loop().call_later(60, Unwilling([Unwilling()]).clear)
+    await world.reply()
+
+
+def test_no_code_of_the_apps_is_run_by_a_search(world: World) -> None:
+    ((wait,), status, _, _) = world.waits_of(beside_an_app_that_looks_back)
+    assert (wait.may_act, status) == (False, "blocked")
+
+
+@pytest.mark.parametrize("about", [{"__module__": "ray._private.worker"}, {"__module__": "app", "cr_await": None}])
+def test_what_ray_puts_around_its_calls_is_not_looked_into_for_it_leads_to_all_of_them(
+    world: World, about: dict[str, Any]
+) -> None:
+    async def body(world: World) -> None:
+        around = type("Around", (Scope,), about)()
+        asyncio.get_running_loop().call_later(60, around.expire)
+        await world.reply()
+
+    ((wait,), status, _, _) = world.waits_of(body)
+    assert (wait.may_act, status) == (False, "blocked")
+
+
 def test_what_a_coroutine_lets_go_of_is_freed_though_it_has_been_searched(world: World) -> None:
     freed: list[bool] = []
 
