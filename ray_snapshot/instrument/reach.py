@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 _MOST_SEARCHED = 20_000
-"""References that one search follows at most: some ten milliseconds of the app's loop."""
+"""References that one search follows at most: tens of milliseconds of the app's loop."""
 
 _LARGE = 100
 """What holds more is opened when nothing smaller is left: a cache must not use up the search before what is beside it."""
