@@ -62,6 +62,16 @@ _WRITTEN_AS_TEXT = (
 )  # fmt: skip
 
 
+_AS_NUMBERS = (decimal.Decimal, fractions.Fraction, datetime.time, datetime.timedelta)
+
+_TAG_NAMES = (
+    "actor array bytes complex cut cycle date datetime datetime64 decimal deque dict enum error float fraction int kwargs"
+    " machine name objectref path pattern range redacted set time timedelta timedelta64 truncated tuple type unreadable uuid"
+)
+_TAGS = frozenset(f"${name}" for name in _TAG_NAMES.split())
+"""The keys that say what a recorded value is (`docs/history.md`): they are of our making, and hold no secret."""
+
+
 class Parameters(NamedTuple):
     """The parameters of a method; `rest` and `keywords` take what has no name of its own, if the method has them."""
 
@@ -173,8 +183,9 @@ def _is_taken_alone(value: Any, is_secret: bool) -> bool:
     elif issubclass(kind, (int, float)):
         _remember_number(value)
     elif issubclass(kind, _WRITTEN_AS_TEXT):
-        _remember(str(value))
-        _remember(str(value.isoformat()) if hasattr(value, "isoformat") else str(value))
+        texts = {str(value), str(value.isoformat()) if hasattr(value, "isoformat") else str(value)}
+        for text in texts if not issubclass(kind, _AS_NUMBERS) else filter(_has_digits, texts):
+            _remember(text)
     else:
         return False
     return True
@@ -223,6 +234,12 @@ def _remember(secret: str | bytes) -> None:
             _remember_number(int(text) if text.isdigit() else float(text))
 
 
+def _has_digits(text: str) -> bool:
+    """Whether a number's text is long enough to be looked for; one of noughts alone stands in many others."""
+    digits = [*filter(str.isdigit, text)]
+    return len(digits) >= LEAST_CHARACTERS and set(digits) != {"0"}
+
+
 def _hold(known: dict[Any, bool], form: str | bytes | int | float, is_cut: bool) -> None:
     global is_active, _held
     _held += 0 if form in known else sys.getsizeof(form)
@@ -266,7 +283,7 @@ def _remember_number(value: int | float) -> None:
     is_whole, texts = isinstance(value, int) or value.is_integer(), []
     if not is_whole or int(value).bit_length() <= LONGEST_NUMBER:
         texts = [repr(int(value)) if is_whole else repr(value), repr(value)]
-        if sum(map(str.isdigit, texts[0])) < LEAST_CHARACTERS:
+        if not _has_digits(texts[0]):
             return
     if not _has_room():
         return
@@ -339,10 +356,13 @@ def purged(value: Any, depth: int = 0) -> Any:
     for key, item in value.items():
         if is_redacted(key) and not _is_mark(item):
             learn(item)
-    return {
-        scrubbed(key): (item if _is_mark(item) else mark(key)) if is_redacted(key) else purged(item, depth + 1)
-        for key, item in value.items()
-    }
+    return {key if key in _TAGS else scrubbed(key): _purged_under(key, item, depth + 1) for key, item in value.items()}
+
+
+def _purged_under(key: str, value: Any, depth: int) -> Any:
+    if is_redacted(key):
+        return value if _is_mark(value) else mark(key)
+    return purged(value, depth)
 
 
 def _decoded(raw: str) -> bytes:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import math
 import re
 import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -39,6 +44,10 @@ class Model(BaseModel):
 class Pair(NamedTuple):
     user: str
     password: str
+
+
+class Colour(Enum):
+    RED = "red"
 
 
 class Vault(BaseModel):
@@ -278,11 +287,15 @@ def test_what_stands_for_a_secret_and_its_name_are_no_secrets(value: Any) -> Non
     assert to_json({"password": value, "n": "password"}).text == '{"password":{"$redacted":"password"},"n":"password"}'
 
 
-@pytest.mark.parametrize("short", ["abc", 3, 999, 0.5, 10.0, b"abc", True, None])
+@pytest.mark.parametrize(
+    "short",
+    ["abc", 3, 999, 0.5, 10.0, b"abc", True, None, Decimal("0.5"), Decimal("0.00"), Decimal("0.0000"), Fraction(1, 2), time(0),
+     timedelta(0)],
+)  # fmt: skip
 def test_what_is_shorter_than_it_says_is_taken_out_under_its_name_alone(short: Any) -> None:
     redaction.met("login", ("bob", short), {})
     assert redaction.LEAST_CHARACTERS == 4
-    value = {"z": "pw=abc 3 999 0.5 10.0 True None", "n": [3, 999, 0.5, 10.0, True, None]}
+    value = {"z": "pw=abc 3 999 0.5 10.0 True None 100.00 10.0000 11/2 10:00:00", "n": [3, 999, 0.5, 10.0, True, None]}
     assert json.loads(to_json(value).text) == value
     assert json.loads(to_json({"password": short}).text) == {"password": {"$redacted": "password"}}
 
@@ -376,3 +389,32 @@ def test_that_more_secrets_are_met_than_can_be_looked_for_is_said_once(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("ray-snapshot: redact: this process has met too many secrets")
     assert json.loads(to_json({"password": "sesame 999\n"}).text) == {"password": {"$redacted": "password"}}
+
+
+@pytest.mark.parametrize(
+    "secret", [Decimal("12.50"), timedelta(hours=1.5), date(2026, 3, 1), time(9, 30), Fraction(22, 777)], ids=str
+)
+def test_what_is_written_as_a_number_of_four_digits_is_looked_for(secret: Any) -> None:
+    redaction.learn(secret)
+    assert redaction.scrubbed(f"it is {secret}") == "it is [redacted]"
+
+
+EVERYTHING = [
+    {1}, b"abc", math.inf, 2**70, 1j, range(3), datetime(2026, 3, 1), date(2026, 3, 1), time(9), timedelta(1), Decimal("1.5"),
+    Fraction(1, 3), UUID(int=5), PurePosixPath("a"), re.compile("a"), np.array([1]), np.datetime64("2026"), np.timedelta64(1),
+    {(1, 2): 3}, Slotted(1), len, Handle(), ValueError("x"), SecretStr("secret"), Colour.RED,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", EVERYTHING, ids=lambda value: type(value).__name__)
+def test_a_secret_that_is_called_like_a_tag_leaves_the_tags_as_they_are(value: Any) -> None:
+    text = to_json(value).text
+    tags = re.findall(r'"\$([a-z0-9]+)":', text)
+    redaction.learn([tag for tag in tags if tag != "redacted"])
+    assert [key for key in redaction.purged(json.loads(text)) if key.startswith("$")] == [f"${tag}" for tag in tags][:1]
+
+
+def test_a_key_of_the_programs_own_that_begins_like_a_tag_is_none() -> None:
+    redaction.learn("$2b$12$abcdefghij")
+    redaction.learn("sesame")
+    assert redaction.purged({"$2b$12$abcdefghij": 1, "$sesame": 2}) == {"[redacted]": 1, "$[redacted]": 2}
