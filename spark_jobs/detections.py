@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ray_snapshot.json_text import parsed_json
 from ray_snapshot.spark_jobs.evaluating import EVALUATED, evaluate_assignments, evaluated, own_name
 from ray_snapshot.spark_jobs.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between
@@ -190,7 +191,7 @@ def _is_own(data: Mapping[str, Any]) -> bool:
 
 def _data(spec: str) -> dict[str, Any]:
     try:
-        found = json.loads(spec)
+        found = parsed_json(spec)
     except ValueError:  # said where it is evaluated
         return {}
     return found if isinstance(found, dict) else {}
