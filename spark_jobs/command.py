@@ -261,11 +261,14 @@ def prepare_out(out: str, history: str) -> str:
 
 
 def _local(out: str) -> str:
-    """The folder of this machine that `file:///...` means; anything else as it is."""
+    """The folder of this machine that `file:///...`, or `file:...`, means; anything else as it is."""
     address = urlsplit(out)
     if address.scheme != "file" or address.netloc not in ("", "localhost"):
         return out
-    return "/" + unquote(address.path).lstrip("/")
+    path = unquote(address.path)
+    if not path or "\0" in path:
+        raise SettingError(f"--out {out!r} names no folder: write a path, or file:///...")
+    return "/" + path.lstrip("/") if path.startswith("/") else path
 
 
 def _refuse_tables(folder: Path) -> None:

@@ -17,6 +17,7 @@ from conftest import bank, live, snapshot, table, write
 
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import Deadlock
+from ray_snapshot.errors import SettingError
 from ray_snapshot.history import History
 from ray_snapshot.spark_jobs import JOBS, command
 from ray_snapshot.verdicts import detector
@@ -325,3 +326,23 @@ def test_a_job_can_be_submitted_as_a_file(history: Any, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     found = [json.loads(line) for line in ran.stdout.splitlines()]
     assert {(row["run_id"], row["detector"]): row["held"] for row in found}["table-1", "deadlock"] == 3
+
+
+@pytest.mark.parametrize(
+    "out", ["results", "file:results", "file:./results", "file://{here}/results", "file:{here}/results"]
+)
+def test_results_go_to_the_folder_that_an_address_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    from ray_snapshot.spark_jobs import command
+
+    monkeypatch.chdir(tmp_path)
+    assert command.prepare_out(out.format(here=tmp_path), str(tmp_path / "history")) == str(tmp_path / "results")
+
+
+@pytest.mark.parametrize("out", ["file:", "file://", "file://localhost", "file:///a%00b"])
+def test_an_address_that_names_no_folder_is_refused(out: str) -> None:
+    from ray_snapshot.spark_jobs import command
+
+    with pytest.raises(SettingError, match="names no folder"):
+        command.prepare_out(out, "history")
