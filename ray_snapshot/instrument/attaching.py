@@ -21,6 +21,7 @@ from ray_snapshot.instrument.process import DRIVER, Process
 from ray_snapshot.instrument.reloading import Welcome, system_of
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.runtime.faults import named
 
 REGISTER_S = 10.0
 
@@ -66,7 +67,7 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
             except RolledBackError:
                 raise
             except Exception as error:  # the app's actor must not fail for it
-                text = f"an actor of {type(body).__name__} is not watched: {type(error).__name__}: {error}"
+                text = f"an actor of {type(body).__name__} is not watched: {named(error)}"
                 print(f"ray-snapshot: {text}", file=sys.stderr)
         return here()
 

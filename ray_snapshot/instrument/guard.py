@@ -94,6 +94,7 @@ def give_up(error: BaseException) -> None:
     """This process is watched no more. Raises nothing."""
     try:
         from ray_snapshot.instrument import here
+        from ray_snapshot.runtime.faults import named
 
         for process in here.attached():
             if process.is_closed:
@@ -102,7 +103,7 @@ def give_up(error: BaseException) -> None:
             process.give_up(error)
             return
         if not _told:
-            _told.append(f"nothing is watched in this process, by a fault of ours: {type(error).__name__}: {error}")
+            _told.append(f"nothing is watched in this process, by a fault of ours: {named(error)}")
             print(f"ray-snapshot: {_told[0]}", file=sys.stderr)
     except Exception:  # whatever of ours is broken, the app goes on
         return

@@ -46,6 +46,7 @@ from ray_snapshot.protocol.commands import (
     Restarted,
     Roll,
 )
+from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import call_site_of
 
 DRIVER = "driver"
@@ -163,7 +164,7 @@ class Process:
         self.control.end()
         if isinstance(error, RayActorError) or not shape.is_connected():  # the watcher is gone, or Ray is
             return
-        text = f"{self.machine} is not watched any more, by a fault of ours: {type(error).__name__}: {error}"
+        text = f"{self.machine} is not watched any more, by a fault of ours: {named(error)}"
         print(f"ray-snapshot: {text}", file=sys.stderr)
         with suppress(Exception):
             self.watcher.unwatched.remote(self.machine)

@@ -12,6 +12,7 @@ from ray import cloudpickle
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError, UnpicklableMessageError
+from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.mixin import SnapshotMixin, joins_of
 
 _CHECKED: dict[type, tuple[str, bytes]] = {}
@@ -33,7 +34,7 @@ def packed(kind: Any) -> tuple[str, bytes]:
             blob = cloudpickle.dumps(kind)
         except Exception as error:
             raise UnpicklableMessageError(
-                f"class {kind.__name__} cannot be pickled ({type(error).__name__}: {error})", machine=kind.__name__
+                f"class {kind.__name__} cannot be pickled ({named(error)})", machine=kind.__name__
             ) from error
         redaction.know(kind, joins)
         _CHECKED[kind] = hashlib.sha256(blob).hexdigest(), blob

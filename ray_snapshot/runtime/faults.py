@@ -39,6 +39,11 @@ def safe_text_of(error: BaseException) -> str:
     return redaction.scrubbed(text_of(error))
 
 
+def named(error: BaseException) -> str:
+    """An error's type and text as they may be recorded or printed."""
+    return f"{type(error).__name__}: {safe_text_of(error)}"
+
+
 def text_of(error: BaseException) -> str:
     """An error's text, also if its own code for that raises."""
     try:

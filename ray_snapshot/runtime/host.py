@@ -35,7 +35,7 @@ from ray_snapshot.protocol.mailbox import CALL, MAIL, METHOD, TIMER, Mailbox, Me
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import packed
 from ray_snapshot.runtime.context import Context, attach
-from ray_snapshot.runtime.faults import as_error
+from ray_snapshot.runtime.faults import as_error, named
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.host_copying import told
@@ -443,8 +443,8 @@ def _raised_at(error: BaseException) -> str | None:
 
 
 def _internal(error: Exception) -> RaySnapshotError:
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return RaySnapshotError(f"a host's action thread failed: {type(error).__name__}: {error}\n{text}")
+    text = redaction.scrubbed("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    return RaySnapshotError(f"a host's action thread failed: {named(error)}\n{text}")
 
 
 __all__ = ["HostConfig", "HostPost"]

@@ -15,6 +15,7 @@ from ray import cloudpickle
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnpicklableMessageError
+from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.handles import MachineHandle
 
 ATOMS = frozenset({int, float, str, bool, bytes, complex, type(None), MachineHandle})
@@ -64,7 +65,7 @@ def isolate(machine: str, target: str, method: str, args: tuple[Any, ...], kwarg
         return Pickled(dumps((args, kwargs)))
     except Exception as error:
         raise UnpicklableMessageError(
-            f"{machine} -> {target}.{method}: an argument cannot be pickled ({type(error).__name__}: {error});"
+            f"{machine} -> {target}.{method}: an argument cannot be pickled ({named(error)});"
             " send plain values, or what pickle can rebuild",
             machine=machine,
             method=method,
@@ -88,6 +89,6 @@ def recorded_args(payload: Any, method: str) -> tuple[list[Any], int]:
     try:
         args, kwargs = opened(payload)
     except Exception as error:  # the recording goes on; the message itself is untouched
-        return [{"$unreadable": f"{type(error).__name__}: {error}"}], len(payload)
+        return [{"$unreadable": named(error)}], len(payload)
     listed = redaction.arguments(method, args)
     return [*listed, {"$kwargs": redaction.keywords(method, kwargs)}] if kwargs else listed, len(payload)
