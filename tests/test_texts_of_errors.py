@@ -100,3 +100,30 @@ def test_why_a_process_is_not_watched_any_more_is_told_without_secrets(
     text = capsys.readouterr().err
     assert f"A is not watched any more, by a fault of ours: {SHOWN}" in text
     assert SECRET not in text
+
+
+class Listening:
+    """A watcher that hears who is not watched any more, and answers nothing else."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def remote(self, *args: Any) -> Any:
+        self.heard.append(args)
+        raise ValueError("no answer")
+
+
+def test_the_watcher_hears_of_a_process_that_is_not_watched_any_more_also_where_that_cannot_be_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes.shape, "is_connected", lambda: True)
+    watcher = Listening()
+    process = Process("app:1", watcher, CallLedger("A"), {})
+    process.control.thread.join(10.0)
+    watcher.heard.clear()
+    monkeypatch.setattr(redaction, "scrubbed", fail)
+    process.give_up(ValueError("x"))
+    assert watcher.heard == [("A",)]

@@ -164,8 +164,11 @@ class Process:
         self.control.end()
         if isinstance(error, RayActorError) or not shape.is_connected():  # the watcher is gone, or Ray is
             return
-        text = f"{self.machine} is not watched any more, by a fault of ours: {named(error)}"
-        print(f"ray-snapshot: {text}", file=sys.stderr)
+        with suppress(Exception):
+            print(
+                f"ray-snapshot: {self.machine} is not watched any more, by a fault of ours: {named(error)}",
+                file=sys.stderr,
+            )
         with suppress(Exception):
             self.watcher.unwatched.remote(self.machine)
 
