@@ -346,7 +346,9 @@ print("rows:", spark.read.format("ray_snapshot").option("table", "machines").loa
 @pytest.mark.nightly
 def test_the_format_is_found_without_registering(history: History) -> None:
     """An installed `pyspark_ray_snapshot` is a top-level module; so it is with its folder on the path."""
-    environment = clean_environment(PYTHONPATH=str(ROOT / "spark_jobs"), SPARK_LOCAL_IP="127.0.0.1")
+    environment = clean_environment(
+        PYTHONPATH=str(ROOT / "spark_jobs"), PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1"
+    )
     done = subprocess.run(
         [sys.executable, "-c", _FOUND.format(path=str(history.path))],
         env=environment,
