@@ -15,7 +15,7 @@ from ray_snapshot.errors import ProtocolError
 from ray_snapshot.instrument import calls, envelopes, tracking
 from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import settle_in
+from ray_snapshot.instrument.here import CURRENT, settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.refs import tracked
 from ray_snapshot.protocol.calls import CallLedger
@@ -53,6 +53,7 @@ def process() -> Iterator[Process]:
     found.control.end()
     found.control.thread.join(BOUND_S)
     settle_in(None)
+    CURRENT.set(None)  # a call whose end is broken is never left
 
 
 def fail(*_: Any, **__: Any) -> Any:
