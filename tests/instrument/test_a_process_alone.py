@@ -7,40 +7,16 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from lone_process import BOUND_S, lone_process, wire
 
 from ray_snapshot.instrument import calls, envelopes, shape
-from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.process import Process
-from ray_snapshot.protocol.calls import CallLedger, Header
-
-BOUND_S = 10.0
-
-
-class Silent:
-    """A watcher that never answers."""
-
-    def __getattr__(self, name: str) -> Any:
-        return self
-
-    def remote(self, *_: Any) -> Any:
-        return self
-
-    def future(self) -> Any:
-        return self
-
-    def add_done_callback(self, _: Any) -> None:
-        """It never comes."""
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
-    found = Process("app:1", Silent(), CallLedger("A"), {})
-    settle_in(found)
-    yield found
-    found.is_closed = True
-    found.control.end()
-    found.control.thread.join(BOUND_S)
-    settle_in(None)
+def process() -> Iterator[Process]:
+    with lone_process() as found:
+        yield found
 
 
 def test_replies_are_read_while_an_actor_is_being_made(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,14 +53,10 @@ class Running:
         return f"ended with {heard}"
 
 
-def _wire(process: Process, number: int) -> bytes:
-    return calls._packed(process.system, None, Header("driver", 0, number, 0, 1))
-
-
 def test_what_is_sent_or_thrown_into_a_generator_reaches_it_and_its_end_comes_back(process: Process) -> None:
     watched = calls.watched_class(Running)
     process.body = body = watched()
-    generator = body.listening("first", _ray_snapshot_header=_wire(process, 1))
+    generator = body.listening("first", _ray_snapshot_header=wire(process, 1))
     assert next(generator) == "first"
     assert len(process.ledger.running) == 1, "it is followed as a call"
     assert generator.send("statistics") == "sent statistics"
@@ -106,7 +78,7 @@ def test_a_generator_that_is_closed_early_is_closed_inside_and_its_call_has_ende
                 closed.append(True)
 
     process.body = body = calls.watched_class(Closing)()
-    generator = body.items(_ray_snapshot_header=_wire(process, 1))
+    generator = body.items(_ray_snapshot_header=wire(process, 1))
     assert next(generator) == 1
     generator.close()
     assert closed == [True]

@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 import ray
+from lone_process import BOUND_S, lone_process, wire
 from ray.exceptions import GetTimeoutError
-from test_a_process_alone import Silent, _wire
 
 from ray_snapshot.instrument import calls, tracking
 from ray_snapshot.instrument.guard import replaced
-from ray_snapshot.instrument.here import CURRENT, settle_in
+from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.refs import call_of, tracked
-from ray_snapshot.protocol.calls import CallLedger, MachineReport
+from ray_snapshot.protocol.calls import MachineReport
 
-BOUND_S = 10.0
 CALL = "A/0/B:1/1"
 
 
@@ -49,14 +48,9 @@ class Asking:
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    found = Process("app:1", Silent(), CallLedger("A"), {})
-    found.is_async = True
-    settle_in(found)
-    yield found
-    found.is_closed = True
-    found.control.end()
-    found.control.thread.join(BOUND_S)
-    settle_in(None)
+    with lone_process() as found:
+        found.is_async = True
+        yield found
 
 
 def _run(process: Process, method: str, *refs: Ref) -> tuple[MachineReport, Any]:
@@ -64,7 +58,7 @@ def _run(process: Process, method: str, *refs: Ref) -> tuple[MachineReport, Any]
 
     async def inner() -> tuple[MachineReport, Any]:
         process.body = body = calls.watched_class(Asking)()
-        task = asyncio.ensure_future(getattr(body, method)(*refs, _ray_snapshot_header=_wire(process, 1)))
+        task = asyncio.ensure_future(getattr(body, method)(*refs, _ray_snapshot_header=wire(process, 1)))
         for _ in range(5):
             await asyncio.sleep(0)
         with process.lock:
@@ -125,7 +119,7 @@ def test_what_is_read_red_in_an_await_is_recorded_for_before_the_coroutine_goes_
     async def inner() -> None:
         process.body = body = calls.watched_class(Looking)()
         ref = Ref(CALL)
-        task = asyncio.ensure_future(body.one(ref, _ray_snapshot_header=_wire(process, 1)))
+        task = asyncio.ensure_future(body.one(ref, _ray_snapshot_header=wire(process, 1)))
         await asyncio.sleep(0)
         process.heard(5)  # as Ray's thread does that unpickles the reply
         ref.future.set_result("red")
@@ -216,8 +210,8 @@ def test_a_method_that_raises_is_remembered_as_an_error(process: Process) -> Non
                 raise ValueError("as the app means it")
 
     body = calls.watched_class(Failing)()
-    body.fail(False, _ray_snapshot_header=_wire(process, 1))
+    body.fail(False, _ray_snapshot_header=wire(process, 1))
     with pytest.raises(ValueError, match="as the app means it"):
-        body.fail(True, _ray_snapshot_header=_wire(process, 2))
+        body.fail(True, _ray_snapshot_header=wire(process, 2))
     (channel,) = process.ledger._report(0).inputs
     assert channel.errors == ((2, 2),)

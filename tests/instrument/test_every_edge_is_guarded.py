@@ -9,18 +9,14 @@ from typing import Any
 
 import pytest
 import ray
-from test_a_process_alone import Silent, _wire
+from lone_process import Silent, lone_process, wire
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.instrument import calls, envelopes, tracking
 from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import CURRENT, settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.refs import tracked
-from ray_snapshot.protocol.calls import CallLedger
-
-BOUND_S = 10.0
 
 
 class Kinds:
@@ -46,14 +42,8 @@ class Kinds:
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    found = Process("app:1", Silent(), CallLedger("A"), {})
-    settle_in(found)
-    yield found
-    found.is_closed = True
-    found.control.end()
-    found.control.thread.join(BOUND_S)
-    settle_in(None)
-    CURRENT.set(None)  # a call whose end is broken is never left
+    with lone_process() as found:
+        yield found
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -81,7 +71,7 @@ def test_a_method_of_each_kind_gives_what_it_gives(
 ) -> None:
     body = calls.watched_class(Kinds)()
     monkeypatch.setattr(owner, name, fail)
-    headers = [{"_ray_snapshot_header": _wire(process, number)} for number in range(1, 5)]
+    headers = [{"_ray_snapshot_header": wire(process, number)} for number in range(1, 5)]
     assert body.one(**headers[0]) == 1
     process.is_closed = False  # else the others run unwatched
     assert list(body.items(**headers[1])) == [1, 2]

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import ray
+from lone_process import BOUND_S, lone_process
 from ray.exceptions import GetTimeoutError
-from test_a_process_alone import BOUND_S, Silent
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape, tracking
 from ray_snapshot.instrument.calls import watched_class
-from ray_snapshot.instrument.here import asking, settle_in
+from ray_snapshot.instrument.here import asking
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.refs import tracked
 from ray_snapshot.instrument.reloading import LOOK_S, Share, Terms
@@ -25,13 +25,8 @@ from ray_snapshot.protocol.rollback import Asked, Step
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    found = Process("app:1", Silent(), CallLedger("A"), {}, Terms(keeps=True))
-    settle_in(found)
-    yield found
-    found.is_closed = True
-    found.control.end()
-    found.control.thread.join(BOUND_S)
-    settle_in(None)
+    with lone_process(terms=Terms(keeps=True)) as found:
+        yield found
 
 
 class Hooked:
@@ -96,11 +91,9 @@ def roll(process: Process, generation: int) -> None:
 
 @pytest.fixture
 def driver() -> Iterator[Process]:
-    found = Process("app:1", Silent(), CallLedger(DRIVER, acts_unasked=True), {}, Terms(keeps=True))
-    yield found
-    found.is_closed = True
-    found.control.end()
-    found.control.thread.join(BOUND_S)
+    """A program's part."""
+    with lone_process(CallLedger(DRIVER, acts_unasked=True), Terms(keeps=True)) as found:
+        yield found
 
 
 def test_a_program_that_waits_for_a_verdict_still_waits_when_another_thread_has_restored(driver: Process) -> None:

@@ -11,16 +11,13 @@ from typing import Any
 
 import pytest
 import ray
-from test_a_process_alone import Silent, _wire
+from lone_process import lone_process, wire
 
 import ray_snapshot as rs
 from ray_snapshot.instrument import attaching, calls, shape
-from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.process import Process
-from ray_snapshot.protocol.calls import CallLedger
 
 PUBLIC = ("get", "wait", "put", "init", "shutdown")
-BOUND_S = 10.0
 
 
 def _look(name: str) -> tuple[Any, ...]:
@@ -173,13 +170,8 @@ class Failing:
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    found = Process("app:1", Silent(), CallLedger("A"), {})
-    settle_in(found)
-    yield found
-    found.is_closed = True
-    found.control.end()
-    found.control.thread.join(BOUND_S)
-    settle_in(None)
+    with lone_process() as found:
+        yield found
 
 
 async def _all(items: Any) -> None:
@@ -207,7 +199,7 @@ def test_the_traceback_of_a_methods_error_has_no_frame_of_ours(
         return "".join(traceback.format_exception(raised.value))
 
     process.body = body = calls.watched_class(Failing)()
-    header = {calls.HEADER: _wire(process, 1)} if is_called else {}
+    header = {calls.HEADER: wire(process, 1)} if is_called else {}
     assert told(body, header) == told(Failing(), {})
 
 
@@ -243,7 +235,7 @@ def test_an_exception_that_is_raised_while_a_snapshot_spreads_has_one_attribute_
     for number, colour in ((1, 0), (2, 4)):  # what this process hears of meanwhile is redder than the call
         process.heard(colour)
         with pytest.raises(KeyError, match="no") as raised:
-            body.fail(_ray_snapshot_header=_wire(process, number))
+            body.fail(_ray_snapshot_header=wire(process, number))
         found.append(vars(raised.value))
     assert found == [{}, {"_ray_snapshot_colour": 4}]
 
