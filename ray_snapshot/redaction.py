@@ -195,14 +195,10 @@ def _parts(value: Any, is_secret: bool, most: int) -> list[tuple[Any, Any]]:
     """The first of what a value holds, with the names of it, if it has names; nothing of a machine's handle."""
     kind = type(value)
     if issubclass(kind, dict):
-        raw = dict.get(value, "$bytes") if is_secret else None  # a blob that has been recorded
-        return (
-            []
-            if _is_mark(value)
-            else [(None, _decoded(raw))]
-            if isinstance(raw, str)
-            else _first(dict.items(value), most)
-        )
+        if _is_mark(value):
+            return []
+        blob = dict.get(value, "$bytes") if is_secret else None  # that has been recorded
+        return [(None, _decoded(blob))] if isinstance(blob, str) else _first(dict.items(value), most)
     for base in _LISTS:
         if issubclass(kind, base):
             names = in_class(kind, "_fields") if base is tuple else None
