@@ -15,7 +15,8 @@ from ray_snapshot.instrument import process as processes
 from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.runtime import host, payload
+from ray_snapshot.runtime import payload
+from ray_snapshot.runtime.host import runner
 
 SECRET = "hunter2-hunter2"
 SHOWN = f"ValueError: {redaction.REPLACEMENT} is wrong"
@@ -65,7 +66,7 @@ def test_why_a_host_failed_is_told_without_secrets() -> None:
     try:
         fail()
     except ValueError as error:
-        text = str(host._internal(error))
+        text = str(runner._internal(error))
     assert SHOWN in text
     assert SECRET not in text
 

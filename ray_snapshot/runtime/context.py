@@ -10,7 +10,7 @@ from ray_snapshot.runtime.handles import MachineHandle, handle_of
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.host import Machine
-    from ray_snapshot.runtime.host import HostPost
+    from ray_snapshot.runtime.host.post import HostPost
 
 _CONTEXTS: dict[int, Context] = {}
 
@@ -24,10 +24,10 @@ class Context:
 
     @property
     def handle(self) -> MachineHandle:
-        return handle_of(self.post.run_id, self.record.name, self.post.host)
+        return handle_of(self.post.member.run_id, self.record.name, self.post.member.host)
 
     def machine(self, name: str) -> MachineHandle:
-        return handle_of(self.post.run_id, check_target_name(name))
+        return handle_of(self.post.member.run_id, check_target_name(name))
 
     def spawn(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
         self.post.acting()  # a hook must not
@@ -38,7 +38,7 @@ class Context:
         self.post.stop_machine(self.record)
 
     def request_snapshot(self) -> None:
-        self.post.service.begin_snapshot.remote()
+        self.post.member.service.begin_snapshot.remote()
 
 
 def attach(body: Any, context: Context) -> None:

@@ -14,7 +14,7 @@ from ray_snapshot.errors import NotAMachineError
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from ray_snapshot.runtime.post import Post
+    from ray_snapshot.runtime.transport.post import Post
 
     K_co = TypeVar("K_co", covariant=True, default=Any)
     """The machine's class; `MachineHandle` alone is a handle of any."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.host import Machine
-    from ray_snapshot.runtime.host import HostPost
+    from ray_snapshot.runtime.host.post import HostPost
 
 
 class Here(threading.local):

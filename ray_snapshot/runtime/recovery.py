@@ -35,13 +35,13 @@ from ray_snapshot.protocol.rollback import (
     RollbackCoordinator,
     Step,
 )
+from ray_snapshot.runtime.driver.memory import GENERATIONS, Recollection
 from ray_snapshot.runtime.faults import as_error, first_line
-from ray_snapshot.runtime.memory import GENERATIONS, Recollection
 from ray_snapshot.runtime.restoring import Ground, Plan, Share
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.collected import SnapshotHeader
-    from ray_snapshot.runtime.host import HostConfig
+    from ray_snapshot.runtime.host.config import HostConfig
     from ray_snapshot.runtime.service import Service
 
 

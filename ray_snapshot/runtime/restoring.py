@@ -25,7 +25,7 @@ from ray_snapshot.runtime.faults import safe_text_of
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.host import HostCore
-    from ray_snapshot.runtime.host import HostPost
+    from ray_snapshot.runtime.host.post import HostPost
 
 
 @dataclass(slots=True)
@@ -225,12 +225,12 @@ def load(post: HostPost, share: Share) -> None:
 
     Raises `MachineFailedError` if a machine does not take its state back.
     """
-    handles.forget_places(post.run_id, share.aliases)
+    handles.forget_places(post.member.run_id, share.aliases)
     for key, blob in share.classes.items():
         post.classes.add(key, blob)
     for name, key, blob, _ in share.machines:
         _load_machine(post, name, key, blob)
-    with post.lock:
+    with post.member.lock:
         core = post.core
         if isinstance(core, BarrierCore):
             core.acting = None
@@ -242,7 +242,7 @@ def load(post: HostPost, share: Share) -> None:
         for machine in [*core.machines.values()]:
             if machine.over:
                 core.end_action(machine)
-                post._held(machine)
+                post.held.add(machine)
         for name, _, _, is_stopped in share.machines:
             if is_stopped:
                 core.machine(name).is_stopped = True
@@ -253,7 +253,7 @@ def _load_machine(post: HostPost, name: str, key: str, blob: bytes) -> None:
     try:
         kind: Any = post.classes.get(key)
         body = kind.__new__(kind)
-        with post.lock:
+        with post.member.lock:
             machine = post.core.machine(name)
             post.core.born(name, body, tuple(post.classes.joins[kind]))
             attach(body, Context(post, machine))

@@ -18,7 +18,7 @@ from ray_snapshot.errors import (
     RaySnapshotError,
     RolledBackError,
 )
-from ray_snapshot.runtime.memory import Recollection
+from ray_snapshot.runtime.driver.memory import Recollection
 from ray_snapshot.runtime.recovery import Recovery
 from ray_snapshot.runtime.service_collecting import Collecting
 from ray_snapshot.runtime.service_state import ServiceConfig

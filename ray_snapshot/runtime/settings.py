@@ -18,7 +18,7 @@ from ray_snapshot.errors import (
     SettingError,
 )
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.host_actor import HostActor
+from ray_snapshot.runtime.host.actor import HostActor
 from ray_snapshot.verdicts import Detector, check_detector
 
 _ALIGNING = ("aligned-barrier", "unaligned-barrier")

@@ -23,20 +23,20 @@ from ray_snapshot.names import DRIVER, check_machine_name, check_target_name
 from ray_snapshot.protocol.commands import Stop
 from ray_snapshot.runtime.classes import import_path, packed
 from ray_snapshot.runtime.cluster import ask
-from ray_snapshot.runtime.driver import DriverPost
+from ray_snapshot.runtime.driver.memory import Memory
+from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.here import call_site_here
-from ray_snapshot.runtime.host import HostConfig
-from ray_snapshot.runtime.host_actor import HostActor
-from ray_snapshot.runtime.memory import Memory
+from ray_snapshot.runtime.host.actor import HostActor
+from ray_snapshot.runtime.host.config import HostConfig
+from ray_snapshot.runtime.host.notices import check_listener
 from ray_snapshot.runtime.mixin import SnapshotMixin, may_have
-from ray_snapshot.runtime.notices import check_listener
 from ray_snapshot.runtime.payload import isolate
-from ray_snapshot.runtime.post import Created
 from ray_snapshot.runtime.restoring import Share, Wanted
 from ray_snapshot.runtime.settings import Settings, arguments, host_options
 from ray_snapshot.runtime.subscribers import Subscribers
+from ray_snapshot.runtime.transport.post import Created
 from ray_snapshot.verdicts import Detector
 from ray_snapshot.waits import machine_name
 
@@ -209,7 +209,7 @@ class Spawning(ABC):
         """Names, and the generation that they are good for; asks again if the system is rolled back meanwhile."""
         for _ in range(_CLAIMS):
             self._post.check()
-            generation = self._post.generation
+            generation = self._post.member.generation
             claim = (class_name, len(places), names, places, role, generation, True)
             try:
                 found = self._again(partial(self._service.claim.remote, *claim), "names")
@@ -232,9 +232,9 @@ class Spawning(ABC):
         """Send the creations of machines whose names and hosts are known; their names may have to be claimed again."""
         post = self._post
         while spawned:
-            with post.lock:
+            with post.member.lock:
                 post.check()
-                if post.generation == generation:
+                if post.member.generation == generation:
                     self._send_creations(kind, key, blob, spawned)
                     return
             names, places, _ = (list(column) for column in zip(*spawned, strict=True))
@@ -250,11 +250,11 @@ class Spawning(ABC):
             if post.journal is not None:
                 found = Created(name, host, (key, blob, payload), kind.__name__)
                 post.journal.append((post.core.colour_of(post.me), found))
-            if post.tracer is not None:
+            if post.trace.tracer is not None:
                 machine_class = getattr(kind, "machine_class", kind)
                 colour = post.core.colour_of(post.me)
-                post.tracer.created(DRIVER, name, machine_class, payload, colour)
-        post.flush()
+                post.trace.tracer.created(DRIVER, name, machine_class, payload, colour)
+        post.carrier.flush()
 
     def _rolled_back(self, share: Share) -> None:
         """In the thread of the driver's post: there are other hosts, and what was created since is gone."""
@@ -271,15 +271,15 @@ class Spawning(ABC):
 
     def _new_host(self, host: str, options: dict[str, Any]) -> None:
         settings, post = self.settings, self._post
-        with post.lock:
+        with post.member.lock:
             config = HostConfig(
                 self.run_id, host, post.core.colour, tuple(post.core.open), *self._alignment(),
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
                 self._trace, redaction.names(),
-                self._is_checkpointing, settings.recover is not None, post.generation, grace=settings.grace,
+                self._is_checkpointing, settings.recover is not None, post.member.generation, grace=settings.grace,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self._service)
-            post.handles[host] = actor
+            post.carrier.actors[host] = actor
             self._hosts[host] = actor
             if self._memory is not None:
                 self._memory.births[host], self._memory.actors[host] = (config, options), actor
@@ -350,10 +350,10 @@ class Spawning(ABC):
         post.acting()
         for most_s in (0.0, *[self.settings.spawn_timeout] * _CLAIMS):
             post.check()
-            generation, colour = post.generation, post.core.colour
+            generation, colour = post.member.generation, post.core.colour
             if self._is_stopping(name, Stop(name, colour, 0), generation, most_s) and post.stopped(name, generation):
                 return
-            post.await_next(generation)
+            post.holding.await_next(generation)
         raise RolledBackError(f"the system was rolled back again and again while {name} was stopped", snapshot_id=None)
 
     def _is_stopping(self, name: str, command: Stop, generation: int, most_s: float) -> bool:

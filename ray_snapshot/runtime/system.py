@@ -37,16 +37,16 @@ from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.assembly import warm_up
-from ray_snapshot.runtime.attending import Attendant, Patience
 from ray_snapshot.runtime.awaiting import Awaiting
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
-from ray_snapshot.runtime.driver import DriverPost
+from ray_snapshot.runtime.driver.attending import Attendant, Patience
+from ray_snapshot.runtime.driver.memory import Memory
+from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import forget_handles
 from ray_snapshot.runtime.keeping import Keeper, not_restorable
 from ray_snapshot.runtime.leaving import Leaving
-from ray_snapshot.runtime.memory import Memory
 from ray_snapshot.runtime.restoring import Wanted, wanted
 from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
 from ray_snapshot.runtime.service_state import listed
@@ -341,8 +341,8 @@ class System(Awaiting):
         """What of the trace no report has taken; a host that is gone takes its own with it, and is the trouble told of."""
         if self._trace is None:
             return None
-        ask(list(self._post.reports), "the driver's trace", 10)
-        found, trouble = [self._post.rest_of_trace()], None
+        ask(list(self._post.recorder.reports), "the driver's trace", 10)
+        found, trouble = [self._post.trace.rest()], None
         for host, actor in self._hosts.items():
             try:
                 found.append(ask(actor.rest_of_trace.remote(), f"the trace of {host}", 30))

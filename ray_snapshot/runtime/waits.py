@@ -188,4 +188,4 @@ def _posts() -> list[Any]:
     """The systems whose machine this thread is at the moment: its host's, or those that its program drives."""
     if HERE.post is not None:
         return [HERE.post] if HERE.machine is not None else []
-    return [post for post in POSTS.values() if post.host == DRIVER]
+    return [post for post in POSTS.values() if post.member.host == DRIVER]

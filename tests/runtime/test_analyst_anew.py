@@ -14,9 +14,9 @@ from ray import cloudpickle
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.analyst import Analyst
-from ray_snapshot.runtime.attending import Attendant, Patience
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
-from ray_snapshot.runtime.driver import DriverPost
+from ray_snapshot.runtime.driver.attending import Attendant, Patience
+from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.keeping import Keeper
 from ray_snapshot.runtime.restoring import Ground, opened_share
 from ray_snapshot.runtime.system import System
@@ -59,7 +59,7 @@ def test_it_knows_the_runs_that_this_one_goes_on_from(driver: DriverPost) -> Non
     first = Keeper("now", None, None)
     first.recall(EARLIER)
     plan = first.plan("s", Ground("now", ["host-0"]))
-    with driver.lock:
+    with driver.member.lock:
         driver._load(opened_share(plan.shares[DRIVER]))
         driver._load(opened_share(plan.shares[DRIVER]))  # as after each recovery
     assert opened_again(driver).aliases == first.aliases == ["first", "earlier"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ray_snapshot as rs
-from ray_snapshot.runtime.driver import _check
+from ray_snapshot.runtime.driver.post import _check
 from ray_snapshot.runtime.fitting import check_fits, counts_of
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.settings import Settings, SettingsGiven, WatchSettingsGiven

@@ -9,8 +9,8 @@ from typing import Any
 from ray.exceptions import ActorUnavailableError
 
 from ray_snapshot.protocol.recovery_line import BLOCK, Allowance, Base
+from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.handing_over import HandOver
-from ray_snapshot.runtime.memory import Memory
 
 
 class Analyst:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import threading
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime import analyst as analysts
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
-from ray_snapshot.runtime.host import HostPost
 from ray_snapshot.runtime.report import ENDS, HostPart, HostPayload
 from ray_snapshot.runtime.service import Service, ServiceConfig
 from ray_snapshot.schema import MACHINES, MESSAGES
@@ -108,14 +106,3 @@ def test_machines_stand_in_the_order_of_their_names_whichever_host_reports_first
     header = SnapshotHeader(1, "shop", "run", "chandy-lamport", [], 0.0)
     for order in (parts, parts[::-1]):
         assert list(Collected(header, order).snapshot().machines) == ["a", "b", "c", "d", "driver"]
-
-
-def test_no_machine_counts_as_there_before_its_host_can_report() -> None:
-    post, is_warm = object.__new__(HostPost), threading.Event()
-    post.lock, post.construct_count, post.suspended = threading.RLock(), 3, {}
-    post.warming = threading.Thread(target=is_warm.wait)
-    post.warming.start()
-    assert post.constructed() == 0
-    is_warm.set()
-    post.warming.join()
-    assert post.constructed() == 3

@@ -8,8 +8,8 @@ import ray_snapshot as rs
 from ray_snapshot.errors import MachineStoppedError, RaySnapshotError, UnpicklableMessageError
 from ray_snapshot.protocol.parts import Machine
 from ray_snapshot.runtime.classes import ClassStore, packed
-from ray_snapshot.runtime.ports import Ports
-from ray_snapshot.runtime.replies import Replies
+from ray_snapshot.runtime.host.ports import Ports
+from ray_snapshot.runtime.host.replies import Replies
 from ray_snapshot.runtime.reply import RaisedError
 
 

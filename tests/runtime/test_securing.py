@@ -13,11 +13,11 @@ from ray.exceptions import ActorUnavailableError
 from ray_snapshot.protocol.commands import DriverCommand, Secure, Seek
 from ray_snapshot.protocol.recovery_line import Base
 from ray_snapshot.protocol.rollback import Acknowledged, HostFailed, HostJoined, Step
-from ray_snapshot.runtime.attending import Attendant, Patience
-from ray_snapshot.runtime.driver import DriverPost
-from ray_snapshot.runtime.post import Sent
+from ray_snapshot.runtime.driver.attending import Attendant, Patience
+from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.recovery import Recovery, Target
 from ray_snapshot.runtime.restoring import Plan, Share
+from ray_snapshot.runtime.transport.post import Sent
 
 BOUND_S = 10.0
 CONFIG = SimpleNamespace(most_failures=5, failures_within=60.0, system="alone", recover=True)
@@ -94,7 +94,7 @@ class Pair:
         self.post.run(self._hear([Secure(number, f"s{number}") for number in numbers])).result(BOUND_S)
 
     async def _hear(self, commands: list[DriverCommand]) -> None:
-        with self.post.lock:
+        with self.post.member.lock:
             for command in commands:
                 self.post._obey(command)
         while self.post.securing.is_busy:
@@ -115,10 +115,10 @@ class Pair:
         """The system goes back: the driver loads its share, in the thread in which it does so."""
 
         async def loaded() -> None:
-            with self.post.lock:
-                self.post._leave_generation(self.post.generation + 1)
+            with self.post.member.lock:
+                self.post._leave_generation(self.post.member.generation + 1)
                 self.post._load(share)
-                self.post.is_rolling = False
+                self.post.member.is_rolling = False
 
         self.post.run(loaded()).result(BOUND_S)
 
@@ -155,7 +155,7 @@ def test_of_snapshots_that_come_at_once_the_newest_counts(pair: Pair) -> None:
 
 def test_a_stop_is_not_undone_by_a_recovery_and_comes_behind_what_was_sent(pair: Pair) -> None:
     pair.sends(1, 1)
-    assert pair.post.stopped("a", pair.post.generation)
+    assert pair.post.stopped("a", pair.post.member.generation)
     pair.load(Share(last=2, snapshot_id="s1", number=1, again_from=1))
     assert pair.post.stops == [("a", 2)]
     assert pair.post.core.stopped == {"a"}
@@ -163,7 +163,7 @@ def test_a_stop_is_not_undone_by_a_recovery_and_comes_behind_what_was_sent(pair:
 
 def test_a_stop_may_be_in_no_snapshot_though_the_driver_had_stopped_the_machine_before(pair: Pair) -> None:
     """Its host may have recorded before it was told."""
-    assert pair.post.stopped("a", pair.post.generation)
+    assert pair.post.stopped("a", pair.post.member.generation)
     pair.kept(2)
     pair.load(Share(last=2, snapshot_id="s2", number=2, again_from=2))
     assert pair.post.stops == [("a", 0)]
@@ -173,8 +173,8 @@ def test_a_stop_may_be_in_no_snapshot_though_the_driver_had_stopped_the_machine_
 
 def test_a_machine_that_was_told_to_stop_in_a_generation_that_is_over_is_told_again(pair: Pair) -> None:
     pair.load(Share(last=1, snapshot_id="s1", number=1, again_from=1))
-    assert not pair.post.stopped("a", pair.post.generation - 1)
-    pair.post.await_next(pair.post.generation - 1)
+    assert not pair.post.stopped("a", pair.post.member.generation - 1)
+    pair.post.holding.await_next(pair.post.member.generation - 1)
 
 
 def test_a_copy_that_is_missing_is_fetched_once(pair: Pair) -> None:

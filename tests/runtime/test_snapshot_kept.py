@@ -10,7 +10,7 @@ import ray
 
 import ray_snapshot as rs
 from ray_snapshot.protocol.parts import Machine
-from ray_snapshot.runtime.notices import Notices
+from ray_snapshot.runtime.host.notices import Notices
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 

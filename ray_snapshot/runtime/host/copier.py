@@ -10,23 +10,46 @@ from ray_snapshot.encoding import STATE_MS, Encoded, to_json
 from ray_snapshot.errors import (
     MachineFailedError,
 )
-from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.checkpointing import pickled_state
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.runtime.here import HERE, call_site_of
-from ray_snapshot.runtime.host_state import HostState, Performance
+from ray_snapshot.runtime.host.config import HostConfig
+from ray_snapshot.runtime.host.floor import Floor
+from ray_snapshot.runtime.host.ports import Ports
+from ray_snapshot.runtime.host.replies import Replies
+from ray_snapshot.runtime.host.stage import Performance, Stage
 from ray_snapshot.runtime.report import BodyCopy
+from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.shapes import shape_of
 from ray_snapshot.waits import Wait
 
 
-class Copying(HostState):
-    """See the module."""
+class Copier:
+    """Of one host's machines, in one generation."""
 
-    def copy_body(self, machine: Machine) -> BodyCopy:
+    def __init__(
+        self,
+        config: HostConfig,
+        member: Membership,
+        stage: Stage,
+        floor: Floor,
+        classes: ClassStore,
+        ports: Ports,
+        replies: Replies,
+    ) -> None:
+        self.config = config
+        self.member = member
+        self.stage = stage
+        self.floor = floor
+        self.classes = classes
+        self.ports = ports
+        self.replies = replies
+
+    def copy(self, machine: Machine) -> BodyCopy:
         """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""
         acting, HERE.machine = HERE.machine, None  # hooks look; they must not send
         try:
@@ -36,13 +59,13 @@ class Copying(HostState):
 
     def _copied(self, machine: Machine) -> BodyCopy:
         class_name = type(machine.body).__name__
-        action = self.performing
-        if machine is self.forced and action is not None:
-            site = call_site_of(self._action_thread())
+        action = self.stage.performing
+        if machine is self.stage.forced and action is not None:
+            site = call_site_of(self.floor.holder or 0)
             calls = self._call_rows(action, site)
             obstacle = f"inside {action.method} at {site}"
             return BodyCopy(class_name, "active", None, calls=calls, obstacle=obstacle, recorded_at=self._instant())
-        performance = self.suspended.get(machine.name)
+        performance = self.stage.suspended.get(machine.name)
         found = BodyCopy(class_name, "passive", None, recorded_at=self._instant())
         if performance is not None and performance.wait is not None:
             self._describe_wait(found, performance, performance.wait)
@@ -61,11 +84,11 @@ class Copying(HostState):
 
     def _instant(self) -> float | None:
         """When this machine turns red, if it does so by itself: now."""
-        return time.time() if isinstance(self.core, BarrierCore) else None
+        return time.time() if self.config.protocol in BARRIERS else None
 
     def _wrong_hook(self, machine: Machine, text: str) -> None:
         """A hook answered with what it may not: a mistake in the program, which would otherwise look like activity."""
-        self.fail(
+        self.member.fail(
             MachineFailedError(
                 f"{machine.name} ({type(machine.body).__name__}): {text}",
                 machine=machine.name,
@@ -77,11 +100,11 @@ class Copying(HostState):
         )
 
     def _describe_held(self, found: BodyCopy, machine: Machine) -> None:
-        since = int(self.held_since.get(machine.name, time.time()) * 1e6)
+        since = int(self.stage.held_since.get(machine.name, time.time()) * 1e6)
         targets = tuple(dict.fromkeys(channel.target for channel in machine.over))
         found.status = "blocked"
         found.short_wait = ("all", len(targets), targets)
-        common = {"alternative": 0, "k": len(targets), "bound": self.core.bound, "waiting_since": since}
+        common = {"alternative": 0, "k": len(targets), "bound": self.config.mailbox_bound, "waiting_since": since}
         found.waits = [{"on_machine": name, **common} for name in targets]
         found.calls = [{"method": "(held at a full mailbox)", "holds_slot": True, "started_at": since}]
 
@@ -107,20 +130,6 @@ class Copying(HostState):
             {"call_id": call_id, **common}
             for call_id in self.replies.answering.get(performance.machine.name) or (None,)
         ]
-
-    # ---- declared inputs ------------------------------------------------------------------------------------------
-
-    def declare(self, target: str, port: str, source: str, site: str | None = None) -> None:
-        """`source` sends to that port of a machine of this host. Under the lock."""
-        self.ports.declare(target, port, source, site)
-        machine = self.core.machines.get(target)
-        if machine is not None and machine.body is not None and not machine.is_suspended:
-            self.check_ports(machine)
-
-    def check_ports(self, machine: Machine) -> None:
-        """The system stops if a port was declared that the machine does not have."""
-        if (wrong := self.ports.wrong(machine)) is not None:
-            self.fail(wrong)
 
 
 def _keep(found: BodyCopy, body: Any, state: Any, classes: ClassStore) -> None:

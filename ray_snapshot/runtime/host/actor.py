@@ -1,7 +1,7 @@
 """The Ray actor that carries a host: what others may call, and what the coordinator's commands mean.
 
 Asynchronous, so that any number of replies and controls can be awaited at once; user methods never run on its event loop.
-Read `host` for what it does.
+Read `post` for what it does.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from ray_snapshot.protocol.rollback import (
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.here import call_site_of
-from ray_snapshot.runtime.host import HostConfig, HostPost
+from ray_snapshot.runtime.host.config import HostConfig
+from ray_snapshot.runtime.host.post import HostPost
 from ray_snapshot.runtime.leaving import EXIT_CODE, before_worker_exit
 from ray_snapshot.runtime.restoring import load, opened_share
 
@@ -123,11 +124,11 @@ class Host:
     async def _stop(self, generation: int) -> None:
         """Nothing is accepted from now on; answers when no machine acts any more, or has had `LAST_ACTION_S` to end."""
         self.post.retire(RolledBackError("the system was rolled back while this machine was acting", snapshot_id=None))
-        self.leaving = [post for post in (*self.leaving, self.post) if post.is_acting]
+        self.leaving = [post for post in (*self.leaving, self.post) if post.runner.is_acting]
         deadline = time.monotonic() + LAST_ACTION_S
         while self.leaving and time.monotonic() < deadline and self.rollback.generation == generation:
             await asyncio.sleep(HOLD_S)
-            self.leaving = [post for post in self.leaving if post.is_acting]
+            self.leaving = [post for post in self.leaving if post.runner.is_acting]
 
     async def _load(self, generation: int, blob: bytes | None) -> list[int]:
         share = opened_share(blob)
@@ -160,13 +161,13 @@ class Host:
         if post is None:
             return []
         batch = pickle.loads(blob)
-        with post.lock:
+        with post.member.lock:
             core = post.core
             core.arrive(batch)
             if core.open:
-                post.report_late()
+                post.recorder.report_late()
             if core.must_record or core.uncopied:
-                post._guard_soon()
+                post.recorder.guard_soon()
             post.floor.wake()
             polled = core.polled_acknowledgements.get(batch[0])
             if not polled:
@@ -181,7 +182,7 @@ class Host:
             post = await self._admitted(generation)
             if post is None:
                 return []
-            with post.lock:
+            with post.member.lock:
                 polled = post.core.polled_acknowledgements.get(source)
                 if polled:
                     found = list(polled.items())
@@ -203,7 +204,7 @@ class Host:
                 snapshot_id=None,
             )
         outcome = await asyncio.wrap_future(post.reply_to(call_id, machine))
-        with post.lock:
+        with post.member.lock:
             post.replies.fetched(call_id)
         if isinstance(outcome, Exception):
             raise outcome
@@ -217,15 +218,15 @@ class Host:
         """What the coordinator says, in order; False if it was of the past, and nothing was done."""
         for command in commands:
             if isinstance(command, Fail):  # whatever is being rolled back
-                self.post.stop_with(command.error)
+                self.post.member.stop_with(command.error)
                 return True
         post = await self._admitted(generation)
         if post is None:
             return False
-        with post.lock:
+        with post.member.lock:
             for command in commands:
                 _obey(post, command)
-            post.flush()
+            post.carrier.flush()
             post.floor.wake()
         return True
 
@@ -237,23 +238,28 @@ class Host:
 
     async def channels(self) -> list[tuple[str, str]]:
         """Every channel that leaves a machine of this host: (source, target)."""
-        with self.post.lock:
+        with self.post.member.lock:
             machines = list(self.post.core.machines.values())
             return [(machine.name, target) for machine in machines for target, _ in machine.outputs]
 
     async def doing(self) -> tuple[str, str, str | None, float] | None:
         """The action that is under way: (machine, method, call site, seconds); None between actions."""
-        with self.post.lock:
-            found = self.post.performing
+        with self.post.member.lock:
+            found = self.post.stage.performing
             if found is None:
                 return None
-            return found.machine.name, found.method, call_site_of(self.post._action_thread()), time.time() - found.began
+            return (
+                found.machine.name,
+                found.method,
+                call_site_of(self.post.floor.holder or 0),
+                time.time() - found.began,
+            )
 
     async def rest_of_trace(self) -> bytes | None:
         """Every action that was not shipped, behind those that are on their way."""
-        while self.post.shipping:
+        while self.post.trace.under_way:
             await asyncio.sleep(READY_S)
-        return self.post.rest_of_trace()
+        return self.post.trace.rest()
 
     async def close(self) -> None:
         """Stop acting; the process stays until it is killed."""
@@ -275,39 +281,39 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
     match command:
         case Request(number):
             post.core.request(number)
-            post._guard_soon()
-            post.report_if_born_red(number)
+            post.recorder.guard_soon()
+            post.recorder.report_if_born_red(number)
         case Welcome(pending, last):
             post.core.welcome(pending, last)
-            post._guard_soon()
+            post.recorder.guard_soon()
             for number in pending:
-                post.report_if_born_red(number)
+                post.recorder.report_if_born_red(number)
         case Overdue(number):
             if number not in post.core.closed:
                 post.core.request(number)
-                post.hurry(number)
+                post.recorder.hurry(number)
         case Close(number):
             post.core.close(number)
-            post.forget(number)
+            post.recorder.forget(number)
         case Abort(number):
             post.notices.forget(number)
             post.core.abort(number)
-            post.forget(number)
+            post.recorder.forget(number)
         case Stopped(names, colour):
             post.core.note(colour)
             post.core.learn_stopped(names)
         case Stop(name, colour, count):
             post.core.note(colour)
-            post.to_stop.append((name, count))
+            post.runner.stops.ask(name, count)
         case AwaitInput(target, source):
             cast("BarrierCore", post.core).await_input(target, source)
         case OpenChannel(source, target):
             post.core.channel(post.core.machine(source), target, "mail")
-            post._look_up()
+            post.places.look_up()
         case DeclarePort(target, port, source, site):
             post.declare(target, port, source, site)
         case Fail(error):
-            post.stop_with(error)
+            post.member.stop_with(error)
         case _:
             assert_never(command)
 

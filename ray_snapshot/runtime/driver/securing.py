@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ray.exceptions import RayActorError
 
 from ray_snapshot.protocol.recovery_line import Base, Kept, newest
-from ray_snapshot.runtime.attending import AGAIN_S, Attendant
+from ray_snapshot.runtime.driver.attending import AGAIN_S, Attendant
 
 if TYPE_CHECKING:
-    from ray_snapshot.runtime.driver import DriverPost
+    from ray_snapshot.runtime.driver.post import DriverPost
 
 
 class Securing:
@@ -29,24 +29,24 @@ class Securing:
 
     def kept(self, number: int, snapshot_id: str) -> None:
         """The service says that a snapshot is kept; under the lock of the post."""
-        self.waiting.append(Kept(number, snapshot_id, self.post.generation))
+        self.waiting.append(Kept(number, snapshot_id, self.post.member.generation))
         if not self.is_busy:
             self.is_busy = True
-            self.post._start(self._work())
+            self.post.member.start(self._work())
 
     def seek(self, number: int, snapshot_id: str) -> None:
         """The service is about to restore a snapshot that the program has chosen."""
-        self.post._start(self._seek(number, snapshot_id))
+        self.post.member.start(self._seek(number, snapshot_id))
 
     async def _seek(self, number: int, snapshot_id: str) -> None:
         post, memory = self.post, self.attendant.memory
         lent_by = memory.analyst_life
         copy = await self.attendant.checkpoint(snapshot_id) if memory.must_seek(snapshot_id) else None
-        with post.lock:
+        with post.member.lock:
             is_held = memory.seek(Base(snapshot_id, number, copy), lent_by)
-        while not (post.is_closing or post.failure is not None):
+        while not (post.member.is_closing or post.member.failure is not None):
             try:
-                await post.service.sought.remote(snapshot_id, is_held)
+                await post.member.service.sought.remote(snapshot_id, is_held)
                 return
             except RayActorError:  # it has not heard, and waits; another service takes no notice
                 await asyncio.sleep(AGAIN_S)
@@ -63,13 +63,13 @@ class Securing:
         post, memory, last = self.post, self.attendant.memory, newest(found)
         lent_by = memory.analyst_life
         copy = await self.attendant.checkpoint(last.snapshot_id) if memory.must_fetch(last) else None
-        with post.lock:
-            is_safe = memory.secure(last, copy, lent_by, post.generation, is_rolling=post.is_rolling)
+        with post.member.lock:
+            is_safe = memory.secure(last, copy, lent_by, post.member.generation, is_rolling=post.member.is_rolling)
         if not is_safe:
             for lost in found:
-                post.service.secured.remote(lost.snapshot_id, lost.number, lost.generation, is_safe=False)
+                post.member.service.secured.remote(lost.snapshot_id, lost.number, lost.generation, is_safe=False)
         elif await self._is_accepted(last):
-            with post.lock:
+            with post.member.lock:
                 memory.agreed()
                 post.forget_before(last.number)
 
@@ -81,7 +81,7 @@ class Securing:
         """
         while True:
             try:
-                is_accepted: bool = await self.post.service.secured.remote(
+                is_accepted: bool = await self.post.member.service.secured.remote(
                     found.snapshot_id, found.number, found.generation, is_safe=True
                 )
                 return is_accepted
@@ -92,6 +92,6 @@ class Securing:
 
     def _asks_again(self, found: Kept) -> bool:
         post, memory = self.post, self.attendant.memory
-        with post.lock:
-            is_over = post.is_closing or post.failure is not None
-            return not is_over and memory.asks_again(found, post.generation, is_rolling=post.is_rolling)
+        with post.member.lock:
+            is_over = post.member.is_closing or post.member.failure is not None
+            return not is_over and memory.asks_again(found, post.member.generation, is_rolling=post.member.is_rolling)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from types import SimpleNamespace
-from typing import Any
-
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.mailbox import MAIL
-from ray_snapshot.runtime.host import HostPost
+from ray_snapshot.runtime.host.stops import Stops
 
 
 def due(core: HostCore, count: int) -> str | None:
-    post: Any = SimpleNamespace(core=core, to_stop=deque([("a", count)]))
-    found = HostPost._due_to_stop(post)
-    assert len(post.to_stop) == (found is None)
+    stops = Stops()
+    stops.ask("a", count)
+    found = stops.take(core)
+    assert len(stops.asked) == (found is None)
     return found
 
 

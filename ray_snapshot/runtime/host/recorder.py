@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
-from ray_snapshot.protocol.host import Creation, Recording
+from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
-from ray_snapshot.runtime.host_copying import Copying
+from ray_snapshot.runtime.classes import ClassStore
+from ray_snapshot.runtime.host.config import HostConfig
+from ray_snapshot.runtime.host.floor import Floor
+from ray_snapshot.runtime.host.notices import Notices
+from ray_snapshot.runtime.host.stage import Stage
 from ray_snapshot.runtime.report import Facts, HostPayload, host_payload, late_payload
-from ray_snapshot.runtime.tracing import Tracer
+from ray_snapshot.runtime.transport.carrier import Carrier
+from ray_snapshot.runtime.transport.membership import Membership
+from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
 COPY_SLICE_S = 0.001
 """How long machines are copied in one go between two actions."""
@@ -35,36 +42,65 @@ GUARD_S = 0.02
 """How often the guard looks, while a snapshot is open."""
 
 
-class Recorder(Copying):
-    """See the module."""
+class Recorder:
+    """Of one host, in one generation; what is not a coroutine is called under the lock, where it does not say otherwise."""
+
+    def __init__(
+        self,
+        config: HostConfig,
+        member: Membership,
+        core: HostCore,
+        stage: Stage,
+        floor: Floor,
+        carrier: Carrier,
+        trace: TraceShipping,
+        classes: ClassStore,
+        notices: Notices,
+    ) -> None:
+        self.config = config
+        self.member = member
+        self.core = core
+        self.stage = stage
+        self.floor = floor
+        self.carrier = carrier
+        self.trace = trace
+        self.classes = classes
+        self.notices = notices
+        self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
+        self.reported: set[int] = set()
+        self.overdue: set[int] = set()
+        """Snapshots that this host must record now, in the middle of an action if need be."""
+        self.is_guarding = False
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="report")
+        """Reports are built here, one after the other."""
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
-    def _record(self) -> None:
+    def record(self) -> None:
         """Turn red, at a boundary."""
         numbers = self.core.boundary()
         now = time.time()
         for number in numbers:
             if number in self.core.open:
                 self.recorded_at[number] = now
-        self.flush()
-        self._guard_soon()
+        self.carrier.flush()
+        self.guard_soon()
         if not self.core.uncopied:
             self._report_what_is_copied()
 
-    def _record_without_boundary(self) -> None:
+    def record_without_boundary(self) -> None:
         """Turn red in the middle of an action: that machine is recorded as active, without a state."""
-        action = self.performing
-        self.forced = None if action is None else action.machine
-        self._record()
-        if self.forced is not None:
-            self.core._copy_if_due(self.forced)
-        self.core.acting, self.forced = self.forced, None
-        self.flush()  # its barriers must not wait for the end of the action
+        action = self.stage.performing
+        self.stage.forced = None if action is None else action.machine
+        self.record()
+        if self.stage.forced is not None:
+            self.core._copy_if_due(self.stage.forced)
+        self.core.acting, self.stage.forced = self.stage.forced, None
+        self.carrier.flush()  # its barriers must not wait for the end of the action
         if not self.core.uncopied:
             self._report_what_is_copied()
 
-    def _copy_slice(self) -> None:
+    def copy_slice(self) -> None:
         until = time.perf_counter() + COPY_SLICE_S
         while self.core.copy_next():
             if time.perf_counter() > until:
@@ -75,15 +111,15 @@ class Recorder(Copying):
         self.core.copy_next()
         for number, recording in self.core.open.items():
             if recording.is_copied and number not in self.reported:
-                self.loop.call_soon_threadsafe(self.report_soon, recording)
+                self.member.loop.call_soon_threadsafe(self._report_soon, recording)
 
-    def report_soon(self, recording: Recording) -> None:
+    def _report_soon(self, recording: Recording) -> None:
         """Report what is copied; with what is late, if the markers come soon (a second report costs more than the wait)."""
-        with self.lock:
+        with self.member.lock:
             if recording.has_markers:
                 self._report_now(recording)
             else:
-                self.loop.call_later(MARKERS_S, self._report_now, recording)
+                self.member.loop.call_later(MARKERS_S, self._report_now, recording)
 
     def report_if_born_red(self, number: int) -> None:
         """A host that was born red has nothing to record: it says so at once."""
@@ -92,11 +128,11 @@ class Recorder(Copying):
             self._report_now(recording)
 
     def _report_now(self, recording: Recording) -> None:
-        with self.lock:
+        with self.member.lock:
             if recording.number in self.reported or recording.number not in self.core.open:
                 return
             self.reported.add(recording.number)
-            self._start(self._send(host_payload, recording, *_taken(recording)))
+            self.member.start(self._send(host_payload, recording, *_taken(recording)))
 
     def report_late(self) -> None:
         """See to what white messages have arrived; on the event loop, under the lock."""
@@ -110,52 +146,35 @@ class Recorder(Copying):
                 if recording.has_markers:
                     self._report_rest(recording)
                 else:
-                    self.loop.call_later(LATE_S, self._report_rest, recording)
+                    self.member.loop.call_later(LATE_S, self._report_rest, recording)
 
     def _report_rest(self, recording: Recording) -> None:
-        with self.lock:
+        with self.member.lock:
             late, creations = _taken(recording)
             if late or creations:
-                self._start(self._send(late_payload, recording, late, creations))
+                self.member.start(self._send(late_payload, recording, late, creations))
 
     async def _send(self, build: Any, recording: Recording, late: list[Any], creations: list[Creation]) -> None:
-        payload = await self.loop.run_in_executor(self.copier, self._payload, build, recording, late, creations)
-        if self.is_broken or self.is_retired:
+        payload = await self.member.loop.run_in_executor(self.pool, self._payload, build, recording, late, creations)
+        if self.stage.is_broken or self.member.is_retired:
             return
-        if self.tracer is not None:
-            await self._report_with_trace(payload, self.tracer)
-        else:
-            await self.service.report.remote(payload)
+        await self.trace.report(payload, self.pool)
 
     def _payload(self, build: Any, recording: Recording, late: list[Any], creations: list[Creation]) -> HostPayload:
         at = self.recorded_at.get(recording.number, time.time())
         facts = Facts(at, recording.marker_count)
         found: HostPayload
         if not self.config.checkpoint:
-            found = build(self.host, recording, facts, late, creations)
+            found = build(self.member.host, recording, facts, late, creations)
             return found
         if build is late_payload:
-            section = late_section(self.host, at, late, creations)
+            section = late_section(self.member.host, at, late, creations)
         else:
-            section = section_of(self.host, recording, at, self.classes.blobs, late, creations)
+            section = section_of(self.member.host, recording, at, self.classes.blobs, late, creations)
         facts = replace(facts, obstacles=section.obstacles)
-        found = build(self.host, recording, facts, late, creations)
+        found = build(self.member.host, recording, facts, late, creations)
         listens = build is host_payload and self.notices.note(recording, self.core.machines)
         return replace(found, checkpoint=section.dumps(), listens=listens)
-
-    async def _report_with_trace(self, payload: HostPayload, tracer: Tracer) -> None:
-        """The report takes along what was traced since the last one: every white action is among it."""
-        with self.lock:
-            self.shipping += 1
-        try:
-            async with self.trace_turn:
-                with self.lock:
-                    entries = tracer.take()
-                trace = await self.loop.run_in_executor(self.copier, tracer.shipped, entries)
-                await self.service.report.remote(replace(payload, trace=trace))
-        finally:
-            with self.lock:
-                self.shipping -= 1
 
     # ---- the guard ------------------------------------------------------------------------------------------------
 
@@ -164,40 +183,38 @@ class Recorder(Copying):
         self.overdue.add(number)
         if isinstance(self.core, BarrierCore) and number in self.core.open:
             self.core.force(number)
-        self._guard_soon()
+        self.guard_soon()
 
-    def _bound_alignment(self, number: int) -> None:
+    def bound_alignment(self, number: int) -> None:
         """Bound the patience with inputs whose barriers do not come, from when this host has heard of the number."""
         if self.config.alignment_timeout is not None:
-            self.loop.call_soon_threadsafe(
-                self.loop.call_later, self.config.alignment_timeout, self._turn_unaligned, number
-            )
+            self.member.later(self.config.alignment_timeout, self._turn_unaligned, number)
 
     def _turn_unaligned(self, number: int) -> None:
-        with self.lock:
+        with self.member.lock:
             if isinstance(self.core, BarrierCore) and number in self.core.open:
                 self.core.force(number)
-                self._guard_soon()
+                self.guard_soon()
                 self.floor.wake()
 
-    def _guard_soon(self) -> None:
+    def guard_soon(self) -> None:
         if not self.is_guarding:
             self.is_guarding = True
-            self.loop.call_soon_threadsafe(self._start, self._guard())
+            self.member.start_soon(self._guard())
 
     async def _guard(self) -> None:
         """While a snapshot is open here: help where an action is long."""
-        while not self.is_closing:
+        while not self.member.is_closing:
             await asyncio.sleep(GUARD_S)
-            with self.lock:
+            with self.member.lock:
                 if not self.core.must_record and not self.core.uncopied:
                     self.is_guarding = False
                     return
                 if self.core.must_record and self._is_overdue():
-                    self._record_without_boundary()
-                if self.core.uncopied and self.performing is not None:
-                    self._copy_slice()
-                    self.flush()
+                    self.record_without_boundary()
+                if self.core.uncopied and self.stage.performing is not None:
+                    self.copy_slice()
+                    self.carrier.flush()
 
     def _is_overdue(self) -> bool:
         return any(not self.core.is_recorded(number) for number in self.overdue)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.protocol.recovery_line import Base, DriverLine
 
 if TYPE_CHECKING:
-    from ray_snapshot.runtime.host import HostConfig
+    from ray_snapshot.runtime.host.config import HostConfig
 
 GENERATIONS = 1_000_000
 """More than there will be in one life of the service."""

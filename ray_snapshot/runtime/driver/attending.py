@@ -16,8 +16,8 @@ from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import HostDiedError, RaySnapshotError
 from ray_snapshot.protocol.commands import Fail
+from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.faults import as_error, first_line
-from ray_snapshot.runtime.memory import Memory
 
 AGAIN_S = 0.05
 """How often a process that is being started anew is tried."""

@@ -1,0 +1,446 @@
+"""The driver's part in the run, put together: what it sends, what the coordinator says to it, and its generations."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, assert_never
+
+from ray.exceptions import RayActorError
+
+from ray_snapshot.errors import HostDiedError, RaySnapshotError, SettingError, SystemNotRunningError
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.choosing import core_for
+from ray_snapshot.protocol.commands import (
+    Abort,
+    Allow,
+    Close,
+    DriverCommand,
+    Fail,
+    OpenDriverChannel,
+    Overdue,
+    Replace,
+    Request,
+    Roll,
+    Secure,
+    Seek,
+    Stop,
+    Stopped,
+)
+from ray_snapshot.protocol.host import HostCore, Machine
+from ray_snapshot.protocol.mailbox import MAIL
+from ray_snapshot.protocol.recovery_line import outside, sent_again
+from ray_snapshot.protocol.rollback import (
+    NO_GENERATION,
+    Acknowledge,
+    Asked,
+    LoadFinished,
+    LoadStates,
+    RollbackHost,
+    StartAccepting,
+    StopAccepting,
+)
+from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.driver.attending import Attendant
+from ray_snapshot.runtime.driver.holding import Holding
+from ray_snapshot.runtime.driver.memory import Memory
+from ray_snapshot.runtime.driver.program import Program
+from ray_snapshot.runtime.driver.recorder import DriverRecorder
+from ray_snapshot.runtime.driver.securing import Securing
+from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.fitting import check_fits
+from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
+from ray_snapshot.runtime.restoring import Share, opened_share, refill, set_timers
+from ray_snapshot.runtime.tracing import Tracer
+from ray_snapshot.runtime.transport.membership import Membership
+from ray_snapshot.runtime.transport.post import Created, Post, StopAsked, Timer
+
+
+def _check(handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise at once what is known not to fit: the driver knows the classes of the machines that it has spawned."""
+    if handle._kind is not None:
+        check_fits(handle._kind, handle._name, method, args, kwargs)
+
+
+class DriverPost(Post):
+    """One for all generations: the program has it in its hands."""
+
+    def __init__(
+        self,
+        run_id: str,
+        service: Any,
+        *,
+        protocol: str,
+        mailbox_bound: int,
+        send_timeout: float,
+        spawn_timeout: float,
+        trace: str | None = None,
+        checkpoint: bool = False,
+        attendant: Attendant | None = None,
+    ) -> None:
+        member = Membership(run_id, DRIVER, service, asyncio.new_event_loop(), recovers=attendant is not None)
+        self.protocol, self.mailbox_bound = protocol, mailbox_bound
+        self.program = Program(member.lock, checkpoint=checkpoint)
+        tracer = None if trace is None else Tracer(run_id, DRIVER, trace)
+        super().__init__(member, self._new_core(born=None), spawn_timeout=spawn_timeout, tracer=tracer)
+        self.recorder = DriverRecorder(member, self.carrier, self.trace, checkpoint=checkpoint)
+        self.holding = Holding(member, self.carrier, self.program, send_timeout, self.check)
+        self.rollback = RollbackHost()
+        self.on_rollback: Callable[[Share], None] = lambda _: None
+        """Told of every share that is loaded: which hosts there are now."""
+        self.timers: list[Timer] = []
+        self.stops: list[tuple[str, int]] = []
+        """(machine, messages sent to it before that) of what is to be stopped once more when the system goes on."""
+        self.attendant = attendant
+        """Where the system goes on by itself when something dies."""
+        if attendant is not None:
+            self.journal = []
+            self.securing = Securing(self, attendant)
+        self.on_replaced: Callable[[str, Any], None] = lambda *_: None
+        """Told of a host that takes the place of another."""
+        self.is_dropping = False
+        """Whether the system is to be restored when it starts: what is sent before belongs to no past that will be."""
+        self.dropped = 0
+        self._told: set[str] = set()
+        """Errors that the program has been told of: what it has caught is not raised again at the end."""
+        member.on_wake = self.holding.changed.notify_all
+        self.thread = threading.Thread(target=self._run, name="ray-snapshot-driver", daemon=True)
+        POSTS[run_id] = self
+        self.thread.start()
+
+    def _new_core(self, born: int | None) -> HostCore:
+        """A core for each generation: nothing of an older one is in it."""
+        core = core_for(
+            self.protocol,
+            DRIVER,
+            born=born,
+            barriers={"clock": time.monotonic},
+            copy_body=self.program.copy,
+            bound=self.mailbox_bound,
+        )
+        core.born(DRIVER, self)
+        core.acting = None  # each of its sends is an action
+        return core
+
+    @property
+    def me(self) -> Machine:
+        """The driver, as a machine of the current generation."""
+        return self.core.machines[DRIVER]
+
+    def _run(self) -> None:
+        loop = self.member.loop
+        asyncio.set_event_loop(loop)
+        self.member.start(self._obey_commands())
+        if self.attendant is not None:
+            self.member.start(self._attend(self.attendant))
+        loop.run_forever()
+        loop.close()
+
+    # ---- sending --------------------------------------------------------------------------------------------------
+
+    def acting(self) -> Machine:
+        self.program.acts()
+        return self.me
+
+    def hold_back(self, machine: Machine) -> None:
+        self.holding.hold_back(machine)
+
+    def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        _check(handle, method, args, kwargs)
+        if self.is_dropping:
+            self.dropped += 1
+            return
+        with self.member.lock:  # what is sent in one generation must not be numbered in the next
+            if self.member.is_rolling:
+                self.check()
+            super().send(handle, method, args, kwargs)
+        if self.trace.tracer is not None:
+            self.trace.write_out()
+
+    def send_after(
+        self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        _check(handle, method, args, kwargs)
+        if self.is_dropping:
+            self.dropped += 1
+            return
+        super().send_after(seconds, handle, method, args, kwargs)
+
+    def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        _check(handle, method, args, kwargs)
+        if self.is_dropping:
+            raise SettingError(
+                f"{handle._name}.{method}.remote(...) before start(), in a system that is being restored: its machines are not"
+                " there yet; call behind start(), or `if not system.restored`"
+            )
+        return super().call(handle, method, args, kwargs)
+
+    def check(self) -> None:
+        super().check()
+        if self.member.is_closing:
+            raise SystemNotRunningError("the system was closed: send inside its `with` block", system=None)
+        if self.member.is_rolling and threading.current_thread() is not self.thread:
+            self.holding.await_others()
+
+    @property
+    def failure(self) -> RaySnapshotError | None:
+        """What has stopped the system."""
+        return self.member.failure
+
+    def tell(self, error: RaySnapshotError) -> None:
+        self._told.add(_key(error))
+
+    def was_told(self, error: RaySnapshotError) -> bool:
+        """Whether the program has met this error."""
+        return _key(error) in self._told
+
+    # ---- waits ----------------------------------------------------------------------------------------------------
+
+    def begin_wait(self, wait: waits.TrackedWait) -> int | None:
+        """This thread of the program begins to wait."""
+        return self.program.begin_wait(wait)
+
+    def end_wait(self, thread: int | None) -> None:
+        """The wait is over."""
+        self.program.end_wait(thread)
+
+    def rest(self) -> AbstractContextManager[None]:
+        """Inside `wait_for`: this thread of the program sends nothing until something holds."""
+        return self.program.rest()
+
+    def heard(self, colour: int) -> None:
+        """A reply of this colour is being read in this process."""
+        with self.member.lock:
+            self.core.note(colour, self.me)
+            self.recorder.record()
+
+    # ---- commands -------------------------------------------------------------------------------------------------
+
+    async def _obey_commands(self) -> None:
+        obeyed = 0
+        while True:
+            try:
+                commands = await self.member.service.commands.remote(obeyed)
+            except RayActorError as error:
+                if await self._is_another_service(error):
+                    obeyed = 0
+                continue
+            with self.member.lock:
+                for command in commands:
+                    self._obey(command)
+                self.recorder.record()
+            obeyed += len(commands)
+
+    async def _is_another_service(self, error: RayActorError) -> bool:
+        """Whether another service goes on in the place of one that died; raises `HostDiedError` if none does."""
+        if self.attendant is None or self.member.is_closing or self.member.failure is not None:
+            raise HostDiedError(f"the system's service is gone: {first_line(error)}", host="service", machines=[])
+        try:
+            return await self.attendant.service_again(error, self.member.lock)
+        except RaySnapshotError as fault:
+            raise self.attendant.fail(fault) from None
+
+    async def _attend(self, attendant: Attendant) -> None:
+        try:
+            await attendant.attend_analyst()
+        except Exception as error:
+            raise attendant.fail(error) from None
+
+    def _obey(self, command: DriverCommand) -> None:
+        match command:
+            case Request(number) | Overdue(number):
+                self.core.request(number)
+            case Close(number):
+                self.core.close(number)
+                self.recorder.forget(number)
+            case Abort(number):
+                self.core.abort(number)
+                self.recorder.forget(number)
+            case OpenDriverChannel(target, host):
+                self.core.resolve(target, host)
+                self.core.channel(self.me, target, MAIL)
+                self.carrier.flush()
+            case Stopped(names, colour):
+                self.core.note(colour)
+                self.recorder.record()
+                self.core.learn_stopped(names)
+                self.holding.changed.notify_all()
+            case Fail(error):
+                self.member.stop_with(error)
+            case Roll(asked, share):
+                self._roll(asked, share)
+            case Secure() | Seek() | Allow() | Replace():
+                if self.attendant is not None:
+                    self._attend_to(command, self.attendant.memory)
+            case _:
+                assert_never(command)
+
+    def _attend_to(self, command: Secure | Seek | Allow | Replace, memory: Memory) -> None:
+        """What the driver of a system that recovers must remember or do."""
+        match command:
+            case Secure(number, snapshot_id):
+                self.securing.kept(number, snapshot_id)
+            case Seek(number, snapshot_id):
+                self.securing.seek(number, snapshot_id)
+            case Allow(most):
+                memory.numbers = most
+            case Replace(host, incarnation):
+                self._replace(memory, host, incarnation)
+            case _:
+                assert_never(command)
+
+    def _replace(self, memory: Memory, host: str, incarnation: int) -> None:
+        """Start another process in the place of one that is gone; under the lock."""
+        from ray_snapshot.runtime.host.actor import HostActor
+
+        config, options = memory.births[host]
+        config = replace(config, incarnation=incarnation, generation=NO_GENERATION, open_at_birth=())
+        actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self.member.service)
+        memory.actors[host], memory.incarnations[host] = actor, incarnation
+        self.on_replaced(host, actor)
+        self.member.service.replaced.remote(host, incarnation, [actor])
+
+    def _roll(self, asked: Asked, share: bytes | None) -> None:
+        """A step of a rollback; under the lock."""
+        for effect in self.rollback.step(asked):
+            match effect:
+                case StopAccepting():
+                    self._leave_generation(asked.generation)
+                case LoadStates():
+                    self._load(opened_share(share))
+                    (done,) = self.rollback.step(LoadFinished(asked.generation))
+                    assert isinstance(done, Acknowledge)
+                    self.member.service.rolled.remote(DRIVER, int(done.step), done.generation)
+                case StartAccepting():
+                    self._go_on()
+                case Acknowledge(step, generation):
+                    self.member.service.rolled.remote(DRIVER, int(step), generation)
+
+    def _leave_generation(self, generation: int) -> None:
+        self.member.is_rolling = True
+        self.member.generation = generation
+        self.calls.undo()
+        self.recorder.reported.clear()
+        self.carrier.begin(self._new_core(born=None))
+
+    def _load(self, share: Share) -> None:
+        forget_places(self.member.run_id, share.aliases)
+        if self.attendant is not None:
+            known = self.attendant.memory.aliases
+            known += [run for run in share.aliases if run not in known]
+        self.carrier.begin(self._new_core(born=share.last))
+        self.carrier.actors.update((host, wrapped[0]) for host, wrapped in share.actors.items())
+        refill(self.core, share)
+        self.timers = set_timers(self.core, share)
+        if self.attendant is not None:
+            self.attendant.memory.went_back(share.snapshot_id, share.number)
+        self.stops = []
+        self._send_again(share)
+        self.core.learn_stopped(share.stopped)
+        self.me.over.clear()  # nobody is inside a send
+        self.on_rollback(share)
+
+    def forget_before(self, number: int) -> None:
+        """What was sent before snapshot `number` is in it, and need not be sent again.
+
+        A stop is no message: it may have come to its host behind the snapshot. Whether it is in there the share says.
+        """
+        if self.journal is not None:
+            self.journal = outside(self.journal, number, _is_stop)
+
+    def _send_again(self, share: Share) -> None:
+        """After a recovery: the program has gone on, so what it sent outside the cut is sent once more, in its order.
+
+        After a restore that the program asked for nothing is: it knows.
+        """
+        if self.journal is None:
+            return
+        again, self.journal, now = sent_again(self.journal, share.again_from, _is_stop), [], time.time()
+        for _, item in again:
+            if isinstance(item, Created):
+                self.core.create(DRIVER, item.child, item.host, item.payload, now)
+                claim = (item.class_name, 1, [item.child], [item.host], None, self.member.generation, True)
+                self.member.service.claim.remote(*claim)
+            elif isinstance(item, StopAsked):
+                if item.machine in share.stopped:
+                    continue
+                mail = self.me.outputs.get((item.machine, MAIL))
+                self.stops.append((item.machine, 0 if mail is None else mail.sent))
+            elif item.due is None:
+                self.core.send(self.me, item.target, item.kind, item.method, item.payload, now)
+            else:
+                due = max(now, item.due)
+                channel = self.core.set_timer(self.me, item.target, item.method, (due, item.payload), now, due)
+                self.timers.append((channel, channel.sent, due - now))
+            self.journal.append((self.core.colour_of(self.me), item))
+        self.core.learn_stopped([name for name, _ in self.stops])
+
+    def _go_on(self) -> None:
+        self.member.is_rolling = False
+        self.set_again(self.timers)
+        self.timers = []
+        self.places.look_up()
+        self.carrier.flush()
+        for name, count in self.stops:
+            self.member.start(self._stop_again(name, Stop(name, self.core.colour, count), self.member.generation))
+        self.stops = []
+        self.holding.changed.notify_all()
+        if self.attendant is not None and (base := self.attendant.memory.uncopied()) is not None:
+            self._obey(Secure(base.number, base.snapshot_id))
+
+    async def _stop_again(self, name: str, command: Stop, generation: int) -> None:
+        """Stop a machine behind what was sent to it; if its host dies meanwhile this is done again."""
+        places = await self.member.service.locate.remote([name], self.places.spawn_timeout)
+        if name not in places:
+            return  # who had spawned it has not done so again
+        (actor,) = await self.member.service.actor_of.remote(places[name])
+        await actor.control.remote([command], generation)
+
+    def stopped(self, name: str, generation: int) -> bool:
+        """A machine has been told to stop; False if the system was rolled back meanwhile, so that it must be told again."""
+        with self.member.lock:
+            if generation != self.member.generation:
+                return False
+            self.core.learn_stopped([name])
+            if self.journal is not None:
+                self.journal.append((self.core.colour_of(self.me), StopAsked(name)))
+            return True
+
+    # ---- life -----------------------------------------------------------------------------------------------------
+
+    def run(self, work: Any) -> Future[Any]:
+        """Run a coroutine on the driver's event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.member.loop)
+
+    def close(self) -> None:
+        """Leave the run."""
+        with self.member.lock:
+            self.member.is_closing = True
+            if self.attendant is not None:
+                self.attendant.is_closing = True
+            self.holding.changed.notify_all()
+        POSTS.pop(self.member.run_id, None)
+        self.run(self._leave())
+        self.thread.join(timeout=5)
+
+    async def _leave(self) -> None:
+        awaited = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in awaited:
+            task.cancel()
+        await asyncio.gather(*awaited, return_exceptions=True)
+        self.member.loop.call_soon(self.member.loop.stop)
+
+
+def _is_stop(item: Any) -> bool:
+    """A stop is no message: no number says on which side of a snapshot it is."""
+    return isinstance(item, StopAsked)
+
+
+def _key(error: RaySnapshotError) -> str:
+    """The same for the same cause: that a process is gone is noticed in several places, and said in several ways."""
+    return type(error).__name__ if isinstance(error, HostDiedError) else str(error)

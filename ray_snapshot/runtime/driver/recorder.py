@@ -1,0 +1,63 @@
+"""How the driver turns red, and reports: between two sends, so without a guard and without threads."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.checkpointing import section_of
+from ray_snapshot.runtime.report import Facts, HostPayload, host_payload, late_payload
+from ray_snapshot.runtime.transport.carrier import Carrier
+from ray_snapshot.runtime.transport.membership import Membership
+from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
+
+
+class DriverRecorder:
+    """Of one driver; everything here happens under the lock."""
+
+    def __init__(self, member: Membership, carrier: Carrier, trace: TraceShipping, *, checkpoint: bool) -> None:
+        self.member = member
+        self.carrier = carrier
+        self.trace = trace
+        self.checkpoint = checkpoint
+        self.reported: set[int] = set()
+        self.reports: deque[Any] = deque(maxlen=100)
+        """Reports with a part of the trace, that may be on their way."""
+
+    def record(self) -> None:
+        """Turn red if that is due, and report what can be."""
+        core = self.carrier.core
+        if core.must_record or core.uncopied:
+            core.boundary()
+            while core.copy_next():
+                pass
+            self.carrier.flush()
+        for number, recording in core.open.items():
+            if number not in self.reported and recording.copies:
+                self.reported.add(number)
+                facts = Facts(time.time(), recording.marker_count)
+                section = None
+                if self.checkpoint:
+                    section = section_of(DRIVER, recording, facts.recorded_at, {}, (), ())
+                    facts = replace(facts, obstacles=section.obstacles)
+                payload = host_payload(DRIVER, recording, facts)
+                self._report(payload if section is None else replace(payload, checkpoint=section.dumps()))
+        for recording in core.open.values():
+            if recording.late:
+                late, recording.late = recording.late, []
+                self.member.service.report.remote(late_payload(DRIVER, recording, Facts(0.0, 0), late, ()))
+
+    def _report(self, payload: HostPayload) -> None:
+        tracer = self.trace.tracer
+        if tracer is not None:
+            payload = replace(payload, trace=tracer.shipped(tracer.take()))
+        ref = self.member.service.report.remote(payload)
+        if tracer is not None:
+            self.reports.append(ref)
+
+    def forget(self, number: int) -> None:
+        """A snapshot is over."""
+        self.reported.discard(number)

@@ -1,0 +1,151 @@
+"""The action threads of a host, of which the one that holds the floor runs one action after the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from ray_snapshot import redaction
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.protocol.host import Creation, HostCore, Machine
+from ray_snapshot.protocol.mailbox import CALL, MAIL, Mailbox, Message
+from ray_snapshot.runtime.faults import named
+from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.host.actions import Actions
+from ray_snapshot.runtime.host.floor import Floor
+from ray_snapshot.runtime.host.held import HeldWatch
+from ray_snapshot.runtime.host.notices import HOOK, Notice, Notices
+from ray_snapshot.runtime.host.recorder import Recorder
+from ray_snapshot.runtime.host.stage import Stage
+from ray_snapshot.runtime.host.stops import Stops
+from ray_snapshot.runtime.transport.carrier import Carrier
+from ray_snapshot.runtime.transport.membership import Membership
+from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
+
+
+class Runner:
+    """Chooses at each boundary what comes next."""
+
+    def __init__(
+        self,
+        member: Membership,
+        core: HostCore,
+        stage: Stage,
+        floor: Floor,
+        carrier: Carrier,
+        trace: TraceShipping,
+        recorder: Recorder,
+        held: HeldWatch,
+        notices: Notices,
+        actions: Actions,
+        enter: Callable[[], None],
+        stop_machine: Callable[[Machine], None],
+    ) -> None:
+        self.member = member
+        self.core = core
+        self.stage = stage
+        self.floor = floor
+        self.carrier = carrier
+        self.trace = trace
+        self.recorder = recorder
+        self.held = held
+        self.notices = notices
+        self.actions = actions
+        self.enter = enter
+        """Called first in each action thread."""
+        self.stop_machine = stop_machine
+        self.stops = Stops()
+        self.threads: list[threading.Thread] = []
+        """Action threads, some of which may have ended."""
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether a thread is inside an action."""
+        return any(thread.is_alive() for thread in self.threads)
+
+    def new_thread(self) -> None:
+        """Another thread looks for work, as soon as the floor is free."""
+        runner = threading.Thread(target=self._run, name="actions", daemon=True)
+        self.threads = [*(thread for thread in self.threads if thread.is_alive()), runner]
+        runner.start()
+
+    def _run(self) -> None:
+        self.enter()
+        with self.member.lock:
+            alive = self.floor.take()
+        last: Machine | None = None
+        try:
+            while alive:
+                with self.member.lock:
+                    work = self._next(last)
+                if work is None:
+                    return
+                if isinstance(work, Creation):
+                    last = self.actions.construct(work)
+                else:
+                    last = self.actions.tell(work) if isinstance(work, Notice) else self.actions.perform(*work)
+                if self.trace.tracer is not None:
+                    self.trace.write_out()
+        except Exception as error:  # a fault of ours; the system must not go on half
+            self.member.fail(_internal(error))
+
+    def _next(self, last: Machine | None) -> Creation | Notice | tuple[Machine, list[tuple[Mailbox, Message]]] | None:  # noqa: PLR0912 - one branch per thing to do; a call each would cost every message
+        """The boundary: what happens between two actions, and what comes next; None when the host closes."""
+        core, floor, stage, tracer = self.core, self.floor, self.stage, self.trace.tracer
+        core.acting = None
+        if last is not None and tracer is not None:
+            tracer.end(last.name)
+        if last is not None and last.over:
+            core.end_action(last)
+            if last.is_held:
+                self.held.add(last)
+        while not floor.is_closed:
+            if floor.returning:
+                floor.give()
+                floor.take()
+                continue
+            if core.must_record:
+                self.recorder.record()
+            if core.uncopied:
+                self.recorder.copy_slice()
+            if self.stops.asked and (due := self.stops.take(core)) is not None:
+                self.stop_machine(core.machine(due))
+                continue
+            if core.must_flush:
+                self.carrier.flush()
+            if self.member.failure is None:
+                if self.notices.due and (notice := self._notice()) is not None:
+                    return notice
+                work = core.next_birth() or core.next_action()
+                if work is not None:
+                    # Under the lock that accepted it: who records without a boundary must find the action here.
+                    stage.action = action = None if isinstance(work, Creation) else (work[0], *work[1][0])
+                    if action is not None and action[1].kind == CALL:
+                        self.actions.replies.answering[action[0].name] = (action[2][3][0],)
+                    if tracer is not None and not isinstance(work, Creation):
+                        tracer.accepted(work[0].name, work[1], core.colour_of(work[0]))
+                    stage.began = time.time()
+                    return work
+            if not core.uncopied:
+                stage.action = HERE.machine = None
+                self.carrier.flush()
+                floor.idle()
+        return None
+
+    def _notice(self) -> Notice | None:
+        """Who is to be told that a snapshot is kept, at this boundary; under the lock."""
+        notice = self.notices.next(self.core.machines)
+        if notice is not None:
+            machine = self.core.machine(notice.machine)
+            self.core.begin_action(machine)
+            message = (0, 0, HOOK, (), 0.0, self.core.colour_of(machine))
+            self.stage.action = (machine, Mailbox(machine.name, MAIL, machine.inbox), message)
+            self.stage.began = time.time()
+        return notice
+
+
+def _internal(error: Exception) -> RaySnapshotError:
+    text = redaction.scrubbed("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    return RaySnapshotError(f"a host's action thread failed: {named(error)}\n{text}")

@@ -1,0 +1,79 @@
+"""Machines of a host that wait inside their actions for a reply, and what the host hears from replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.host.floor import Floor
+from ray_snapshot.runtime.host.recorder import Recorder
+from ray_snapshot.runtime.host.stage import Performance, Stage
+from ray_snapshot.runtime.tracing import Tracer
+from ray_snapshot.runtime.transport.carrier import Carrier
+from ray_snapshot.runtime.transport.membership import Membership
+
+
+class Waiting:
+    """Tracked waits (`runtime.waits`) of one host's machines."""
+
+    def __init__(
+        self,
+        member: Membership,
+        core: HostCore,
+        stage: Stage,
+        floor: Floor,
+        carrier: Carrier,
+        recorder: Recorder,
+        tracer: Tracer | None,
+        new_runner: Callable[[], None],
+    ) -> None:
+        self.member = member
+        self.core = core
+        self.stage = stage
+        self.floor = floor
+        self.carrier = carrier
+        self.recorder = recorder
+        self.tracer = tracer
+        self.new_runner = new_runner
+        """Starts another action thread, if nobody else looks for work."""
+
+    def heard(self, colour: int) -> None:
+        """A reply of this colour is being read in this process."""
+        if HERE.is_waiting:
+            HERE.heard = colour if HERE.heard is None else max(HERE.heard, colour)
+            return
+        with self.member.lock:
+            self.core.note(colour, HERE.machine)
+            if self.core.must_record:
+                self.recorder.record_without_boundary()
+
+    def begin(self, wait: waits.TrackedWait) -> Performance | None:
+        """The machine of this thread begins to wait inside its action: the floor goes to the others; under the lock."""
+        performance = self.stage.performing
+        if performance is None:
+            return None
+        performance.wait = wait
+        if self.tracer is not None:
+            self.tracer.waited(performance.machine.name, wait.call_site)
+        self.stage.suspend(performance)
+        self.core.suspend(performance.machine)
+        HERE.is_waiting = True
+        HERE.heard = None
+        self.carrier.flush()
+        self.floor.give()
+        if self.floor.spare == 0:
+            self.new_runner()
+        return performance
+
+    def end(self, performance: Performance) -> None:
+        """The floor has come back at a boundary: what the reply was red for is recorded first; under the lock."""
+        machine = performance.machine
+        if HERE.heard is not None:
+            self.core.note(HERE.heard, machine)
+        if self.core.must_record:
+            self.recorder.record()
+        self.core.resume(machine)
+        self.core.acting = machine
+        self.stage.resume(performance)

@@ -1,0 +1,98 @@
+"""What the parts of a process share: the run, the lock, the event loop, and whether this process still takes part."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ray.exceptions import RayActorError
+
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.runtime.faults import as_error
+
+
+class Membership:
+    """A process's membership in a run; whatever two of its parts must agree on is here."""
+
+    def __init__(
+        self,
+        run_id: str,
+        host: str,
+        service: Any,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        generation: int = 0,
+        recovers: bool = False,
+    ) -> None:
+        self.run_id = run_id
+        self.host = host
+        self.service = service
+        self.loop = loop
+        self.generation = generation
+        """Of the whole system: how often it has been rolled back."""
+        self.recovers = recovers
+        """Whether the system goes on by itself when a process of it dies."""
+        self.lock = threading.RLock()
+        self.failure: RaySnapshotError | None = None
+        self.is_closing = False
+        self.is_rolling = False
+        """Whether the system is being rolled back, and this process waits for it (the driver's)."""
+        self.is_retired = False
+        """Whether the system has been rolled back, and what this is of belongs to the past."""
+        self.on_wake: Callable[[], None] = lambda: None
+        """There may be something to do; under the lock."""
+        self.on_stop: list[Callable[[RaySnapshotError], None]] = []
+        """Something has stopped the system; under the lock, possibly more than once."""
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    # ---- work on the event loop -----------------------------------------------------------------------------------
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine; on the event loop. What it raises stops the system."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def start_soon(self, work: Coroutine[Any, Any, None]) -> None:
+        """The same from any thread."""
+        self.loop.call_soon_threadsafe(self.start, work)
+
+    def later(self, seconds: float, act: Callable[..., object], *args: Any) -> None:
+        """Call something on the event loop; from any thread."""
+        self.loop.call_soon_threadsafe(self.loop.call_later, seconds, act, *args)
+
+    def cancel(self) -> None:
+        """Give up all that was started."""
+        for task in [*self.tasks]:
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if self.recovers and isinstance(error, RayActorError):  # others see whose death it is; all are rolled back
+            return
+        self.fail(as_error(error))
+
+    # ---- failure --------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be something to do here."""
+        with self.lock:
+            self.on_wake()
+
+    def fail(self, error: RaySnapshotError) -> None:
+        """Stop the whole system, with this reason."""
+        if self.failure is None and not self.is_closing:
+            self.stop_with(error)
+            self.service.fail.remote(error, self.generation)
+
+    def stop_with(self, error: RaySnapshotError) -> None:
+        """Something has stopped the system: nothing is sent or accepted any more."""
+        with self.lock:
+            self.failure = self.failure or error
+            self.on_wake()
+            for told in self.on_stop:
+                told(error)
