@@ -41,10 +41,10 @@ from ray_snapshot.protocol.commands import (
     Request,
     Restarted,
 )
-from ray_snapshot.runtime.clock import Clock
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
-from ray_snapshot.runtime.handing_over import HandOver
-from ray_snapshot.runtime.line import Line
+from ray_snapshot.runtime.service.clock import Clock
+from ray_snapshot.runtime.service.handing_over import HandOver
+from ray_snapshot.runtime.service.line import Line
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""

@@ -33,7 +33,7 @@ from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.keeping import Keeper, not_restorable
 from ray_snapshot.runtime.restoring import Wanted, wanted
-from ray_snapshot.runtime.service_state import listed
+from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.settings import WatchSettingsGiven, detectors_of, refuse_redaction, seconds_of, settings_of
 from ray_snapshot.runtime.system import System
 from ray_snapshot.snapshot import Snapshot

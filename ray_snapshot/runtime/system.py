@@ -48,8 +48,9 @@ from ray_snapshot.runtime.handles import forget_handles
 from ray_snapshot.runtime.keeping import Keeper, not_restorable
 from ray_snapshot.runtime.leaving import Leaving
 from ray_snapshot.runtime.restoring import Wanted, wanted
-from ray_snapshot.runtime.service import ServiceActor, ServiceConfig
-from ray_snapshot.runtime.service_state import listed
+from ray_snapshot.runtime.service.actor import ServiceActor
+from ray_snapshot.runtime.service.config import ServiceConfig
+from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.settings import (
     Settings,
     SettingsGiven,

@@ -10,7 +10,7 @@ from ray.exceptions import ActorUnavailableError
 
 from ray_snapshot.protocol.recovery_line import BLOCK, Allowance, Base
 from ray_snapshot.runtime.driver.memory import Memory
-from ray_snapshot.runtime.handing_over import HandOver
+from ray_snapshot.runtime.service.handing_over import HandOver
 
 
 class Analyst:

@@ -8,8 +8,8 @@ from typing import Any
 
 from runtime_machines import BOUND_S
 
-from ray_snapshot.runtime.clock import Clock
-from ray_snapshot.runtime.line import Line
+from ray_snapshot.runtime.service.clock import Clock
+from ray_snapshot.runtime.service.line import Line
 
 
 def lined(numbers: list[int]) -> tuple[Line, list[int]]:

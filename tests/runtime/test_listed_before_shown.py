@@ -21,7 +21,8 @@ from ray_snapshot.runtime import analyst as analysts
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.keeping import Keeper
 from ray_snapshot.runtime.report import ENDS, HostPart, HostPayload
-from ray_snapshot.runtime.service import Service, ServiceConfig
+from ray_snapshot.runtime.service.actor import Service
+from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.schema import MACHINES, MESSAGES
 
 
@@ -96,14 +97,14 @@ async def _asked(*, listens: bool) -> list[bool]:
     calls = {"add": add, "is_kept": is_kept, "watched": asyncio.Event().wait}
     analyst = SimpleNamespace(**{name: SimpleNamespace(remote=call) for name, call in calls.items()})
     service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0, True), analyst)
-    number = service._start(30.0)
+    number = service.collecting.start(30.0)
     assert number is not None
-    header = service._begin(number, [], 30.0, is_driver_asked=True).header
-    service.actors[DRIVER] = SimpleNamespace(kept=SimpleNamespace(remote=lambda *_: asyncio.sleep(0)))
+    header = service.collecting.begin(number, [], 30.0, is_driver_asked=True).header
+    service.directory.actors[DRIVER] = SimpleNamespace(kept=SimpleNamespace(remote=lambda *_: asyncio.sleep(0)))
     counts = HostReport(DRIVER, {}, {}, {})
     await service.report(HostPayload(number, counts, b"", checkpoint=b"x", listens=listens))
     await service.committed(header.snapshot_id)
-    for task in service.tasks:
+    for task in service.course.tasks:
         task.cancel()
     return asked
 

@@ -17,7 +17,8 @@ from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime import analyst as analysts
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.report import ENDS, HostPart, HostPayload
-from ray_snapshot.runtime.service import Service, ServiceConfig
+from ray_snapshot.runtime.service.actor import Service
+from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.schema import MACHINES, MESSAGES
 
 
@@ -41,12 +42,12 @@ def with_service(play: Callable[[Service], Coroutine[Any, Any, None]]) -> list[t
         line = Line()
         service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0), line)
         for _ in range(3):
-            number = service._start(30.0)
+            number = service.collecting.start(30.0)
             assert number is not None
-            service._begin(number, [], 30.0, is_driver_asked=True)
+            service.collecting.begin(number, [], 30.0, is_driver_asked=True)
         await play(service)
         await asyncio.gather(*service.line.under_way)
-        for task in service.tasks:
+        for task in service.course.tasks:
             task.cancel()
         return line.handed
 
@@ -70,7 +71,7 @@ def test_what_is_complete_early_waits_for_the_numbers_in_front_of_it() -> None:
 def test_a_snapshot_that_is_given_up_holds_up_nobody() -> None:
     async def play(service: Service) -> None:
         await report(service, 3, 2)
-        await service._abort(service.coordinator.abort(1, "it timed out"))
+        await service.collecting.abort(service.coordinator.abort(1, "it timed out"))
 
     assert {number for number, _ in with_service(play)} == {1, 2, 3}
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import pytest
+from lone_service import Played, Remote, recovery_with
 from ray.exceptions import ActorUnavailableError
 
 from ray_snapshot.protocol.commands import DriverCommand, Secure, Seek
 from ray_snapshot.protocol.recovery_line import Base
 from ray_snapshot.protocol.rollback import Acknowledged, HostFailed, HostJoined, Step
+from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.runtime.driver.attending import Attendant, Patience
 from ray_snapshot.runtime.driver.post import DriverPost
-from ray_snapshot.runtime.recovery import Recovery, Target
 from ray_snapshot.runtime.restoring import Plan, Share
+from ray_snapshot.runtime.service.recovery import Recovery, Target
 from ray_snapshot.runtime.transport.post import Sent
 
 BOUND_S = 10.0
-CONFIG = SimpleNamespace(most_failures=5, failures_within=60.0, system="alone", recover=True)
 
 
 class Line:
@@ -39,7 +40,7 @@ class Line:
         """What happens while a copy is on its way to the driver."""
 
     def __getattr__(self, name: str) -> Any:
-        return SimpleNamespace(remote=lambda *args, **named: self._answer(name, *args, **named))
+        return Remote(partial(self._answer, name))
 
     def _answer(self, name: str, *args: Any, **named: Any) -> asyncio.Future[Any]:
         answer = asyncio.get_running_loop().create_future()
@@ -65,7 +66,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.pinned: list[str] = []
-        self.recovery = Recovery(SimpleNamespace(config=CONFIG, analyst=SimpleNamespace(pin=self)))  # type: ignore[arg-type]
+        self.recovery = recovery_with(Played(pin=self.pinned.append))
         self.recovery.base = Target("s1")
         self.recovery.line.went_back("s1", 1)
         self.line = Line(self.recovery)
@@ -76,10 +77,6 @@ class Pair:
             "securing", self.line, protocol="observer", mailbox_bound=10, send_timeout=5.0, spawn_timeout=5.0,
             attendant=attendant,
         )  # fmt: skip
-
-    def remote(self, snapshot_id: str) -> None:
-        """The analyst is to pin this."""
-        self.pinned.append(snapshot_id)
 
     def sends(self, *colours: int) -> None:
         """The driver has sent a message while it was of each colour."""
@@ -186,7 +183,7 @@ def test_a_copy_that_is_missing_is_fetched_once(pair: Pair) -> None:
 
 
 def test_a_snapshot_that_was_overtaken_is_kept_and_nobody_is_asked(pair: Pair) -> None:
-    header: Any = SimpleNamespace(number=1, snapshot_id="s1", generation=0)
+    header = SnapshotHeader(1, "alone", "s", "observer", [], 0.0)
     assert asyncio.run(pair.recovery.note(header, True))
 
 
@@ -264,24 +261,17 @@ def test_a_service_that_has_not_heard_of_the_copy_to_restore_is_told_again(pair:
 
 def test_two_who_want_the_same_snapshot_restored_both_hear_of_it() -> None:
     async def play() -> list[bool]:
-        asked: list[Any] = []
+        recovery = recovery_with(Played())
 
-        async def nothing() -> None:
-            pass
+        async def driver() -> None:
+            while len(recovery.orders.driver_log) < 2:  # it answers both, before either looks
+                await asyncio.sleep(0)
+            recovery.held["s3"] = True
+            await recovery.course.notify()
 
-        async def change(_: float) -> bool:
-            await asyncio.sleep(0)
-            if len(asked) == 2:  # the driver answers both, before either looks
-                asked.append("answered")
-                recovery.held["s3"] = True
-            return True
-
-        service: Any = SimpleNamespace(
-            config=CONFIG, tell_driver=asked.append, _notify=nothing, _change=change, _check=lambda: None
-        )
-        recovery = Recovery(service)
         plan = Plan("s3", 3, True, {}, {})
-        return await asyncio.wait_for(asyncio.gather(recovery._held(plan), recovery._held(plan)), BOUND_S)
+        work = asyncio.gather(recovery._held(plan), recovery._held(plan), driver())
+        return list(await asyncio.wait_for(work, BOUND_S))[:2]
 
     assert asyncio.run(play()) == [True, True]
 
@@ -289,30 +279,22 @@ def test_two_who_want_the_same_snapshot_restored_both_hear_of_it() -> None:
 def test_nobody_stops_for_a_restore_before_the_driver_has_its_copy() -> None:
     """If it was lost meanwhile it is planned once more, which raises."""
 
-    async def play(is_held: bool) -> list[str]:
-        done: list[str] = []
+    async def play(is_held: bool) -> list[Any]:
+        done: list[Any] = []
 
         async def planned(snapshot_id: str, _: Any) -> Any:
             done.append("planned")
             return Plan(snapshot_id, 3, True, {}, {})
 
-        async def nothing(*_: Any) -> bool:
-            await asyncio.sleep(0)
-            return True
-
-        def told(command: Any) -> None:
-            done.append(command)
-            recovery.held[command.snapshot_id] = is_held
-
-        analyst = SimpleNamespace(plan=SimpleNamespace(remote=planned))
-        service: Any = SimpleNamespace(
-            config=SimpleNamespace(run_id="run", **vars(CONFIG)), analyst=analyst, actors={}, declared=[], awaited=[],
-            coordinator=SimpleNamespace(last=3), handing=SimpleNamespace(session=None), tell_driver=told, _notify=nothing,
-            _change=nothing, _check=lambda: None, handed_over=nothing,
-        )  # fmt: skip
-        recovery = Recovery(service)
+        recovery = recovery_with(Played(plan=planned))
         recovery._carry_out = lambda _: recovery.done.set_result(done.append("stop"))  # type: ignore
-        await recovery.restore("s3", {}, {})
+
+        async def driver() -> None:
+            done.extend(await recovery.orders.commands(0))
+            recovery.held["s3"] = is_held
+            await recovery.course.notify()
+
+        await asyncio.wait_for(asyncio.gather(recovery.restore("s3", {}, {}), driver()), BOUND_S)
         return done
 
     assert asyncio.run(play(True)) == ["planned", Seek(3, "s3"), "stop"]

@@ -7,7 +7,8 @@ from typing import Any
 
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime.report import HostPayload
-from ray_snapshot.runtime.service import Service, ServiceConfig
+from ray_snapshot.runtime.service.actor import Service
+from ray_snapshot.runtime.service.config import ServiceConfig
 
 
 class Silent:
@@ -28,16 +29,16 @@ async def _asks_while_others_complete_it() -> bool:
     service = Service(ServiceConfig("alone", "run", "observer", 8, 30.0), Silent())
     for host in ("host-0", "host-1"):
         await service.register(host, [Silent()])
-        service.places[f"on-{host}"] = host
+        service.directory.places[f"on-{host}"] = host
     await service.snapshot(["on-host-0"], None, wait=False)
-    async with service.changed:  # whoever wants to tell of a change waits for this
+    async with service.course.changed:  # whoever wants to tell of a change waits for this
         first = asyncio.create_task(service.report(reported("host-0")))
         others = [asyncio.create_task(service.report(reported(host))) for host in ("host-1", "driver")]
         while 1 in service.coordinator.pending:
             await asyncio.sleep(0)
     await asyncio.gather(first, *others)
-    done = 1 not in service.collections
-    for task in [*service.tasks, *service.line.under_way]:
+    done = 1 not in service.collecting.collections
+    for task in [*service.course.tasks, *service.line.under_way]:
         task.cancel()
     return done
 
@@ -60,7 +61,7 @@ async def _waits_for_one_while_others_come() -> int:
     service.line.begin(another())
     await service.handed_over("run-000001")
     told_at = count
-    for task in [*service.tasks, *service.line.under_way]:
+    for task in [*service.course.tasks, *service.line.under_way]:
         task.cancel()
     return told_at
 

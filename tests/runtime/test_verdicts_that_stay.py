@@ -17,7 +17,8 @@ from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.protocol.commands import Secure
 from ray_snapshot.runtime.awaiting import Awaiting
 from ray_snapshot.runtime.report import HostPayload
-from ray_snapshot.runtime.service import Service, ServiceConfig
+from ray_snapshot.runtime.service.actor import Service
+from ray_snapshot.runtime.service.config import ServiceConfig
 
 
 class Analyst:
@@ -52,14 +53,14 @@ def with_snapshot(play: Callable[[Service, str], Coroutine[Any, Any, bool]]) -> 
     async def run() -> bool:
         service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0, True, True), None)
         service._open([Analyst()])
-        number = service._start(30.0)
+        number = service.collecting.start(30.0)
         assert number == 1
-        snapshot_id = service._begin(number, [], 30.0, is_driver_asked=True).header.snapshot_id
+        snapshot_id = service.collecting.begin(number, [], 30.0, is_driver_asked=True).header.snapshot_id
         await service.report(HostPayload(number, HostReport(DRIVER, {}, {}, {}), b"", checkpoint=b"x"))
-        while Secure(number, snapshot_id) not in service.driver_log:
+        while Secure(number, snapshot_id) not in service.orders.driver_log:
             await asyncio.sleep(0)
         found = await play(service, snapshot_id)
-        for task in [*service.tasks, *service.line.under_way]:
+        for task in [*service.course.tasks, *service.line.under_way]:
             task.cancel()
         return found
 

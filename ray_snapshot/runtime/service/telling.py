@@ -14,17 +14,21 @@ from ray.exceptions import RayError
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.collected import SnapshotHeader
-    from ray_snapshot.runtime.service import Service
+    from ray_snapshot.runtime.service.course import Course
+    from ray_snapshot.runtime.service.directory import Directory
+    from ray_snapshot.runtime.service.recovery import Recovery
 
 MOST_KNOWN = 100
 """Snapshots of which it is known whether all have been told."""
 
 
 class Telling:
-    """See the module."""
+    """Of one life of a service."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, course: Course, directory: Directory, recovery: Recovery) -> None:
+        self.course = course
+        self.directory = directory
+        self.recovery = recovery
         self.outcomes: dict[str, asyncio.Future[bool]] = {}
         """By snapshot, the latest last: whether it is kept and all who want to know it have been told, once that is known."""
         self.certain: deque[str] = deque(maxlen=MOST_KNOWN)
@@ -38,7 +42,7 @@ class Telling:
         while len(self.outcomes) > MOST_KNOWN:
             self._settle(next(iter(self.outcomes)), False)
             self.outcomes.pop(next(iter(self.outcomes)))
-        self.service._background(self._tell(header, is_kept))
+        self.course.background(self._tell(header, is_kept))
 
     def give_up(self) -> None:
         """The system goes back: who was not told knows from what is restored."""
@@ -51,14 +55,14 @@ class Telling:
         return None if found is None else await asyncio.shield(found)
 
     async def _tell(self, header: SnapshotHeader, is_kept: bool) -> None:
-        snapshot_id, actors = header.snapshot_id if is_kept else None, self.service.actors
+        snapshot_id, actors = header.snapshot_id if is_kept else None, self.directory.actors
         calls = [actors[host].kept.remote(header.number, snapshot_id, header.generation) for host in header.listeners]
         try:
             for call in calls:
                 await call
         except RayError:  # a host is gone, or failed, and others see to that
             is_kept = False
-        self._settle(header.snapshot_id, is_kept and header.generation == self.service.recovery.generation)
+        self._settle(header.snapshot_id, is_kept and header.generation == self.recovery.generation)
 
     def _settle(self, snapshot_id: str, outcome: bool) -> None:
         found = self.outcomes.get(snapshot_id)

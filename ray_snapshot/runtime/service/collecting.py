@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
@@ -19,15 +19,20 @@ from ray_snapshot.errors import (
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
-from ray_snapshot.protocol.commands import Abort, Allow, Close, Fail, Overdue, Request
-from ray_snapshot.protocol.coordinator import reachable
-from ray_snapshot.runtime.clock import Clock
+from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
+from ray_snapshot.protocol.coordinator import Coordinator, reachable
+from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.line import Line
 from ray_snapshot.runtime.report import HostPayload
-from ray_snapshot.runtime.service_places import Places
-from ray_snapshot.runtime.service_state import Collection, ServiceConfig, listed
+from ray_snapshot.runtime.service.config import ServiceConfig
+from ray_snapshot.runtime.service.course import Course
+from ray_snapshot.runtime.service.directory import Directory, listed
+from ray_snapshot.runtime.service.handing_over import HandOver
+from ray_snapshot.runtime.service.line import Line
+from ray_snapshot.runtime.service.orders import Orders
+from ray_snapshot.runtime.service.recovery import Recovery
+from ray_snapshot.runtime.service.telling import Telling
 
 MOST_UNJUDGED = 100
 """Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
@@ -35,28 +40,73 @@ MOST_UNJUDGED = 100
 LAST_S = 0.1
 """How soon a last snapshot is taken once more if it cannot be restored."""
 
+LOOK_S = 0.05
+"""How often deadlines are looked at."""
 
-class Collecting(Places):
-    """See the module."""
 
-    def __init__(self, config: ServiceConfig, analyst: Any) -> None:
-        super().__init__(config, analyst)
-        self.clock = Clock(self.begin_snapshot)
+@dataclass(slots=True)
+class Collection:
+    """A snapshot that is being collected."""
+
+    header: SnapshotHeader
+    timeout: float
+    done: asyncio.Future[Any]
+    is_driver_asked: bool
+    unasked: list[str] = field(default_factory=list)
+    """Hosts that the observers ask once they have recorded themselves."""
+    is_hurried: bool = False
+    """Whether half of the time is over, and hosts have been told to record in the middle of an action."""
+    payloads: list[HostPayload] = field(default_factory=list)
+
+    @property
+    def half_time(self) -> float:
+        """When half of the time is over."""
+        return self.header.started_at + self.timeout / 2
+
+
+class Collecting:
+    """Of one service; `lost` is told of an analyst that is gone for good."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        course: Course,
+        directory: Directory,
+        orders: Orders,
+        coordinator: Coordinator,
+        allowance: Allowance,
+        handing: HandOver,
+        telling: Telling,
+        recovery: Recovery,
+        lost: Callable[[str, str], Awaitable[None]],
+    ) -> None:
+        self.config = config
+        self.course = course
+        self.directory = directory
+        self.orders = orders
+        self.coordinator = coordinator
+        self.allowance = allowance
+        self.handing = handing
+        self.telling = telling
+        self.recovery = recovery
+        self.lost = lost
         self.line = Line(self._tell_analyst)
+        self.collections: dict[int, Collection] = {}
+        self.traces: list[bytes] = []
+        """Rows of the trace that have come with reports, not yet handed to the analyst."""
 
     async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:
         """Take a snapshot; returns it (None if not waited for). Raises what the docstring of `System.snapshot` says."""
-        await self.opened.wait()
-        self._check()
+        self.course.check()
         timeout = self.config.snapshot_timeout if timeout is None else timeout
         first = await self._hosts_of(initiators) if initiators else list(self.coordinator.hosts)
-        self._check()
-        number = await self._slot(timeout) if wait else self._start(timeout)
+        self.course.check()
+        number = await self._slot(timeout) if wait else self.start(timeout)
         if number is None:
             return None
         if self.config.protocol in BARRIERS and DRIVER not in first:
             first = [*first, DRIVER]  # it is a source: nothing is sent to it
-        collection = self._begin(number, initiators, timeout, DRIVER in first)
+        collection = self.begin(number, initiators, timeout, DRIVER in first)
         if self.config.protocol == OBSERVER:
             collection.unasked = [host for host in self.coordinator.hosts if host not in first]
             collection.is_driver_asked = True
@@ -66,13 +116,8 @@ class Collecting(Places):
             return number
         return await collection.done
 
-    async def last_snapshot(self, seconds: float) -> str | None:
-        """A process is about to leave: takes a snapshot that can be restored; its id, None if there was none in time."""
-        with suppress(TimeoutError, RaySnapshotError):
-            return await asyncio.wait_for(self._take_last(seconds), seconds)
-        return None
-
-    async def _take_last(self, seconds: float) -> str:
+    async def take_last(self, seconds: float) -> str:
+        """Take snapshots until one can be restored; its id."""
         while True:
             header: SnapshotHeader = (await self.snapshot([], seconds)).header
             await self.handed_over(header.snapshot_id)
@@ -80,25 +125,17 @@ class Collecting(Places):
                 return header.snapshot_id
             if await self.handing.is_kept(header.snapshot_id):
                 while self.config.recover and self.recovery.line.number < header.number:
-                    await self._change(1.0)
+                    await self.course.change(1.0)
                 return header.snapshot_id
             await asyncio.sleep(LAST_S)  # somebody waits inside an action, most likely
-
-    async def begin_snapshot(self) -> int | None:
-        """Start a snapshot without waiting for it; its number, or None if there can be none now."""
-        try:
-            number: int | None = await self.snapshot([], None, wait=False)
-        except RaySnapshotError:  # the system has failed or was closed, and says so elsewhere
-            return None
-        return number
 
     # ---- numbers, and who records first ------------------------------------------------------------------------------
 
     async def _slot(self, timeout: float) -> int:
         """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        while (number := self._start(timeout, MOST_UNJUDGED)) is None:
-            if not await self._change(deadline - time.monotonic()):
+        while (number := self.start(timeout, MOST_UNJUDGED)) is None:
+            if not await self.course.change(deadline - time.monotonic()):
                 raise SnapshotAbortedError(
                     f"{len(self.coordinator.pending)} snapshots of {self.config.system} were pending for {timeout:g} s, the"
                     " most there may be; raise most_open, or take them less often",
@@ -107,10 +144,10 @@ class Collecting(Places):
                     machine=None,
                     call_site=None,
                 )
-            self._check()
+            self.course.check()
         return number
 
-    def _start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
+    def start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
         """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time).
 
         `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
@@ -118,19 +155,19 @@ class Collecting(Places):
         most = self.config.most_open if most_unjudged is None else most_unjudged
         has_number = self.coordinator.last < self.allowance.most
         if (more := self.allowance.wanted(self.coordinator.last)) is not None:
-            self.tell_driver(Allow(more))
-            self.allowance.asked(more, self.driver_obeyed + len(self.driver_log))
+            self.orders.to_driver(Allow(more))
+            self.allowance.asked(more, self.orders.driver_told)
         if len(self.line) >= most or self.recovery.is_rolling or not has_number:
             return None
         return self.coordinator.start(time.time(), timeout)
 
     async def _request(self, number: int, hosts: list[str]) -> None:
         for host in hosts:
-            self._tell(host, Request(number))
+            self.orders.to(host, Request(number))
         self.collections[number].header.control_messages += len(hosts)
-        await self._notify()
+        await self.course.notify()
 
-    def _begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
+    def begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
         config = self.config
         header = SnapshotHeader(number, config.system, config.run_id, config.protocol, list(initiators), time.time())
         header.is_kept, header.restored_from = config.checkpoint, self.recovery.restored_from
@@ -145,20 +182,23 @@ class Collecting(Places):
         The driver is no target of any channel. If it is no initiator it is asked when all others have reported.
         """
         for name in initiators:
-            if name not in self.places:
+            if name not in self.directory.places:
                 raise UnknownMachineError(f"initiator {name!r} is no machine of {self.config.system}", machine=name)
-        first = list(dict.fromkeys(self.places[name] for name in initiators))
+        first = list(dict.fromkeys(self.directory.places[name] for name in initiators))
         if DRIVER in first or self.config.protocol == OBSERVER:  # it has a link to every host; observers ask all
             return first
         edges = [
             edge
-            for found in await asyncio.gather(*(a.channels.remote() for a in self.actors.values()))
+            for found in await asyncio.gather(*(a.channels.remote() for a in self.directory.actors.values()))
             for edge in found
         ]
-        hosts = {(self.places.get(source, source), self.places.get(target, target)) for source, target in edges}
-        missed = set(self.actors) - reachable(hosts, first)
+        hosts = {
+            (self.directory.places.get(source, source), self.directory.places.get(target, target))
+            for source, target in edges
+        }
+        missed = set(self.directory.actors) - reachable(hosts, first)
         if missed:
-            machines = sorted(name for name, host in self.places.items() if host in missed)
+            machines = sorted(name for name, host in self.directory.places.items() if host in missed)
             raise UnreachableMachineError(
                 f"markers from {', '.join(initiators)} find no channel to {listed(machines)}: name more initiators, declare"
                 " the channel with system.connect(...), or leave initiators out",
@@ -185,7 +225,7 @@ class Collecting(Places):
             await self._ask_the_rest(number, collection)
             return
         del self.collections[number]
-        self._tell_lazily(Close(number))
+        self.orders.to_all_lazily(Close(number))
         collection.header.control_messages += len(self.coordinator.hosts)
         collection.header.completed_at = time.time()
         reported = {found.counts.host for found in collection.payloads}
@@ -196,7 +236,7 @@ class Collecting(Places):
         sections = tuple(payload.checkpoint for payload in collection.payloads if payload.checkpoint is not None)
         self.line.put(number, replace(found, checkpoints=sections))
         self._advance()
-        await self._notify()
+        await self.course.notify()
 
     async def _ask_the_rest(self, number: int, collection: Collection) -> None:
         """Whom a report that completes nothing is the sign to ask; nothing may follow this: others report meanwhile."""
@@ -212,14 +252,14 @@ class Collecting(Places):
 
     async def _tell_analyst(self, found: Collected) -> None:
         try:
-            await self.handing.give(replace(found, traces=self._take_traces()))
+            await self.handing.give(replace(found, traces=self.take_traces()))
             if found.checkpoints and (self.config.recover or found.header.listeners):
                 is_shown = bool(found.header.listeners)  # sinks publish it
                 is_kept = await self.handing.is_kept(found.header.snapshot_id, is_listed=is_shown)
                 self.telling.noted(found.header, await self.recovery.note(found.header, is_kept))
         except RayActorError as error:
             await self.lost("analyst", first_line(error))
-        await self._notify()
+        await self.course.notify()
 
     async def handed_over(self, snapshot_id: str) -> None:
         """Answers when the analyst has this snapshot, if it is on its way there; what comes later is not waited for."""
@@ -227,30 +267,27 @@ class Collecting(Places):
             self.line.advance(None)
         await self.line.handed_over()
 
-    def _take_traces(self) -> tuple[bytes, ...]:
+    def take_traces(self) -> tuple[bytes, ...]:
+        """What came with reports and was not handed on."""
         traces, self.traces = self.traces, []
         return tuple(traces)
 
     async def trace(self, shipped: bytes) -> None:
         """Rows of the trace that came with no report; answers when the analyst has them."""
-        await self.analyst.add_trace.remote([shipped])
-
-    async def rest_of_trace(self) -> tuple[bytes, ...]:
-        """What came with reports and was not handed on."""
-        return self._take_traces()
+        await self.handing.analyst.add_trace.remote([shipped])
 
     # ---- what is given up --------------------------------------------------------------------------------------------
 
-    async def _reap(self) -> None:
+    async def reap(self) -> None:
         """Hurry what is past half of its time, and give up what is past its deadline."""
         while True:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_S)
             now = time.time()
-            if self.lazily and now > self.lazy_until:
-                self._broadcast()
-                await self._notify()
+            if self.orders.is_due(now):
+                self.orders.to_all()
+                await self.course.notify()
             for given_up in self.coordinator.expire(now):
-                self.line.begin(self._abort(given_up))
+                self.line.begin(self.abort(given_up))
             late = [
                 number
                 for number, found in self.collections.items()
@@ -259,15 +296,16 @@ class Collecting(Places):
             for number in late:
                 self.collections[number].is_hurried = True
                 for host in self.coordinator.pending[number].awaited:
-                    self._tell(host, Overdue(number))
+                    self.orders.to(host, Overdue(number))
             if late:
-                await self._notify()
+                await self.course.notify()
 
-    async def _abort(self, given_up: AbortedSnapshot) -> None:
+    async def abort(self, given_up: AbortedSnapshot) -> None:
+        """Tell everybody of a snapshot that will never be complete, and the analyst."""
         collection = self.collections.pop(given_up.number)
         self._advance()
-        self._broadcast(Abort(given_up.number))
-        await self._notify()
+        self.orders.to_all(Abort(given_up.number))
+        await self.course.notify()
         header = collection.header
         header.completed_at = time.time()
         header.abort_reason = given_up.reason
@@ -286,13 +324,13 @@ class Collecting(Places):
 
     async def _blame(self, header: SnapshotHeader, host: str) -> None:
         """Ask a host that did not report what it is doing, for a second."""
-        if host not in self.actors or self.failure is not None:
+        if host not in self.directory.actors or self.course.failure is not None:
             return
         try:
-            doing = await asyncio.wait_for(_wrapped(self.actors[host].doing.remote()), timeout=1.0)
+            doing = await asyncio.wait_for(_wrapped(self.directory.actors[host].doing.remote()), timeout=1.0)
         except (TimeoutError, RayError):
             header.abort_reason = (
-                f"{header.abort_reason}: {host} with {listed(self._machines_on(host))} does not answer"
+                f"{header.abort_reason}: {host} with {listed(self.directory.machines_on(host))} does not answer"
             )
             return
         if doing is not None:
@@ -302,22 +340,15 @@ class Collecting(Places):
 
     def give_up_all(self, reason: str) -> None:
         """The system is rolled back: snapshots that are pending never will be completed."""
-        self.lazily.clear()
+        self.orders.lazily.clear()
         self.telling.give_up()
-        for number in list(self.coordinator.pending):
-            self.line.begin(self._abort(replace(self.coordinator.abort(number, reason), awaited=())))
+        self.abort_all(reason, is_blamed=False)
 
-    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
-        """Something stops the system, unless that is of a generation (of whoever says so) that has been left behind."""
-        if generation is not None:
-            await self.opened.wait()
-        if self.failure is None and generation in (None, self.recovery.generation):
-            self.failure = error
-            self._broadcast(Fail(error))
-            self.recovery.failed(error)
-            for number in list(self.coordinator.pending):
-                self.line.begin(self._abort(self.coordinator.abort(number, f"the system failed: {error}")))
-            await self._notify()
+    def abort_all(self, reason: str, *, is_blamed: bool = True) -> None:
+        """Give up what is pending; `is_blamed`: those that have not reported are asked what they do."""
+        for number in list(self.coordinator.pending):
+            found = self.coordinator.abort(number, reason)
+            self.line.begin(self.abort(found if is_blamed else replace(found, awaited=())))
 
 
 def _give_up(collection: Collection, error: RaySnapshotError) -> None:

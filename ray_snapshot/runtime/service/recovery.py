@@ -12,7 +12,7 @@ import pickle
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ray.exceptions import RayActorError, RayError
 
@@ -40,9 +40,14 @@ from ray_snapshot.runtime.faults import as_error, first_line
 from ray_snapshot.runtime.restoring import Ground, Plan, Share
 
 if TYPE_CHECKING:
+    from ray_snapshot.protocol.coordinator import Coordinator
     from ray_snapshot.runtime.collected import SnapshotHeader
     from ray_snapshot.runtime.host.config import HostConfig
-    from ray_snapshot.runtime.service import Service
+    from ray_snapshot.runtime.service.config import ServiceConfig
+    from ray_snapshot.runtime.service.course import Course
+    from ray_snapshot.runtime.service.directory import Directory
+    from ray_snapshot.runtime.service.handing_over import HandOver
+    from ray_snapshot.runtime.service.orders import Orders
 
 
 LOOK_S = 1.0
@@ -57,12 +62,42 @@ class Target:
     classes: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
 
+class Events(Protocol):
+    """What a rollback does to the rest of the service."""
+
+    async def gone(self, host: str, reason: str, incarnation: int) -> None:
+        """This life of a process has ended."""
+
+    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
+        """Something stops the system."""
+
+    def give_up_all(self, reason: str) -> None:
+        """Snapshots that are pending never will be completed."""
+
+    async def handed_over(self, snapshot_id: str) -> None:
+        """Answers when the analyst has this snapshot."""
+
+
 class Recovery:
     """See the module. Everything runs on the service's event loop."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        config = service.config
+    def __init__(
+        self,
+        config: ServiceConfig,
+        course: Course,
+        directory: Directory,
+        orders: Orders,
+        snapshots: Coordinator,
+        handing: HandOver,
+        events: Events,
+    ) -> None:
+        self.config = config
+        self.course = course
+        self.directory = directory
+        self.orders = orders
+        self.snapshots = snapshots
+        self.handing = handing
+        self.events = events
         self.coordinator = RollbackCoordinator(most_failures=config.most_failures, within_s=config.failures_within)
         self.coordinator.step(HostJoined(DRIVER, 0, 0))
         self.coordinator.step(Acknowledged(DRIVER, Step.START, 0))
@@ -105,7 +140,7 @@ class Recovery:
 
     def resume(self, found: Recollection) -> None:
         """The service before this one has died: everybody goes back, to the last snapshot that the driver knows of."""
-        config = self.service.config
+        config = self.config
         self.coordinator = RollbackCoordinator(
             last=found.life * GENERATIONS, most_failures=config.most_failures, within_s=config.failures_within
         )
@@ -133,7 +168,7 @@ class Recovery:
 
     def lost(self, host: str, incarnation: int, error: HostDiedError) -> bool:
         """A host is gone; whether the system goes back by itself."""
-        if not self.service.config.recover or host not in self.births:
+        if not self.config.recover or host not in self.births:
             return False
         if self.base is None and self.target is None:
             return False
@@ -152,13 +187,13 @@ class Recovery:
         """
         if not is_kept or header.generation != self.generation or self.is_rolling:
             return False
-        if not self.service.config.recover:
+        if not self.config.recover:
             return True
         if (outcome := self._outcome(header)) is None:
-            self.service.tell_driver(Secure(header.number, header.snapshot_id))
-            await self.service._notify()
-        while outcome is None and self.service.failure is None and not self.service.is_closing:
-            await self.service._change(LOOK_S)
+            self.orders.to_driver(Secure(header.number, header.snapshot_id))
+            await self.course.notify()
+        while outcome is None and self.course.failure is None and not self.course.is_closing:
+            await self.course.change(LOOK_S)
             outcome = self._outcome(header)
         return outcome is True
 
@@ -180,24 +215,24 @@ class Recovery:
 
     def _pin(self, snapshot_id: str) -> None:
         """The analyst must not let go of what is gone back to, however much comes after it."""
-        self.service.analyst.pin.remote(snapshot_id)
+        self.handing.analyst.pin.remote(snapshot_id)
 
     async def recoverable(self, snapshot_id: str, timeout: float) -> None:
         """Answers when the system can go back to this snapshot."""
         deadline = time.monotonic() + timeout
         while self.base is None:
-            if not await self.service._change(deadline - time.monotonic()):
+            if not await self.course.change(deadline - time.monotonic()):
                 raise NotRestorableError(f"snapshot {snapshot_id} was not kept within {timeout:g} s", obstacles=[])
 
     async def restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
         """Roll back to a snapshot; answers when everybody goes on. Raises, before anybody stops, if it cannot be restored."""
         while self.is_rolling:
-            await self.service._change(1.0)
-            self.service._check()
+            await self.course.change(1.0)
+            self.course.check()
         target = Target(snapshot_id, claimed, classes)
-        await self.service.handed_over(snapshot_id)
+        await self.events.handed_over(snapshot_id)
         plan = await self._planned(target)
-        if self.service.config.recover and not await self._held(plan):
+        if self.config.recover and not await self._held(plan):
             await self._planned(target)  # raises if it was lost with an analyst; else another history has it
         self.target = target
         self.done = asyncio.get_running_loop().create_future()
@@ -207,11 +242,11 @@ class Recovery:
     async def _held(self, plan: Plan) -> bool:
         """Answers when the driver has seen to it that what is to be restored can be, whoever dies; whether it could."""
         self.held.pop(plan.snapshot_id, None)
-        self.service.tell_driver(Seek(plan.number if plan.is_same_run else 0, plan.snapshot_id))
-        await self.service._notify()
+        self.orders.to_driver(Seek(plan.number if plan.is_same_run else 0, plan.snapshot_id))
+        await self.course.notify()
         while plan.snapshot_id not in self.held:
-            await self.service._change(LOOK_S)
-            self.service._check()
+            await self.course.change(LOOK_S)
+            self.course.check()
         return self.held[plan.snapshot_id]  # it stays: somebody else may want the same one restored
 
     def failed(self, error: RaySnapshotError) -> None:
@@ -228,48 +263,47 @@ class Recovery:
                 case BeginGeneration(generation, reason):
                     self._begin(generation, reason)
                 case Ask():
-                    self.service._background(self._ask(effect))
+                    self.course.background(self._ask(effect))
                 case RollbackComplete():
                     self._complete()
                 case GiveUp(reason):
-                    self.service._background(self._give_up(reason))
+                    self.course.background(self._give_up(reason))
 
     def _begin(self, generation: int, reason: str) -> None:
-        self.service.give_up_all(f"the system is rolled back: {reason}")
+        self.events.give_up_all(f"the system is rolled back: {reason}")
         target = self.target or self.base
         assert target is not None
         if self.plan is not None:
             self.plan.cancel()
         self.plan = asyncio.get_running_loop().create_task(self._planned(target))
-        self.service._background(self._bounded(generation))
+        self.course.background(self._bounded(generation))
 
     async def _planned(self, target: Target) -> Plan:
-        service = self.service
-        hosts = tuple(service.actors)
+        directory, handing = self.directory, self.handing
         ground = Ground(
-            service.config.run_id,
-            hosts,
+            self.config.run_id,
+            tuple(directory.actors),
             target.claimed,
             target.classes,
-            tuple(service.declared),
-            tuple(service.awaited),
-            service.coordinator.last,
+            tuple(directory.declared),
+            tuple(directory.awaited),
+            self.snapshots.last,
         )
         while True:
-            session = service.handing.session
+            session = handing.session
             try:
-                found: Plan = await service.analyst.plan.remote(target.snapshot_id, ground)
+                found: Plan = await handing.analyst.plan.remote(target.snapshot_id, ground)
                 return found
             except RayActorError as error:
-                if not service.config.recover:
+                if not self.config.recover:
                     raise as_error(error) from None
-                await service.handing.another(session)
+                await handing.another(session)
             except RayError as error:
                 raise as_error(error) from None
 
     async def _bounded(self, generation: int) -> None:
         """No rollback may take for ever."""
-        seconds = self.service.config.start_timeout
+        seconds = self.config.start_timeout
         await asyncio.sleep(seconds)
         if self.is_rolling and self.generation == generation:
             behind = [host for host, done in self.coordinator.done.items() if done == self.coordinator.reached]
@@ -289,17 +323,17 @@ class Recovery:
         if ask.generation != self.generation:
             return
         if ask.host == DRIVER:
-            self.service.tell_driver(Roll(Asked(ask.step, ask.generation), share))
-            await self.service._notify()
+            self.orders.to_driver(Roll(Asked(ask.step, ask.generation), share))
+            await self.course.notify()
             return
-        actor = self.service.actors[ask.host]
+        actor = self.directory.actors[ask.host]
         try:
             done = await actor.roll.remote(int(ask.step), ask.generation, ask.incarnation, share)
         except RayActorError as error:
-            await self.service.gone(ask.host, first_line(error), ask.incarnation)
+            await self.events.gone(ask.host, first_line(error), ask.incarnation)
             return
         except Exception as error:  # a state that is not taken back, most likely
-            await self.service.fail(as_error(error), ask.generation)
+            await self.events.fail(as_error(error), ask.generation)
             return
         for step in done:
             self.acknowledged(ask.host, step, ask.generation)
@@ -309,11 +343,11 @@ class Recovery:
         assert self.plan is not None
         plan = await self.plan
         if ask.generation == self.generation and self.is_rolling:
-            self.service.places = {DRIVER: DRIVER, **plan.places}
-        share = plan.shares.get(ask.host) or pickle.dumps(Share(last=self.service.coordinator.last), protocol=5)
+            self.directory.places = {DRIVER: DRIVER, **plan.places}
+        share = plan.shares.get(ask.host) or pickle.dumps(Share(last=self.snapshots.last), protocol=5)
         if ask.host == DRIVER:
             opened: Share = pickle.loads(share)
-            opened.actors = {host: [actor] for host, actor in self.service.actors.items()}
+            opened.actors = {host: [actor] for host, actor in self.directory.actors.items()}
             opened.snapshot_id, opened.number = plan.snapshot_id, plan.number if plan.is_same_run else 0
             self.target_number = opened.number
             if self.target is None:
@@ -331,12 +365,12 @@ class Recovery:
         self._pin(target.snapshot_id)
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
-        self.service._background(self.service._notify())
+        self.course.background(self.course.notify())
 
     def _replace(self, host: str) -> None:
         """Another process is to take the place of one that is gone: the driver makes it, or it would die with this service."""
-        self.service.tell_driver(Replace(host, self.coordinator.incarnations[host] + 1))
-        self.service._background(self.service._notify())
+        self.orders.to_driver(Replace(host, self.coordinator.incarnations[host] + 1))
+        self.course.background(self.course.notify())
 
     def replaced(self, host: str, incarnation: int) -> None:
         """The driver has made it."""
@@ -345,9 +379,9 @@ class Recovery:
     async def _give_up(self, reason: str) -> None:
         told = self.cause
         if told is None:
-            await self.service.fail(
+            await self.events.fail(
                 NotRestorableError(f"the system could not be rolled back: {reason}", obstacles=[reason])
             )
         else:
             text = f"{told}; the system was not rolled back again: {reason}"
-            await self.service.fail(HostDiedError(text, host=told.host, machines=told.machines))
+            await self.events.fail(HostDiedError(text, host=told.host, machines=told.machines))

@@ -1,0 +1,58 @@
+"""What a service goes through, as far as its parts must agree on it: open, closing, failed; and changes to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ray_snapshot.errors import RaySnapshotError, SystemNotRunningError
+
+
+class Course:
+    """Of one service; everything runs on its event loop."""
+
+    def __init__(self, system: str, on_fault: Callable[[RaySnapshotError], None]) -> None:
+        self.system = system
+        self.on_fault = on_fault
+        """Told of faults of ours in work that nothing waits for."""
+        self.opened = asyncio.Event()
+        """Not before the driver has said which life of the service this is, where it may have several."""
+        self.failure: RaySnapshotError | None = None
+        self.is_closing = False
+        self.changed = asyncio.Condition()
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    def check(self) -> None:
+        """Raise what has stopped the system, or that it was closed."""
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)  # or each time it is raised makes it longer
+        if self.is_closing:
+            raise SystemNotRunningError(f"system {self.system} was closed", system=self.system)
+
+    async def notify(self) -> None:
+        """Something has changed."""
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def change(self, timeout: float) -> bool:
+        """Wait for a change, up to `timeout` seconds; False if there was none."""
+        if timeout <= 0:
+            return False
+        async with self.changed:
+            try:
+                await asyncio.wait_for(self.changed.wait(), timeout)
+            except TimeoutError:
+                return False
+        return True
+
+    def background(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Work that nothing waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.on_fault(RaySnapshotError(f"the service of {self.system} failed: {type(error).__name__}: {error}"))

@@ -1,0 +1,89 @@
+"""What hosts and the driver are told: commands to hosts, and a log for the driver, which cannot be called and polls it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.commands import Close, DriverCommand, HostCommand, SharedCommand
+from ray_snapshot.protocol.recovery_line import Allowance
+from ray_snapshot.runtime.service.course import Course
+from ray_snapshot.runtime.service.directory import Directory
+
+POLL_S = 10.0
+"""How long an unanswered long poll is held."""
+
+LAZY_S = 1.0
+"""How long a host may go without hearing that a snapshot is complete, which only frees memory."""
+
+
+class Orders:
+    """Of one service."""
+
+    def __init__(
+        self, course: Course, directory: Directory, allowance: Allowance, generation: Callable[[], int]
+    ) -> None:
+        self.course = course
+        self.directory = directory
+        self.allowance = allowance
+        self.generation = generation
+        self.driver_log: list[DriverCommand] = []
+        """What the driver has not obeyed yet."""
+        self.driver_obeyed = 0
+        self.lazily: dict[str, list[Close]] = {}
+        """Per host: what it need not know at once, told with the next command, or within `LAZY_S`."""
+        self.lazy_until = 0.0
+
+    @property
+    def driver_told(self) -> int:
+        """How many commands the driver has been given in all."""
+        return self.driver_obeyed + len(self.driver_log)
+
+    async def commands(self, obeyed: int) -> list[DriverCommand]:
+        """What the driver must do, behind the first `obeyed`, which are forgotten; waits for it."""
+        del self.driver_log[: obeyed - self.driver_obeyed]
+        self.driver_obeyed = obeyed
+        self.allowance.obeyed(obeyed)
+        deadline = time.monotonic() + POLL_S
+        while not self.driver_log and not self.course.is_closing:
+            if not await self.course.change(deadline - time.monotonic()):
+                break
+        return list(self.driver_log)
+
+    def to(self, host: str, *commands: SharedCommand) -> None:
+        """A host, or the driver, is to do this."""
+        if host == DRIVER:
+            self.to_driver(*commands)
+        else:
+            self.to_host(host, *commands)
+
+    def to_driver(self, *commands: DriverCommand) -> None:
+        """It hears of it when it asks; `Course.notify` answers its long poll."""
+        self.driver_log += (*self.lazily.pop(DRIVER, ()), *commands)
+
+    def to_host(self, host: str, *commands: HostCommand) -> None:
+        """A host is called for it."""
+        if found := [*self.lazily.pop(host, ()), *commands]:
+            self.directory.actors[host].control.remote(found, self.generation())
+
+    async def to_host_of(self, machine: str, command: HostCommand) -> None:
+        """The same, for the host of a machine; answers when it has been done."""
+        actor = self.directory.actors[self.directory.places[machine]]
+        await actor.control.remote([command], self.generation())
+
+    def to_all(self, *commands: SharedCommand) -> None:
+        """All hosts and the driver are to do this; without commands they hear what was put off."""
+        for host in (DRIVER, *self.directory.actors):
+            self.to(host, *commands)
+
+    def to_all_lazily(self, command: Close) -> None:
+        """The same, but no call is made for it."""
+        if not self.lazily:
+            self.lazy_until = time.time() + LAZY_S
+        for host in (DRIVER, *self.directory.actors):
+            self.lazily.setdefault(host, []).append(command)
+
+    def is_due(self, now: float) -> bool:
+        """Whether what was put off must be told now."""
+        return bool(self.lazily) and now > self.lazy_until

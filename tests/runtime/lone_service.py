@@ -1,0 +1,55 @@
+"""Actors without Ray, and the part of a service that goes back, on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.recovery_line import Allowance
+from ray_snapshot.runtime.service.config import ServiceConfig
+from ray_snapshot.runtime.service.course import Course
+from ray_snapshot.runtime.service.directory import Directory
+from ray_snapshot.runtime.service.handing_over import HandOver
+from ray_snapshot.runtime.service.orders import Orders
+from ray_snapshot.runtime.service.recovery import Recovery
+
+
+class Remote:
+    """A method of an actor: `.remote(...)` calls a function."""
+
+    def __init__(self, act: Callable[..., Any]) -> None:
+        self.remote = act
+
+
+class Played:
+    """An actor whose methods are functions."""
+
+    def __init__(self, **methods: Callable[..., Any]) -> None:
+        self.__dict__.update({name: Remote(act) for name, act in methods.items()})
+
+
+class Nothing:
+    """The rest of a service, in which nothing happens."""
+
+    async def gone(self, host: str, reason: str, incarnation: int) -> None: ...
+
+    async def fail(self, error: Any, generation: int | None = None) -> None: ...
+
+    def give_up_all(self, reason: str) -> None: ...
+
+    async def handed_over(self, snapshot_id: str) -> None: ...
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def recovery_with(analyst: Any) -> Recovery:
+    """Of a system that goes back by itself, with no host; inside an event loop or before one begins."""
+    config = ServiceConfig("alone", "run", "observer", 8, 30.0, recover=True)
+    course, directory = Course(config.system, fail), Directory(config.system, config.protocol)
+    orders = Orders(course, directory, Allowance(is_bounded=True), lambda: found.generation)
+    handing = HandOver(analyst, is_again=True)
+    found = Recovery(config, course, directory, orders, Coordinator(), handing, Nothing())
+    return found
