@@ -89,14 +89,14 @@ class Rolling:
     def is_past(self, machine: str, generation: int) -> bool:
         """Whether a machine that nobody knows was made in a past that has been given up."""
         is_late = generation < self.past or (self.is_rolling and self.is_same_run)
-        return is_late and machine not in self.watcher.facts
+        return is_late and machine not in self.watcher.roster.facts
 
     def joined(self, machine: str) -> Terms:
         """A process has registered; the terms under which it takes part."""
         life = self.lives[machine] = self.lives.get(machine, -1) + 1
         if self.coordinator is not None:
             self._carry_out(self.coordinator.step(HostJoined(machine, life, NO_GENERATION)))
-        facts = self.watcher.facts
+        facts = self.watcher.roster.facts
         later = {name: one["incarnation"] for name, one in facts.items() if one["incarnation"]}
         return Terms(self.keeps, self.loaded, life, self.is_rolling, later, self.watcher.library_states)
 
@@ -155,7 +155,7 @@ class Rolling:
 
     def _living(self) -> dict[str, str]:
         """By the name that people know: the machine that lives."""
-        return {str(self.watcher.facts[name]["shown"]): name for name in self.watcher.collector.machines}
+        return {str(self.watcher.roster.facts[name]["shown"]): name for name in self.watcher.collector.machines}
 
     async def _all_there(self, deadline: float) -> None:
         """Wait until every actor of the snapshot has begun: a program that was just started makes them now."""
@@ -168,7 +168,7 @@ class Rolling:
             await asyncio.sleep(LOOK_S)
 
     def _has_ended(self, shown: str) -> bool:
-        machines = [name for name, facts in self.watcher.facts.items() if facts["shown"] == shown]
+        machines = [name for name, facts in self.watcher.roster.facts.items() if facts["shown"] == shown]
         return bool(machines) and all(name in self.watcher.collector.dead for name in machines)
 
     def _begin(self) -> RollbackCoordinator:
@@ -185,7 +185,10 @@ class Rolling:
         """What is said when somebody does not do a step: nobody has loaded anything, or it is too late to go on."""
         reached = coordinator.reached
         behind = [name for name, step in coordinator.done.items() if step == reached]
-        told = [self.watcher.name_of(name) + (f" ({self.busy[name]})" if name in self.busy else "") for name in behind]
+        told = [
+            self.watcher.roster.name_of(name) + (f" ({self.busy[name]})" if name in self.busy else "")
+            for name in behind
+        ]
         what = f"{', '.join(sorted(told)[:5])} to {Step(reached + 1).name.lower()}"
         text = f"the restore of {self.target} was given up after {timeout:g} s of waiting for {what}"
         return SnapshotTimeoutError(f"{text}; {self._outcome()}", waited_for=what, seconds=timeout)
@@ -213,7 +216,7 @@ class Rolling:
     async def look(self) -> None:
         """Find out who has died meanwhile."""
         for machine in list(self.coordinator.done) if self.coordinator is not None else ():
-            facts = self.watcher.facts.get(machine, {})
+            facts = self.watcher.roster.facts.get(machine, {})
             if facts.get("key") is None or self.coordinator is None or machine not in self.coordinator.done:
                 continue
             life = self.lives[machine]
@@ -226,8 +229,8 @@ class Rolling:
         assert self.coordinator is not None
         if not is_replaced:
             self.watcher.ended(machine)
-        if not is_replaced and self.watcher.name_of(machine) in self.section.states:
-            text = f"{self.watcher.name_of(machine)} died while the app was rolled back; {self._outcome()}"
+        if not is_replaced and self.watcher.roster.name_of(machine) in self.section.states:
+            text = f"{self.watcher.roster.name_of(machine)} died while the app was rolled back; {self._outcome()}"
             self.failed(self.generation, NotRestorableError(text, obstacles=[text]))
             return
         self._carry_out(self.coordinator.step(HostFailed(machine, life, time.monotonic(), is_replaced)))
@@ -266,10 +269,10 @@ class Rolling:
 
     def _share(self, machine: str) -> Share:
         """What a process is to load."""
-        facts, living = self.watcher.facts, self._living()
+        facts, living = self.watcher.roster.facts, self._living()
         if self.moved != self.generation:
             self._move()
-        shown = self.watcher.name_of(machine)
+        shown = self.watcher.roster.name_of(machine)
         state, names = self.section.states.get(shown, (None, ()))
         calls = sorted((call for call in self.section.calls if call[0] == shown), key=lambda call: call[2])
         needed = {
@@ -294,8 +297,8 @@ class Rolling:
         self.moved = self.generation
         collector = self.watcher.collector
         for machine in list(collector.machines):
-            self.watcher.facts[machine]["incarnation"] += 1
-            collector.register(machine, self.watcher.facts[machine]["incarnation"], collector.last)
+            self.watcher.roster.facts[machine]["incarnation"] += 1
+            collector.register(machine, self.watcher.roster.facts[machine]["incarnation"], collector.last)
 
     def _complete(self) -> None:
         self.loaded, self.restored_from, self.is_torn = self.generation, self.target, False

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +20,12 @@ from ray_snapshot.errors import RaySnapshotError, RolledBackError, SnapshotAbort
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
-from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
-from ray_snapshot.instrument.process import DRIVER, Recorded
+from ray_snapshot.instrument.outboxes import Outboxes
+from ray_snapshot.instrument.process import Recorded
 from ray_snapshot.instrument.reloading import Welcome, generation_of
 from ray_snapshot.instrument.rolling import Rolling
-from ray_snapshot.names import is_machine_name
-from ray_snapshot.protocol.call_collector import CallCollector, CompletedCallSnapshot
+from ray_snapshot.instrument.roster import Roster
+from ray_snapshot.protocol.call_collector import CallCollector
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.collector import AbortedSnapshot
 from ray_snapshot.protocol.commands import (
@@ -42,12 +40,9 @@ from ray_snapshot.protocol.commands import (
     Restarted,
 )
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
-from ray_snapshot.runtime.service.clock import Clock
+from ray_snapshot.runtime.service.desk import Collection, Desk
 from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.line import Line
-
-POLL_S = 10.0
-"""How long an unanswered long poll is held."""
 
 MOST_UNJUDGED = 100
 """Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
@@ -55,43 +50,22 @@ MOST_UNJUDGED = 100
 MOST_UNPRUNED = 1_000
 """So many calls may stay in a sender's log until it asks by itself."""
 
-MOST_PUT_OFF = 100
-"""So many commands may wait for a process to ask by itself."""
-
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
-
-HEARD_S = 2.0
-"""How long an actor that starts again waits until everybody has heard of it; a process may be deep in an extension of C."""
-
-HEARD_LOOK_S = 0.005
 
 LOOK_S = 0.25
 """How often deadlines and the cluster's own list of the dead are looked at, while a snapshot is pending."""
 
 
 @dataclass(slots=True)
-class Collection:
-    """A snapshot that is being collected."""
+class CallCollection(Collection):
+    """A snapshot that is being collected from processes."""
 
-    header: SnapshotHeader
-    timeout: float
-    done: asyncio.Future[Any]
     recorded: dict[str, Recorded] = field(default_factory=dict)
-    is_hurried: bool = False
+    """By machine."""
 
 
-@dataclass(slots=True)
-class Mailbox:
-    """What a process has not been told yet."""
-
-    commands: list[ProcessCommand] = field(default_factory=list)
-    first: int = 0
-    """How many were told before those in `commands`."""
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class Watcher:
+class Watcher(Desk):
     """See the module."""
 
     def __init__(
@@ -113,17 +87,13 @@ class Watcher:
         self.snapshot_timeout = snapshot_timeout
         self.library_states = library_states
         self.collector = CallCollector(most_open=most_open)
-        self.facts: dict[str, dict[str, Any]] = {}
-        self.counts: Counter[str] = Counter()
-        self.reserved: dict[str, str] = {}
-        """Names for people of machines that a snapshot has shown, and that have not registered."""
-        self.mailboxes: dict[str, Mailbox] = {}
-        self.collections: dict[int, Collection] = {}
+        self.roster = Roster(lambda machine: machine in self.collector.dead)
+        self.outboxes = Outboxes()
         self.blind: dict[str, None] = {}
         """Machines that live, and of which nothing is seen."""
         self.handing = HandOver(analyst, is_again=False)
-        self.line = Line(self._tell_analyst)
-        self.clock = Clock(self.begin_snapshot)
+        self.collections: dict[int, CallCollection] = {}
+        super().__init__(Line(self._tell_analyst), self.collections)
         self.is_closing = False
         self.uncovered: list[str] = ["actors that were made before the watching began"]
         """Begins with everything that no process can tell; the cluster's own list of actors removes it."""
@@ -152,95 +122,32 @@ class Watcher:
         await self._find_namesakes(facts.get("name"))
         if self.rolling.is_past(machine, generation):  # asked last: a restore may have begun meanwhile
             raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
-        known = self.facts.get(machine)
-        incarnation = 0 if known is None else known["incarnation"] + 1
-        if known is not None:
-            facts = {**{name: known[name] for name in known if name not in facts}, **facts}
+        incarnation = self.roster.enter(machine, facts, restarts)
         born = self.collector.register(machine, incarnation, colour)
         self.blind.pop(machine, None)
-        shown = self.reserved.pop(machine, "") if known is None else str(known["shown"])
-        shown = shown or self._named(machine, facts)
-        self.facts[machine] = {**facts, "incarnation": incarnation, "shown": shown}
-        self.facts[machine]["restarts"] = restarts
-        self.mailboxes[machine] = Mailbox()
+        self.outboxes.open(machine)
         if incarnation:
             self.tell_all(Restarted(machine, incarnation))
             self._look_at_all()
-            await self._heard_by_others(machine)
+            await self.outboxes.heard_by_others(machine, self.collector.machines)
         terms = self.rolling.joined(machine)
         wanted = [number for number, one in self.collector.pending.items() if machine in one.awaited]
         return Welcome(incarnation, born, wanted, self.collector.last, terms)
 
-    async def _heard_by_others(self, machine: str) -> None:
-        """Answers when all other processes have obeyed what they were told so far, or past `HEARD_S`.
-
-        A new incarnation's constructor begins behind this, and nobody can call it before that has ended: so what a sender
-        takes for lost when it hears of the restart has never gone to the new one.
-        """
-        others = [(name, box) for name, box in self.mailboxes.items() if name != machine]
-        told = [(name, box, box.first + len(box.commands)) for name, box in others]
-        deadline = time.monotonic() + HEARD_S
-        while time.monotonic() < deadline and any(
-            box.first < until and self.mailboxes.get(name) is box and name in self.collector.machines
-            for name, box, until in told
-        ):
-            await asyncio.sleep(HEARD_LOOK_S)
-
-    def _named(self, machine: str, facts: Mapping[str, Any]) -> str:
-        """A name for people: that in Ray, or the class and a number."""
-        if machine == DRIVER:
-            return DRIVER
-        taken = {one["shown"] for one in self.facts.values()} | {*self.reserved.values()}
-        name = facts.get("name")
-        if name and len(name) <= 2 * LONGEST_CLASS and is_machine_name(name) and self._is_free(name):
-            return str(name)
-        kind = _printable(facts["class"].lstrip("_")) or "Actor"
-        if (ordinal := facts.get("ordinal")) is not None and f"{kind}-{ordinal}" not in taken:
-            return f"{kind}-{ordinal}"
-        while True:
-            shown = f"{kind}-{self.counts[kind]}"
-            self.counts[kind] += 1
-            if shown not in taken:
-                return shown
-
-    def _reserve(self, completed: CompletedCallSnapshot, recorded: Iterable[Recorded]) -> None:
-        """Name the machines of a snapshot that have not registered, by what their makers know of them.
-
-        They bear these names when they register, too: an actor is called the same in each snapshot.
-        """
-        births = {name: birth for one in recorded for name, birth in one.births.items()}
-        ends = dict.fromkeys(end for channel in completed.channels for end in (channel.source, channel.target))
-        for machine in ends:
-            if machine not in self.facts and machine not in self.reserved:
-                self.reserved[machine] = self._named(machine, births.get(machine, {"class": class_in(machine)}))
-
     async def _find_namesakes(self, name: str | None) -> None:
-        """Ray gives a name again as soon as who had it is dead; nobody may have told us yet."""
-        for machine in [key for key, one in self.facts.items() if name and one.get("name") == name]:
-            key = self.facts[machine].get("key")
+        """Those that had this name in Ray are dead, and no process may have told us yet."""
+        for machine in self.roster.namesakes(name):
+            key = self.roster.facts[machine].get("key")
             if machine in self.collector.machines and key is not None:
                 state, _ = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, key)
                 if state == "DEAD" and machine in self.collector.machines and not self.rolling.is_rolling:
                     self.ended(machine)
 
-    def _is_free(self, name: str) -> bool:
-        """Whether no actor that lives is called that."""
-        return not any(one["shown"] == name and key not in self.collector.dead for key, one in self.facts.items())
-
     async def commands(self, machine: str, seen: int, recorded: list[Recorded]) -> tuple[int, list[ProcessCommand]]:
         """What a process must do, behind the first `seen`, which are forgotten; waits for it. Takes its reports first."""
         for one in recorded:
             await self.report(one)
-        box = self.mailboxes.setdefault(machine, Mailbox())
-        if self.is_closing:
-            return seen, [Leave()]
-        del box.commands[: max(0, seen - box.first)]
-        box.first = seen
-        if not self.is_closing:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(box.changed.wait(), POLL_S)
-        box.changed.clear()
-        return seen + len(box.commands), list(box.commands)
+        return (seen, [Leave()]) if self.is_closing else await self.outboxes.after(machine, seen)
 
     async def acknowledge(self, acks: list[Acks]) -> None:
         """Carry acknowledgements to the senders."""
@@ -264,21 +171,17 @@ class Watcher:
 
     def tell(self, machine: str, command: ProcessCommand, *, is_urgent: bool = True) -> None:
         """Tell a process; what only frees its memory is told with the next command, or when its poll ends."""
-        box = self.mailboxes.get(machine)
-        if box is not None:
-            box.commands.append(command)
-            if is_urgent or len(box.commands) > MOST_PUT_OFF:
-                box.changed.set()
+        self.outboxes.tell(machine, command, is_urgent=is_urgent)
 
     def tell_all(self, command: ProcessCommand, *, is_urgent: bool = True) -> None:
-        for machine in list(self.collector.machines):
-            self.tell(machine, command, is_urgent=is_urgent)
+        """Tell every process that lives."""
+        self.outboxes.tell_each(self.collector.machines, command, is_urgent=is_urgent)
 
     def ended(self, machine: str) -> None:
         """A machine is gone for good."""
         self.collector.died(machine, "died")
         self.tell_all(Died(machine))
-        self.mailboxes.pop(machine, None)
+        self.outboxes.drop(machine)
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
@@ -299,7 +202,7 @@ class Watcher:
         header.is_kept, header.generation = self.rolling.keeps, self.rolling.loaded
         header.restored_from = self.rolling.restored_from
         done = asyncio.get_running_loop().create_future()
-        self.collections[number] = Collection(header, timeout, done)
+        self.collections[number] = CallCollection(header, timeout, done)
         awaited = list(self.collector.pending[number].awaited)
         header.control_messages += len(awaited)
         for machine in awaited:
@@ -315,14 +218,6 @@ class Watcher:
         if wait:
             text = f"there can be no snapshot of {self.system} now: {reason}"
             raise SnapshotAbortedError(text, snapshot_id=None, reason=reason, machine=None, call_site=None)
-
-    async def begin_snapshot(self) -> int | None:
-        """Start a snapshot without waiting for it; its number, or None if there can be none now."""
-        try:
-            number: int | None = await self.snapshot([], None, wait=False)
-        except RaySnapshotError:
-            return None
-        return number
 
     async def report(self, recorded: Recorded) -> None:
         """A machine's part."""
@@ -346,20 +241,22 @@ class Watcher:
         collection = self.collections.pop(number)
         header = collection.header
         header.completed_at = time.time()
-        self._reserve(completed, collection.recorded.values())
+        self.roster.reserve(completed, collection.recorded.values())
         unseen = [*self.blind, *self.collector.restarting]
-        header.uncovered = [*self.uncovered, *(f"{self.name_of(machine)}, which does not report" for machine in unseen)]
+        header.uncovered = [
+            *self.uncovered,
+            *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
+        ]
         self.tell_all(Close(number), is_urgent=False)
         found = CollectedCalls(
             header,
             completed,
             collection.recorded,
-            dict(self.facts),
+            dict(self.roster.facts),
             apart=self._apart(collection.recorded.values()),
-            reserved=dict(self.reserved),
+            reserved=dict(self.roster.reserved),
         )
-        if not collection.done.done():
-            collection.done.set_result(found)
+        collection.complete(found)
         self._hand_over(number, found, is_complete=True)
 
     def _apart(self, recorded: Iterable[Recorded]) -> tuple[str, ...]:
@@ -401,7 +298,7 @@ class Watcher:
             age = now - collection.header.started_at
             if age > collection.timeout:
                 self._give_up(number)
-            elif age > collection.timeout / 2 and not collection.is_hurried:
+            elif now > collection.half_time and not collection.is_hurried:
                 collection.is_hurried = True
                 for machine in self.collector.pending[number].awaited:
                     self.tell(machine, Overdue(number))
@@ -427,7 +324,7 @@ class Watcher:
         theirs = await loop.run_in_executor(None, shape.actors_of_job)
         nodes = await loop.run_in_executor(None, living_nodes)
         ours = {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
-        known = ours | {facts.get("key") for facts in self.facts.values()}
+        known = ours | {facts.get("key") for facts in self.roster.facts.values()}
         unknown = [f"actor {kind} ({key[:8]})" for key, kind in theirs.items() if key not in known]
         self.node_count = len(nodes)
         self.uncovered = unknown + self.nodes.uncovered(nodes)
@@ -435,11 +332,11 @@ class Watcher:
     async def _find_dead(self, number: int) -> None:
         pending = self.collector.pending.get(number)
         for machine in list(pending.awaited) if pending is not None else ():
-            facts = self.facts.get(machine, {})
+            facts = self.roster.facts.get(machine, {})
             if facts.get("key") is None:
                 continue
             state, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
-            if self.facts.get(machine, {}).get("incarnation") != facts["incarnation"]:
+            if self.roster.facts.get(machine, {}).get("incarnation") != facts["incarnation"]:
                 continue  # it has started again meanwhile
             if state == "RESTARTING" and restarts <= facts["restarts"]:
                 continue  # it is this incarnation whose constructor runs
@@ -450,9 +347,6 @@ class Watcher:
                     self.collector.died(machine, "died", is_restarting=True)
         self._look_at_all()
 
-    def name_of(self, machine: str) -> str:
-        return str(self.facts.get(machine, {}).get("shown") or self.reserved.get(machine, class_in(machine)))
-
     def give_up_all(self, reason: str) -> None:
         """Give up every pending snapshot."""
         for number in list(self.collections):
@@ -460,25 +354,13 @@ class Watcher:
 
     def _give_up(self, number: int, reason: str | None = None) -> None:
         pending = self.collector.pending[number]
-        reason = reason or f"timed out waiting for {pending.waits_for()}"
-        for machine in sorted(self.facts, key=len, reverse=True):
-            reason = reason.replace(machine, self.facts[machine]["shown"])
+        reason = self.roster.in_words(reason or f"timed out waiting for {pending.waits_for()}")
         given_up: AbortedSnapshot = self.collector.abort(number, reason)
         collection = self.collections.pop(number)
         self.tell_all(Abort(number))
         header = collection.header
         header.completed_at, header.abort_reason = time.time(), given_up.reason
-        if not collection.done.done():
-            collection.done.set_exception(
-                SnapshotAbortedError(
-                    f"snapshot {header.snapshot_id} was given up: {reason}",
-                    snapshot_id=header.snapshot_id,
-                    reason=reason,
-                    machine=None,
-                    call_site=None,
-                )
-            )
-            collection.done.exception()
+        collection.give_up()
         self._hand_over(number, Collected(header, []), is_complete=False)
 
     # ---- going back (see `rolling`) -------------------------------------------------------------------------------
@@ -512,22 +394,9 @@ class Watcher:
 
     # ---- as a service ---------------------------------------------------------------------------------------------
 
-    async def start_clock(self, every: float) -> None:
-        """Take a snapshot every `every` seconds from now on."""
-        self.clock.start(every)
-
     async def last_number(self) -> int:
         """The highest number given out."""
         return self.collector.last
-
-    async def completed_after(self, number: int) -> int:
-        """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
-        return self.line.completed_after(number)
-
-    async def settle(self, timeout: float) -> None:
-        """Stop the clock, and wait up to `timeout` seconds until no snapshot is pending and the analyst has them all."""
-        self.clock.stop()
-        await self.line.settle(lambda: [one.done for one in self.collections.values()], timeout)
 
     async def about(self) -> dict[str, Any]:
         """What `ray-snapshot systems` shows."""
@@ -535,28 +404,17 @@ class Watcher:
             "system": self.system,
             "run_id": self.run_id,
             "hosts": len(self.collector.machines),
-            "machines": len(self.facts) - 1,
+            "machines": len(self.roster.facts) - 1,
             "snapshots": self.collector.last,
             "pending": len(self.collections),
             "skipped": self.clock.skipped,
             "failed": None,
         }
 
-    async def watched(self) -> None:
-        """Never answers: who waits for it hears at once that this process is gone."""
-        await asyncio.get_running_loop().create_future()
-
     async def close(self) -> None:
         """No more snapshots and no more long polls."""
         self.is_closing = True
-        for box in self.mailboxes.values():
-            box.changed.set()
+        self.outboxes.wake_all()
 
 
 WatcherActor = ray.remote(Watcher)
-
-
-def _printable(class_name: str) -> str:
-    """A class's name as people can read it in a line: anything goes into `type(name, ...)`."""
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in class_name)
-    return shown if len(shown) <= LONGEST_CLASS else f"{shown[:LONGEST_CLASS]}…"

@@ -17,8 +17,8 @@ import pytest
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.instrument import control as controls
+from ray_snapshot.instrument import outboxes, reloading, rolling, shape, threads
 from ray_snapshot.instrument import process as processes
-from ray_snapshot.instrument import reloading, rolling, shape, threads
 from ray_snapshot.instrument import watcher as watchers
 from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import DRIVER, Process
@@ -163,7 +163,7 @@ class App:
         await self._hear(machine, process)
 
     async def _hear(self, machine: str, process: Process) -> None:
-        box = self.watcher.mailboxes.get(machine)
+        box = self.watcher.outboxes.boxes.get(machine)
         if box is not None and self.seen[machine] < len(box.commands):
             self.seen[machine] += 1
             self._obey(process, box.commands[self.seen[machine] - 1])
@@ -265,7 +265,8 @@ class App:
 
     def _is_busy(self) -> bool:
         return any(
-            self.seen[machine] < len(self.watcher.mailboxes[machine].commands) or not process.control.outbox.empty()
+            self.seen[machine] < len(self.watcher.outboxes.boxes[machine].commands)
+            or not process.control.outbox.empty()
             for machine, process in self.machines.items()
         )
 
@@ -315,7 +316,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "actor_key", lambda handle: "the analyst's")
     patch.setattr(watchers, "living_nodes", dict)
     patch.setattr(watchers, "LOOK_S", 0.0)
-    patch.setattr(watchers, "HEARD_S", 0.0)
+    patch.setattr(outboxes, "HEARD_S", 0.0)
     patch.setattr(rolling, "LOOK_S", 0.0)
     patch.setattr(processes, "own_threads", tuple)
     patch.setattr(threads, "_unlisted", lambda _: [])  # those of whatever runs the tests are not the app's

@@ -61,7 +61,7 @@ def test_actors_that_the_program_does_not_make_are_named() -> None:
     async def scenario(app: App) -> None:
         found = await taken(app)
         as_of_another_run(app, found)
-        app.watcher.facts["B:b"]["shown"] = "bob"
+        app.watcher.roster.facts["B:b"]["shown"] = "bob"
         with pytest.raises(
             NotRestorableError, match=r"actors not made by the program: B-0; they are told apart"
         ) as caught:
@@ -74,7 +74,7 @@ def test_actors_that_the_program_does_not_make_are_named() -> None:
 
 def test_an_actor_that_has_ended_is_named_at_once_and_one_made_anew_under_its_name_takes_its_state() -> None:
     async def scenario(app: App) -> None:
-        app.watcher.facts["A:a"]["shown"] = "ann"
+        app.watcher.roster.facts["A:a"]["shown"] = "ann"
         found = await taken(app)
         app.watcher.ended("A:a")
         del app.machines["A:a"]

@@ -127,9 +127,9 @@ def test_an_app_of_which_some_have_loaded_stands_still_until_it_is_restored() ->
 def test_a_handle_of_an_actor_that_had_died_before_stays_a_handle() -> None:
     async def story(app: App) -> None:
         await app.join("D:d")
-        handle, shown = app.watcher.rolling.handles["D:d"], app.watcher.name_of("D:d")
+        handle, shown = app.watcher.rolling.handles["D:d"], app.watcher.roster.name_of("D:d")
         app.watcher.ended("D:d")
-        name = app.watcher.name_of(A)
+        name = app.watcher.roster.name_of(A)
         app.watcher.rolling.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
         assert app.watcher.rolling._share(A).actors == {"D:d": ("D:d", [handle])}
 
@@ -182,7 +182,7 @@ def test_an_actor_that_takes_the_name_of_a_dead_one_takes_its_place_at_once() ->
 def test_who_keeps_arguments_for_a_restore_is_told_at_once_that_they_are_not_needed(keeps: bool) -> None:
     async def story(app: App) -> None:
         app.watcher.rolling.keeps = keeps
-        box = app.watcher.mailboxes[A]
+        box = app.watcher.outboxes.boxes[A]
         box.changed.clear()
         await app.watcher.acknowledge([Acks(A, 0, B, 0, ((1, 2),))])
         assert box.changed.is_set() == keeps

@@ -11,7 +11,7 @@ import pytest
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import outboxes, shape
 from ray_snapshot.instrument import watcher as watchers
 from ray_snapshot.instrument.process import DRIVER, Recorded
 from ray_snapshot.instrument.watcher import Watcher
@@ -49,7 +49,7 @@ class World:
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
         monkeypatch.setattr(shape, "actor_key", lambda handle: "the analyst's")
         monkeypatch.setattr(watchers, "living_nodes", dict)
-        monkeypatch.setattr(watchers, "HEARD_S", 0.0)
+        monkeypatch.setattr(outboxes, "HEARD_S", 0.0)
 
     def run(self, scenario: Callable[[Watcher], Awaitable[Any]]) -> Any:
         async def inner() -> Any:
@@ -179,7 +179,7 @@ def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_not_one_
 
         monkeypatch.setattr(shape, "actor_state", state)
         await watcher._look_once(_soon(watcher, number))
-        assert watcher.facts["A:a"]["incarnation"] == 1
+        assert watcher.roster.facts["A:a"]["incarnation"] == 1
         assert not watcher.collector.restarting
 
     world.run(scenario)
@@ -211,14 +211,14 @@ def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any
 def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchers, "HEARD_S", TIMEOUT_S)
-    monkeypatch.setattr(watchers, "POLL_S", 0.001)
+    monkeypatch.setattr(outboxes, "HEARD_S", TIMEOUT_S)
+    monkeypatch.setattr(outboxes, "POLL_S", 0.001)
 
     async def scenario(watcher: Watcher) -> None:
         await world.join(watcher, DRIVER)
         await world.join(watcher, "A:a")
         again = asyncio.ensure_future(world.join(watcher, "A:a"))
-        while not watcher.mailboxes[DRIVER].commands:
+        while not watcher.outboxes.boxes[DRIVER].commands:
             await asyncio.sleep(0)
         seen, commands = await watcher.commands(DRIVER, 0, [])
         assert commands == [Restarted("A:a", 1)]
@@ -269,7 +269,7 @@ def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(world:
             await world.join(watcher, made, name=birth["name"])
         await world.join(watcher, "Helper:c0ffee")
         await world.join(watcher, "Worker:1b")
-        shown = [watcher.name_of(name) for name in (*births, "Helper:c0ffee", "Worker:1b")]
+        shown = [watcher.roster.name_of(name) for name in (*births, "Helper:c0ffee", "Worker:1b")]
         assert shown == ["Worker-2", "chief", "Helper-0", "Worker-1"]
 
     world.run(scenario)

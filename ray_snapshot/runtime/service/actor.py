@@ -23,10 +23,10 @@ from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.driver.memory import Recollection
 from ray_snapshot.runtime.report import HostPayload
-from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.collecting import Collecting
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
+from ray_snapshot.runtime.service.desk import Desk
 from ray_snapshot.runtime.service.directory import Directory
 from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.hosts import Hosts
@@ -35,7 +35,7 @@ from ray_snapshot.runtime.service.recovery import Recovery
 from ray_snapshot.runtime.service.telling import Telling
 
 
-class Service:
+class Service(Desk):
     """Asynchronous: any number of questions wait at once."""
 
     def __init__(self, config: ServiceConfig, analyst: Any) -> None:
@@ -55,8 +55,7 @@ class Service:
             config, course, directory, orders, coordinator, self.allowance, self.handing, self.telling, self.recovery,
             self.lost,
         )  # fmt: skip
-        self.line = self.collecting.line
-        self.clock = Clock(self.begin_snapshot)
+        super().__init__(self.collecting.line, self.collecting.collections)
         course.background(self.collecting.reap())
         if not config.recover:
             course.opened.set()
@@ -99,20 +98,10 @@ class Service:
             self.course.background(self.handing.begin())
             self.course.background(self.handing.attend())
 
-    # ---- the clock ---------------------------------------------------------------------------------------------------
-
-    async def start_clock(self, every: float) -> None:
-        """Take a snapshot every `every` seconds from now on."""
-        self.clock.start(every)
-
     async def last_number(self) -> int:
         """The highest number given out."""
         await self.course.opened.wait()
         return self.coordinator.last
-
-    async def completed_after(self, number: int) -> int:
-        """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
-        return self.line.completed_after(number)
 
     # ---- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -120,14 +109,6 @@ class Service:
         """Take a snapshot; returns it (None if not waited for). Raises what the docstring of `System.snapshot` says."""
         await self.course.opened.wait()
         return await self.collecting.snapshot(initiators, timeout, wait)
-
-    async def begin_snapshot(self) -> int | None:
-        """Start a snapshot without waiting for it; its number, or None if there can be none now."""
-        try:
-            number: int | None = await self.snapshot([], None, wait=False)
-        except RaySnapshotError:  # the system has failed or was closed, and says so elsewhere
-            return None
-        return number
 
     async def last_snapshot(self, seconds: float) -> str | None:
         """A process is about to leave: takes a snapshot that can be restored; its id, None if there was none in time."""
@@ -331,14 +312,7 @@ class Service:
             "failed": None if self.course.failure is None else str(self.course.failure),
         }
 
-    async def watched(self) -> None:
-        """Never answers: who waits for it hears at once that this process is gone."""
-        await asyncio.get_running_loop().create_future()
-
-    async def settle(self, timeout: float) -> RaySnapshotError | None:
-        """Stop the clock, wait up to `timeout` seconds until no snapshot is pending, and until the analyst has them all."""
-        self.clock.stop()
-        await self.line.settle(lambda: [found.done for found in self.collecting.collections.values()], timeout)
+    def _failure(self) -> RaySnapshotError | None:
         return self.course.failure
 
     async def close(self) -> None:

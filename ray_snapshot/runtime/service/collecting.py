@@ -11,7 +11,6 @@ from typing import Any
 from ray.exceptions import RayActorError, RayError
 
 from ray_snapshot.errors import (
-    RaySnapshotError,
     SnapshotAbortedError,
     UnknownMachineError,
     UnreachableMachineError,
@@ -27,6 +26,7 @@ from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
+from ray_snapshot.runtime.service.desk import Collection
 from ray_snapshot.runtime.service.directory import Directory, listed
 from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.line import Line
@@ -45,23 +45,13 @@ LOOK_S = 0.05
 
 
 @dataclass(slots=True)
-class Collection:
-    """A snapshot that is being collected."""
+class HostCollection(Collection):
+    """A snapshot that is being collected from hosts and the driver."""
 
-    header: SnapshotHeader
-    timeout: float
-    done: asyncio.Future[Any]
-    is_driver_asked: bool
+    is_driver_asked: bool = False
     unasked: list[str] = field(default_factory=list)
     """Hosts that the observers ask once they have recorded themselves."""
-    is_hurried: bool = False
-    """Whether half of the time is over, and hosts have been told to record in the middle of an action."""
     payloads: list[HostPayload] = field(default_factory=list)
-
-    @property
-    def half_time(self) -> float:
-        """When half of the time is over."""
-        return self.header.started_at + self.timeout / 2
 
 
 class Collecting:
@@ -91,7 +81,7 @@ class Collecting:
         self.recovery = recovery
         self.lost = lost
         self.line = Line(self._tell_analyst)
-        self.collections: dict[int, Collection] = {}
+        self.collections: dict[int, HostCollection] = {}
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
 
@@ -167,13 +157,13 @@ class Collecting:
         self.collections[number].header.control_messages += len(hosts)
         await self.course.notify()
 
-    def begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
+    def begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> HostCollection:
         config = self.config
         header = SnapshotHeader(number, config.system, config.run_id, config.protocol, list(initiators), time.time())
         header.is_kept, header.restored_from = config.checkpoint, self.recovery.restored_from
         header.generation = self.recovery.generation
         done = asyncio.get_running_loop().create_future()
-        self.collections[number] = found = Collection(header, timeout, done, is_driver_asked)
+        self.collections[number] = found = HostCollection(header, timeout, done, is_driver_asked=is_driver_asked)
         return found
 
     async def _hosts_of(self, initiators: list[str]) -> list[str]:
@@ -231,14 +221,13 @@ class Collecting:
         reported = {found.counts.host for found in collection.payloads}
         collection.header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
         found = Collected(collection.header, [payload.part for payload in collection.payloads])
-        if not collection.done.done():
-            collection.done.set_result(found)
+        collection.complete(found)
         sections = tuple(payload.checkpoint for payload in collection.payloads if payload.checkpoint is not None)
         self.line.put(number, replace(found, checkpoints=sections))
         self._advance()
         await self.course.notify()
 
-    async def _ask_the_rest(self, number: int, collection: Collection) -> None:
+    async def _ask_the_rest(self, number: int, collection: HostCollection) -> None:
         """Whom a report that completes nothing is the sign to ask; nothing may follow this: others report meanwhile."""
         if collection.unasked:
             unasked, collection.unasked = collection.unasked, []
@@ -312,14 +301,7 @@ class Collecting:
         for host in given_up.awaited[:3]:
             if header.abort_machine is None:
                 await self._blame(header, host)
-        error = SnapshotAbortedError(
-            f"snapshot {header.snapshot_id} was given up: {header.abort_reason}",
-            snapshot_id=header.snapshot_id,
-            reason=header.abort_reason,
-            machine=header.abort_machine,
-            call_site=header.abort_call_site,
-        )
-        _give_up(collection, error)
+        collection.give_up()
         await self._tell_analyst(Collected(header, []))
 
     async def _blame(self, header: SnapshotHeader, host: str) -> None:
@@ -349,12 +331,6 @@ class Collecting:
         for number in list(self.coordinator.pending):
             found = self.coordinator.abort(number, reason)
             self.line.begin(self.abort(found if is_blamed else replace(found, awaited=())))
-
-
-def _give_up(collection: Collection, error: RaySnapshotError) -> None:
-    if not collection.done.done():
-        collection.done.set_exception(error)
-        collection.done.exception()  # somebody has looked at it, even if nobody waits
 
 
 async def _wrapped(ref: Any) -> Any:

@@ -1,0 +1,89 @@
+"""What watched processes have not been told yet: nothing can call their threads, so each asks for its commands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ray_snapshot.protocol.commands import ProcessCommand
+
+POLL_S = 10.0
+"""How long an unanswered long poll is held."""
+
+MOST_PUT_OFF = 100
+"""So many commands may wait for a process to ask by itself."""
+
+HEARD_S = 2.0
+"""How long an actor that starts again waits until all others have heard of it; a process may be deep in an extension of C."""
+
+HEARD_LOOK_S = 0.005
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Of one process."""
+
+    commands: list[ProcessCommand] = field(default_factory=list)
+    first: int = 0
+    """How many were told before those in `commands`."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Outboxes:
+    """Of one watcher; everything runs on its event loop."""
+
+    def __init__(self) -> None:
+        self.boxes: dict[str, Outbox] = {}
+
+    def open(self, machine: str) -> None:
+        """A process joins: it is told what comes from now on."""
+        self.boxes[machine] = Outbox()
+
+    def drop(self, machine: str) -> None:
+        """A process is gone."""
+        self.boxes.pop(machine, None)
+
+    def tell(self, machine: str, command: ProcessCommand, *, is_urgent: bool = True) -> None:
+        """Tell a process; what only frees its memory is told with the next command, or when its poll ends."""
+        box = self.boxes.get(machine)
+        if box is not None:
+            box.commands.append(command)
+            if is_urgent or len(box.commands) > MOST_PUT_OFF:
+                box.changed.set()
+
+    def tell_each(self, machines: Iterable[str], command: ProcessCommand, *, is_urgent: bool = True) -> None:
+        """Tell several."""
+        for machine in [*machines]:
+            self.tell(machine, command, is_urgent=is_urgent)
+
+    async def after(self, machine: str, seen: int) -> tuple[int, list[ProcessCommand]]:
+        """What a process must do, behind the first `seen`, which are forgotten, and how many there were in all; waits."""
+        box = self.boxes.setdefault(machine, Outbox())
+        del box.commands[: max(0, seen - box.first)]
+        box.first = seen
+        with suppress(TimeoutError):
+            await asyncio.wait_for(box.changed.wait(), POLL_S)
+        box.changed.clear()
+        return seen + len(box.commands), list(box.commands)
+
+    def wake_all(self) -> None:
+        """Every poll is answered now."""
+        for box in self.boxes.values():
+            box.changed.set()
+
+    async def heard_by_others(self, machine: str, living: Collection[str]) -> None:
+        """Answers when all other processes that live have obeyed what they were told so far, or past `HEARD_S`.
+
+        A new incarnation's constructor begins behind this, and nothing can call it before that has ended: so what a sender
+        takes for lost when it hears of the restart has never gone to the new one.
+        """
+        others = [(name, box) for name, box in self.boxes.items() if name != machine]
+        told = [(name, box, box.first + len(box.commands)) for name, box in others]
+        deadline = time.monotonic() + HEARD_S
+        while time.monotonic() < deadline and any(
+            box.first < until and self.boxes.get(name) is box and name in living for name, box, until in told
+        ):
+            await asyncio.sleep(HEARD_LOOK_S)

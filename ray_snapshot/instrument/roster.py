@@ -1,0 +1,87 @@
+"""What a watcher knows of each machine, and what it calls it for people: by its name in Ray, or its class and a number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
+from ray_snapshot.instrument.process import DRIVER, Recorded
+from ray_snapshot.names import is_machine_name
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+
+
+class Roster:
+    """Of one watcher; `is_dead` says whether a machine is gone for good, so that its name is free."""
+
+    def __init__(self, is_dead: Callable[[str], bool]) -> None:
+        self.is_dead = is_dead
+        self.facts: dict[str, dict[str, Any]] = {}
+        """By machine, of those that have registered; `shown` is the name for people."""
+        self.counts: Counter[str] = Counter()
+        self.reserved: dict[str, str] = {}
+        """Names for people of machines that a snapshot has shown, and that have not registered."""
+
+    def enter(self, machine: str, facts: dict[str, Any], restarts: int) -> int:
+        """A process joins; returns which life of its machine this is."""
+        known = self.facts.get(machine)
+        incarnation = 0 if known is None else known["incarnation"] + 1
+        if known is not None:
+            facts = {**{name: known[name] for name in known if name not in facts}, **facts}
+        shown = self.reserved.pop(machine, "") if known is None else str(known["shown"])
+        shown = shown or self.name_for(machine, facts)
+        self.facts[machine] = {**facts, "incarnation": incarnation, "shown": shown, "restarts": restarts}
+        return incarnation
+
+    def name_for(self, machine: str, facts: Mapping[str, Any]) -> str:
+        """A name that no other machine is called by."""
+        if machine == DRIVER:
+            return DRIVER
+        taken = {one["shown"] for one in self.facts.values()} | {*self.reserved.values()}
+        name = facts.get("name")
+        if name and len(name) <= 2 * LONGEST_CLASS and is_machine_name(name) and self._is_free(name):
+            return str(name)
+        kind = _printable(facts["class"].lstrip("_")) or "Actor"
+        if (ordinal := facts.get("ordinal")) is not None and f"{kind}-{ordinal}" not in taken:
+            return f"{kind}-{ordinal}"
+        while True:
+            shown = f"{kind}-{self.counts[kind]}"
+            self.counts[kind] += 1
+            if shown not in taken:
+                return shown
+
+    def _is_free(self, name: str) -> bool:
+        """Whether no actor that lives is called that."""
+        return not any(one["shown"] == name and not self.is_dead(key) for key, one in self.facts.items())
+
+    def namesakes(self, name: str | None) -> list[str]:
+        """Machines that have this name in Ray, which gives it again as soon as the one that had it is dead."""
+        return [key for key, one in self.facts.items() if name and one.get("name") == name]
+
+    def reserve(self, completed: CompletedCallSnapshot, recorded: Iterable[Recorded]) -> None:
+        """Name the machines of a snapshot that have not registered, by what their makers know of them.
+
+        They bear these names when they register, too: an actor is called the same in each snapshot.
+        """
+        births = {name: birth for one in recorded for name, birth in one.births.items()}
+        ends = dict.fromkeys(end for channel in completed.channels for end in (channel.source, channel.target))
+        for machine in ends:
+            if machine not in self.facts and machine not in self.reserved:
+                self.reserved[machine] = self.name_for(machine, births.get(machine, {"class": class_in(machine)}))
+
+    def name_of(self, machine: str) -> str:
+        """What a machine is called, whether it has registered or not."""
+        return str(self.facts.get(machine, {}).get("shown") or self.reserved.get(machine, class_in(machine)))
+
+    def in_words(self, text: str) -> str:
+        """A text with machines' names for people in place of their own."""
+        for machine in sorted(self.facts, key=len, reverse=True):
+            text = text.replace(machine, self.facts[machine]["shown"])
+        return text
+
+
+def _printable(class_name: str) -> str:
+    """A class's name as people can read it in a line: anything goes into `type(name, ...)`."""
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in class_name)
+    return shown if len(shown) <= LONGEST_CLASS else f"{shown[:LONGEST_CLASS]}…"
