@@ -37,7 +37,7 @@ HOOK = "worker_process_setup_hook"
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable in which `ray job submit` hands its runtime environment to the program's `ray.init`."""
 
-_SENT = ("", "detectors", "instrument", "protocol", "runtime")
+_SENT = ("detectors", "instrument", "plain", "protocol", "runtime")
 """What workers import of us: these packages, without the command line, the history and the views."""
 
 
@@ -71,13 +71,14 @@ def hook_of_the_job(given: dict[str, Any] | None) -> Iterator[Callable[[], Any] 
 def sources() -> bytes:
     """The modules that workers import: (is it a package, its source) by name, as compressed JSON."""
     found: dict[str, tuple[bool, str]] = {}
-    for part in _SENT:
-        name = f"{arriving.PACKAGE}.{part}".rstrip(".")
-        spec = find_spec(name)
+    for room in ("", *_SENT):
+        package = f"{arriving.PACKAGE}.{room}".rstrip(".")
+        spec = find_spec(package)
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-            for path in sorted(Path(folder).glob("*.py")):
+            for path in sorted(Path(folder).glob("**/*.py" if room else "*.py")):
+                parts = (package, *path.relative_to(folder).with_suffix("").parts)
                 is_package = path.stem == "__init__"
-                found[name if is_package else f"{name}.{path.stem}"] = is_package, path.read_text()
+                found[".".join(parts[:-1] if is_package else parts)] = is_package, path.read_text()
     return zlib.compress(json.dumps(found).encode(), level=1)  # at every start: speed counts
 
 

@@ -1,11 +1,14 @@
-"""Where the app's own setup hook comes from, so that ours can call it. No cluster in here."""
+"""What goes to each worker with the setup hook: the app's own hook, and our modules. No cluster in here."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
+from clean import clean_environment
 
 from ray_snapshot.instrument.delivery import hook_of_the_job
 
@@ -41,3 +44,33 @@ def test_a_programs_own_hook_comes_first_and_a_job_without_one_stays_as_it_is(
     if job != GIVEN:
         with hook_of_the_job(None) as none:
             assert none is None
+
+
+WHERE_WE_ARE_NOT = """
+import importlib, sys
+from ray_snapshot.instrument import arriving, delivery
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "ray_snapshot":
+            raise ModuleNotFoundError(f"{name} was not sent", name=name)
+
+arriving._take_from(delivery.sources())
+sys.meta_path.insert(1, Nowhere())
+for name in sys.argv[1:]:
+    importlib.import_module(f"ray_snapshot.{name}")
+"""
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        ["instrument.attaching", "instrument.calls", "instrument.tracking", "instrument.rolling"],  # in each worker
+        ["instrument.watcher", "runtime.analyst"],  # Ray loads their classes where a handle comes
+    ],
+    ids=["workers", "actors"],
+)
+def test_a_node_without_us_gets_every_module_that_its_workers_import(modules: list[str]) -> None:
+    command = [sys.executable, "-c", WHERE_WE_ARE_NOT, *modules]
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
