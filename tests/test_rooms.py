@@ -1,0 +1,108 @@
+"""Who may import whom: the table in docs/architecture.md, held against the code, and against what Python loads."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clean import clean_environment
+
+ROOT = Path(__file__).parent.parent
+LINE = re.compile(r"^\| ([a-z_.]+) \| ([^|]+) \| ([^|]*) \|$", re.MULTILINE)
+LIBRARIES = ("ray", "pyspark")
+
+
+def words(text: str) -> set[str]:
+    return {word.strip() for word in text.split(",")} - {""}
+
+
+TABLE = {
+    room: (words(may), words(never))
+    for room, may, never in LINE.findall((ROOT / "docs/architecture.md").read_text())[1:]  # the first is the head
+}
+
+
+def room_of(module: str) -> str:
+    """The room of a module of ours."""
+    parts = module.split(".")[1:]
+    for length in (2, 1):
+        if ".".join(parts[:length]) in TABLE:
+            return ".".join(parts[:length])
+    return "base" if len(parts) < 2 or parts[0] == "plain" else parts[0]
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the product, as it is imported, but the examples."""
+    for path in sorted(ROOT.glob("ray_snapshot/**/*.py")):
+        yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path
+    for room in ("detectors", "spark_jobs"):
+        for path in sorted(ROOT.glob(f"{room}/*.py")):
+            yield f"ray_snapshot.{room}.{path.stem}".removesuffix(".__init__"), path
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """What runs when the module is imported: nothing inside functions, nothing for the type checker only."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        return
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        for other in node.orelse:
+            yield from imported(other)
+        return
+    if isinstance(node, ast.Import):
+        yield from (name.name for name in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module is not None:
+        yield from ([f"{node.module}.{name.name}" for name in node.names] if "." not in node.module else [node.module])
+    for child in ast.iter_child_nodes(node):
+        yield from imported(child)
+
+
+def graph() -> dict[str, set[str]]:
+    """By room: the rooms and libraries that it imports."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, path in modules():
+        room = room_of(module)
+        for name in imported(ast.parse(path.read_text())):
+            if name.startswith("ray_snapshot."):
+                found[room].add(room_of(name))
+            elif name.split(".")[0] in LIBRARIES:
+                found[room].add(name.split(".")[0])
+        found[room].discard(room)
+    return found
+
+
+def test_each_room_imports_what_the_page_says_and_no_more() -> None:
+    found = graph()
+    assert {room: names for room, names in found.items() if room not in TABLE and names} == {}
+    assert {room: found[room] for room in TABLE} == {room: may for room, (may, _) in TABLE.items()}
+
+
+@pytest.mark.parametrize(
+    "room", [room for room, (_, never) in TABLE.items() if "ray" in never and room not in ("base", "spark_jobs")]
+)
+def test_a_room_without_ray_loads_without_it(room: str) -> None:
+    """Whatever is imported on the way, and wherever."""
+    names = [module for module, _ in modules() if room_of(module) == room and not module.endswith("__main__")]
+    code = (
+        f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\n"
+        f"print([name for name in {LIBRARIES} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_private_names_of_ray_stand_in_two_files() -> None:
+    private = re.compile(r"\bray\._(private|raylet)|from ray\._")
+    found = {
+        path.name
+        for _, path in modules()
+        if any(private.search(line) and "import" in line for line in path.read_text().splitlines())
+    }
+    assert found == {"shape.py", "leaving.py"}
