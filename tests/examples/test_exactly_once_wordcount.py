@@ -7,13 +7,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 from clean import clean_environment
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -82,10 +82,7 @@ def test_a_program_that_is_killed_and_started_again_from_its_last_snapshot_count
 
 
 def await_some_output(out: Path) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while len(list((out / "counts").glob("*.parquet"))) < 4 or not last_restorable(out):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: len(list((out / "counts").glob("*.parquet"))) >= 4 and last_restorable(out), seconds=BOUND_S)
 
 
 def last_restorable(out: Path) -> str | None:
@@ -98,13 +95,14 @@ def last_restorable(out: Path) -> str | None:
 
 def restored(out: Path, arguments: list[str], environment: dict[str, str]) -> dict[str, Any]:
     """What the program says when it has gone on; its system's name is free as soon as Ray has noticed the kill."""
-    deadline = time.monotonic() + BOUND_S
     command = [sys.executable, "-c", COMMAND, "restore", str(out / "history"), str(last_restorable(out)), *arguments]
-    while True:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
-        if "is already running" not in done.stderr or time.monotonic() > deadline:
-            assert done.returncode == 0, done.stderr
-            return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+
+    done = until(run, good=lambda done: "is already running" not in done.stderr, seconds=BOUND_S)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.mark.nightly

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 from ray.exceptions import RayActorError
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors, pipelines
@@ -112,9 +113,7 @@ def in_sqlite(path: Path) -> list[str]:
 
 
 def await_position(source: Any, offset: int) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while (ray.get(source.where.remote()) or {}).get("offset", 0) < offset:
-        assert time.monotonic() < deadline
+    until(lambda: (ray.get(source.where.remote()) or {}).get("offset", 0) >= offset)
 
 
 def test_a_file_that_grows_shows_in_three_sinks_and_goes_back_with_the_system(tmp_path: Path) -> None:
@@ -206,14 +205,12 @@ def test_the_service_the_analyst_and_sinks_are_killed_at_random_and_everything_s
 
 def kill(victim: Callable[[], Any]) -> None:
     """Kill -9, as soon as there is a process to kill; what has just died is replaced by another actor."""
-    deadline = time.monotonic() + BOUND_S
-    while True:
-        try:
-            os.kill(ray.get(victim().__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S), signal.SIGKILL)
-            return
-        except (RayActorError, ProcessLookupError):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+
+    def killed() -> bool:
+        os.kill(ray.get(victim().__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S), signal.SIGKILL)
+        return True
+
+    until(killed, again=(RayActorError, ProcessLookupError), seconds=BOUND_S)
 
 
 def test_what_anybody_hears_of_or_commits_the_history_lists_already(tmp_path: Path) -> None:

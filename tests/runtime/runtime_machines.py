@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import select
-import time
 from pathlib import Path
 from typing import Any, ClassVar
 
 import ray
+from until import until
 
 import ray_snapshot as rs
 
@@ -51,10 +51,9 @@ def pass_gate(path: str) -> None:
 
 def await_failure(system: rs.System) -> rs.RaySnapshotError:
     """What stops the system; nobody sends, waits or takes a snapshot meanwhile."""
-    deadline = time.monotonic() + BOUND_S
-    while system.failure is None:
-        assert time.monotonic() < deadline, "nothing has stopped the system"
-    return system.failure
+    error = until(lambda: system.failure)
+    assert error is not None
+    return error
 
 
 class Nursery(rs.SnapshotMixin):

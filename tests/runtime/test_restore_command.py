@@ -7,14 +7,14 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 from clean import clean_environment
-from restore_machines import BOUND_S, Keeper
+from restore_machines import Keeper
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot.history import checkpoints
@@ -35,9 +35,7 @@ def run(*arguments: Any, key: str = KEY) -> subprocess.CompletedProcess[str]:
 
 def await_file(path: Path) -> None:
     """The analyst writes it, in its own time."""
-    deadline = time.monotonic() + BOUND_S
-    while not path.exists():
-        assert time.monotonic() < deadline
+    until(path.exists)
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import ray
 from restore_machines import BOUND_S, Vault, conservation, total_of
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -67,13 +68,8 @@ class Fragile(rs.SnapshotMixin):
 
 def patiently(ask: Callable[[], Any]) -> Any:
     """What the driver asks of a system that may be rolled back meanwhile: it asks again."""
-    deadline = time.monotonic() + BOUND_S
-    while True:
-        try:
-            return ask()
-        except (rs.RolledBackError, rs.HostDiedError, rs.SnapshotAbortedError):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    gone_back = (rs.RolledBackError, rs.HostDiedError, rs.SnapshotAbortedError)
+    return until(ask, good=lambda _: True, again=gone_back, seconds=BOUND_S)
 
 
 def kill_host_of(machine: Any) -> None:
@@ -83,21 +79,16 @@ def kill_host_of(machine: Any) -> None:
 
 def await_generation(system: rs.System, generation: int) -> None:
     """Until everybody goes on in this generation, or one behind it."""
-    deadline = time.monotonic() + BOUND_S
-    while True:
-        about = ray.get(system._service.about.remote())
-        if about["generation"] >= generation and not about["rolling"]:
-            return
-        assert time.monotonic() < deadline, about
-        time.sleep(0.02)
+    until(
+        lambda: ray.get(system._service.about.remote()),
+        good=lambda about: about["generation"] >= generation and not about["rolling"],
+        seconds=BOUND_S,
+    )
 
 
 def await_kept(system: rs.System, snapshot: rs.Snapshot) -> None:
     """Until the system would go back to this snapshot, or a later one."""
-    deadline = time.monotonic() + BOUND_S
-    while ray.get(system._service.about.remote())["goes_back_to"] < snapshot.snapshot_id:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: ray.get(system._service.about.remote())["goes_back_to"] >= snapshot.snapshot_id, seconds=BOUND_S)
 
 
 def town(system: rs.System) -> list[Any]:
@@ -192,10 +183,7 @@ def test_after_too_many_failures_it_gives_up_with_the_reason(ray_cluster: None) 
 
 def await_failure(system: rs.System) -> None:
     """Wait in the driver until the system gives up; raises that."""
-    deadline = time.monotonic() + BOUND_S
-    while time.monotonic() < deadline:
-        system._check()
-        time.sleep(0.02)
+    until(system._check, seconds=BOUND_S)
 
 
 def test_without_recovery_whoever_waits_is_told_which_host_died_and_what_it_carried(ray_cluster: None) -> None:
@@ -237,15 +225,17 @@ def test_a_machine_that_the_driver_has_stopped_stays_stopped_behind_what_it_had_
         noting = system.spawn(Noting, name="noting")
         system.start()
         noting.relay.send(1)
-        deadline = time.monotonic() + BOUND_S
-        while ray.get(noting.noted.remote(), timeout=BOUND_S) != [1]:
-            assert time.monotonic() < deadline
+        until(lambda: ray.get(noting.noted.remote(), timeout=BOUND_S) == [1])
         host = ray.get(noting.pid.remote(), timeout=BOUND_S)
         system.stop(noting)
         os.kill(host, signal.SIGKILL)
         await_generation(system, 1)
-        while (found := patiently(system.snapshot).machines["noting"]).status != "stopped":
-            assert time.monotonic() < deadline + BOUND_S
+        snapshot = until(
+            lambda: patiently(system.snapshot),
+            good=lambda one: one.machines["noting"].status == "stopped",
+            seconds=BOUND_S,
+        )
+        found = snapshot.machines["noting"]
         assert found.state["seen"] == [1]
         with pytest.raises(rs.MachineStoppedError):
             noting.relay.send(2)

@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import RayActorError
 from restore_machines import BOUND_S, conservation, total_of
 from test_restore_recovery import Mortal, Noting, await_generation, await_kept, kill_host_of, patiently
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -43,21 +44,18 @@ class Restless(Mortal):
 
 def pid_of(actor: Any) -> int:
     """The process of a service or an analyst, asked again while there is none."""
-    deadline = time.monotonic() + BOUND_S
-    while True:
-        try:
-            return int(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S))
-        except RayActorError:
-            assert time.monotonic() < deadline
+
+    def asked() -> int:
+        return int(ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=BOUND_S))
+
+    return until(asked, again=(RayActorError,))
 
 
 def kill(actor: Any) -> None:
     """Kill -9; answers when another process is there."""
     before = pid_of(actor)
     os.kill(before, signal.SIGKILL)
-    deadline = time.monotonic() + BOUND_S
-    while pid_of(actor) == before:
-        assert time.monotonic() < deadline
+    until(lambda: pid_of(actor) != before)
 
 
 def patiently_kill(actor: Any) -> None:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 import ray
 from clean import clean_environment
 from runtime_machines import BOUND_S, Gate, pass_gate
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -163,9 +163,9 @@ def test_senders_held_at_full_mailboxes_are_recorded_and_an_alignment_never_hold
         gate.await_arrival()
         system.machine("source-0").make.send(10)
         system.machine("source-0").make.send(1)
-        deadline = time.monotonic() + BOUND_S
-        while (held := system.snapshot(timeout=2)).machines["source-0"].status != "blocked":  # it has not begun yet
-            assert time.monotonic() < deadline
+        held = until(  # it may not have begun
+            lambda: system.snapshot(timeout=2), good=lambda one: one.machines["source-0"].status == "blocked"
+        )
         assert held.machines["source-0"].status == "blocked"
         assert held.machines["source-0"].waits_for == ("slow",)
         assert [m.args for m in held.channels["driver", "source-0"].messages] == [[1]]

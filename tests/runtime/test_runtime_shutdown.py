@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import ray
 from clean import clean_environment
 from runtime_machines import BOUND_S, House, Log
+from until import until
 
 import ray_snapshot as rs
 
@@ -32,9 +32,7 @@ class Here(rs.SnapshotMixin):
 
 def _await_end(pids: list[int]) -> None:
     """Ray says that an actor is gone a moment before its process is."""
-    deadline = time.monotonic() + BOUND_S
-    while left := [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
-        assert time.monotonic() < deadline, f"still alive: {left}"
+    until(lambda: [pid for pid in pids if os.path.exists(f"/proc/{pid}")], good=lambda left: not left)
 
 
 def _systems() -> list[str]:
@@ -68,6 +66,7 @@ SCRIPT = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who was started in the background of a shell ignores it
 import ray
+from until import until
 import ray_snapshot as rs
 
 class Here(rs.SnapshotMixin):

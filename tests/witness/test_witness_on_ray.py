@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import ray
+from until import until
 from witness_machines import Account, Moody, Office, Purse
 
 import ray_snapshot as rs
@@ -362,11 +362,10 @@ def test_a_long_run_without_snapshots_is_written_out_as_it_goes(
         system.start()
         for _ in range(MOST_ENTRIES + 100):
             purse.take.send(1)
-        written: set[str] = set()
-        deadline = time.monotonic() + 60
-        while written != {"driver", "purse"}:
-            assert time.monotonic() < deadline, f"only of {written} is there a trace"
-            written = {row.machine for row in History(tmp_path).actions(system.run_id)}
+        until(
+            lambda: {row.machine for row in History(tmp_path).actions(system.run_id)},
+            good=lambda written: written == {"driver", "purse"},
+        )
         assert History(tmp_path).snapshots() == []
         system.snapshot()
 
