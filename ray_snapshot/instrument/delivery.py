@@ -37,7 +37,7 @@ HOOK = "worker_process_setup_hook"
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable in which `ray job submit` hands its runtime environment to the program's `ray.init`."""
 
-_SENT = ("detectors", "instrument", "plain", "protocol", "runtime")
+_SENT = ("detectors", "instrument", "parts", "plain", "protocol", "runtime")
 """What workers import of us: these packages, without the command line, the history and the views."""
 
 

@@ -17,7 +17,8 @@ import ray
 from pydantic import SecretBytes, SecretStr
 from ray import cloudpickle
 
-from ray_snapshot.protocol.host import Creation, Machine, Recording
+from ray_snapshot.parts.reporting import Late, show
+from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.payload import Foreign, Pickled, PlainPickler
@@ -106,7 +107,7 @@ def _reason(error: Exception) -> str:
 
 @dataclass(slots=True)
 class Section:
-    """One report's part of a checkpoint."""
+    """One report's part of a checkpoint, to which the recording is shown (`parts.reporting.Rows`)."""
 
     host: str
     machines: list[SavedMachine] = field(default_factory=list)
@@ -122,7 +123,20 @@ class Section:
         """The section as it is stored."""
         return pickle.dumps((self.host, self.machines, self.messages, self.creations, self.classes), protocol=5)
 
-    def add_message(self, source: str, target: str, kind: str, message: Message) -> None:
+    def machine(self, copy: MachineCopy) -> None:
+        """A machine's pickled state."""
+        if copy.is_born and copy.extra.kept is not None:
+            self.machines.append((copy.machine, *copy.extra.kept, copy.extra.status == "stopped"))
+
+    def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:  # noqa: ARG002
+        """A channel as its receiver counts it."""
+        if mailbox.kind == CALL and duplicates:
+            self.obstacles.append(f"{machine}: it has answered a call that {mailbox.source} has not made yet")
+
+    def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
+        """A channel as its sender counts it: numbering begins anew."""
+
+    def message(self, source: str, target: str, kind: str, message: Message) -> None:
         """A message in flight, or a pending timer."""
         _, number, method, payload, sent_at, _ = message
         if kind == CALL:
@@ -140,7 +154,7 @@ class Section:
         left = max(0.0, due - self.at)
         self.messages.append((source, target, kind, number, method, saved, left, sent_at))
 
-    def add_creation(self, creation: Creation) -> None:
+    def creation(self, creation: Creation) -> None:
         """A creation in flight."""
         key, blob, payload = creation.payload
         saved = _saved(payload)
@@ -159,25 +173,12 @@ def section_of(
     recording: Recording,
     at: float,
     classes: Mapping[str, bytes],
-    late: Sequence[tuple[Mailbox, Machine, Message]],
+    late: Sequence[Late],
     late_creations: Sequence[Creation],
 ) -> Section:
     """The section of a host's report; O(machines + channels + messages in flight)."""
     found = Section(host, classes=dict(classes), at=at)
-    for copy in recording.copies:
-        if copy.is_born and copy.extra.kept is not None:
-            found.machines.append((copy.machine, *copy.extra.kept, copy.extra.status == "stopped"))
-        for mailbox, _, messages in copy.inputs:
-            for message in messages:
-                found.add_message(mailbox.source, copy.machine, mailbox.kind, message)
-        for channel, _, waiting in copy.outputs:
-            for message in waiting:
-                found.add_message(copy.machine, channel.target, channel.kind, message)
-        for (source, kind), count in (copy.duplicates or {}).items():
-            if kind == CALL and count:
-                found.obstacles.append(f"{copy.machine}: it has answered a call that {source} has not made yet")
-    for creation in recording.creations:
-        found.add_creation(creation)
+    show(recording, found)
     _add_late(found, late, late_creations)
     return found
 
@@ -185,7 +186,7 @@ def section_of(
 def late_section(
     host: str,
     at: float,
-    late: Sequence[tuple[Mailbox, Machine, Message]],
+    late: Sequence[Late],
     late_creations: Sequence[Creation],
 ) -> Section:
     """What came behind a host's report."""
@@ -196,9 +197,9 @@ def late_section(
 
 def _add_late(found: Section, late: Any, creations: Any) -> None:
     for mailbox, machine, message in late:
-        found.add_message(mailbox.source, machine.name, mailbox.kind, message)
+        found.message(mailbox.source, machine.name, mailbox.kind, message)
     for creation in creations:
-        found.add_creation(creation)
+        found.creation(creation)
 
 
 def _saved(payload: Any) -> SavedPayload:

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
-from ray_snapshot.protocol.collector import ChannelKey, HostReport, LateReport
-from ray_snapshot.protocol.host import Creation, Machine, MachineCopy, OutChannel, Recording
+from ray_snapshot.parts.reporting import Late, late_report, report
+from ray_snapshot.protocol.collector import HostReport, LateReport
+from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.runtime.payload import recorded_args
@@ -139,39 +140,6 @@ class _Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-class MessageRows:
-    """Rows of `messages`."""
-
-    def __init__(self) -> None:
-        self.columns = _Columns(
-            MESSAGES,
-            *("source", "target", "kind", "number", "call_id", "method"),
-            *("args", "args_truncated", "payload_bytes", "sent_at", "due_at"),
-        )
-
-    def add(self, source: str, target: str, kind: str, message: Message) -> None:
-        """One message in flight."""
-        _, number, method, payload, sent_at, _ = message
-        call_id, payload = payload if kind == CALL else (None, payload)
-        due, payload = payload if kind == TIMER else (None, payload)
-        args, size = recorded_args(payload, method)
-        encoded = to_json(args)
-        sent_us, due_us = int(sent_at * 1e6), None if due is None else int(due * 1e6)
-        self.columns.rows.append(
-            (source, target, kind, number, call_id, method, encoded.text, encoded.truncated, size, sent_us, due_us)
-        )
-
-    def add_creation(self, creation: Creation) -> None:
-        """A creation in flight: message 0 of the channel from creator to child."""
-        args, size = recorded_args(creation.payload[2], "__init__")
-        encoded = to_json(args)
-        head = (creation.creator, creation.child, "mail", 0, None, "__init__")
-        self.columns.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))
-
-    def batch(self) -> pa.RecordBatch:
-        return self.columns.batch()
-
-
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a host's own clock and links say of its instant."""
@@ -183,7 +151,75 @@ class Facts:
     """Why this part cannot be restored."""
 
 
-Late = tuple[Mailbox, Machine, Message]
+class _Rows:
+    """The columns of a part, as a recording is shown to them (`parts.reporting.Rows`)."""
+
+    def __init__(self, part: HostPart, *, one_by_one: bool = False) -> None:
+        self.part = part
+        self.machines = _Columns(
+            MACHINES,
+            *("machine", "class_name", "status", "state", "state_truncated", "state_bytes"),
+            *("wait_mode", "wait_k", "waits_for", "accepted_count", "sent_count"),
+            *(_BY_ITSELF if one_by_one else ()),
+        )
+        self.ends = _Columns(ENDS, *ENDS.names)
+        self.messages = _Columns(
+            MESSAGES,
+            *("source", "target", "kind", "number", "call_id", "method"),
+            *("args", "args_truncated", "payload_bytes", "sent_at", "due_at"),
+        )
+
+    def machine(self, copy: MachineCopy) -> None:
+        if not copy.is_born:
+            return
+        body: BodyCopy = copy.extra
+        state = (None, False, None) if body.state is None else tuple(body.state)
+        own: tuple[Any, ...] = ()
+        if body.recorded_at is not None:
+            aligned = (None, None) if copy.alignment_s is None else (copy.alignment_s * 1e3, copy.blocked_count)
+            own = (int(body.recorded_at * 1e6), *aligned)
+        counts = (copy.accepted, copy.sent)
+        self.machines.rows.append((copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts, *own))
+        found = self.part
+        if body.state is None:
+            found.without_state.append(copy.machine)
+        if body.waits:
+            found.waits += [{"machine": copy.machine, **row} for row in body.waits]
+        if body.calls:
+            found.calls += [{"machine": copy.machine, **row} for row in body.calls]
+        if body.inputs is not None:
+            found.inputs[copy.machine] = body.inputs
+        if body.obstacle:
+            found.obstacles.append(f"{copy.machine}: {body.obstacle}")
+
+    def receiver(self, mailbox: Mailbox, machine: str, accepted: int, in_flight: int, duplicates: int) -> None:
+        self.ends.rows.append((mailbox.source, machine, mailbox.kind, 0, accepted, in_flight, 0, duplicates))
+
+    def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
+        self.ends.rows.append((machine, channel.target, channel.kind, sent, 0, 0, held, 0))
+
+    def message(self, source: str, target: str, kind: str, message: Message) -> None:
+        _, number, method, payload, sent_at, _ = message
+        call_id, payload = payload if kind == CALL else (None, payload)
+        due, payload = payload if kind == TIMER else (None, payload)
+        args, size = recorded_args(payload, method)
+        encoded = to_json(args)
+        sent_us, due_us = int(sent_at * 1e6), None if due is None else int(due * 1e6)
+        self.messages.rows.append(
+            (source, target, kind, number, call_id, method, encoded.text, encoded.truncated, size, sent_us, due_us)
+        )
+
+    def creation(self, creation: Creation) -> None:
+        """Message 0 of the channel from creator to child."""
+        args, size = recorded_args(creation.payload[2], "__init__")
+        encoded = to_json(args)
+        head = (creation.creator, creation.child, "mail", 0, None, "__init__")
+        self.messages.rows.append((*head, encoded.text, encoded.truncated, size, int(creation.sent_at * 1e6), None))
+
+    def pickled(self) -> bytes:
+        """The part, with its columns."""
+        self.part.messages, self.part.ends = self.messages.batch(), self.ends.batch()
+        return pickle.dumps(self.part, protocol=5)
 
 
 def host_payload(
@@ -193,91 +229,24 @@ def host_payload(
 
     `late` and `late_creations` are white and arrived after their machine was copied.
     """
-    machines = _Columns(
-        MACHINES,
-        *("machine", "class_name", "status", "state", "state_truncated", "state_bytes"),
-        *("wait_mode", "wait_k", "waits_for", "accepted_count", "sent_count"),
-        *(_BY_ITSELF if _turned_red_one_by_one(recording) else ()),
-    )
-    ends = _Ends(host)
-    rows = MessageRows()
     part = HostPart(_empty(inner(MESSAGES)), _empty(ENDS), markers=facts.markers)
-    for copy in recording.copies:
-        if copy.is_born:
-            _machine_row(machines, copy, part)
-        _inputs(copy, ends, rows)
-        _outputs(copy, ends, rows)
+    rows = _Rows(part, one_by_one=_turned_red_one_by_one(recording))
+    counts = report(host, recording, rows, late, late_creations)
     part.shapes = tuple({copy.extra.shape for copy in recording.copies if copy.is_born} - {None})
     part.obstacles += facts.obstacles
-    for creation in recording.creations:
-        rows.add_creation(creation)
-    arrived = dict(recording.arrived)
-    _late(late, late_creations, ends, arrived, rows)
     recorded_at = int(facts.recorded_at * 1e6)
-    part.machines = machines.batch(host=host, incarnation=1, max_concurrency=1, recorded_at=recorded_at)
-    part.messages, part.ends = rows.batch(), ends.columns.batch()
-    counts = HostReport(host, ends.sent, ends.accepted, ends.in_flight, recording.created, arrived)
-    return HostPayload(recording.number, counts, pickle.dumps(part, protocol=5), facts.markers)
+    part.machines = rows.machines.batch(host=host, incarnation=1, max_concurrency=1, recorded_at=recorded_at)
+    return HostPayload(recording.number, counts, rows.pickled(), facts.markers)
 
 
 def late_payload(
     host: str, recording: Recording, facts: Facts, late: Sequence[Late], late_creations: Sequence[Creation]
 ) -> HostPayload:
     """White messages and creations that reached a host after its report."""
-    ends = _Ends(host)
-    arrived: dict[str, int] = {}
-    rows = MessageRows()
-    _late(late, late_creations, ends, arrived, rows)
-    part = HostPart(rows.batch(), ends.columns.batch(), markers=facts.markers, obstacles=list(facts.obstacles))
-    counts = LateReport(host, ends.in_flight, arrived)
-    return HostPayload(recording.number, counts, pickle.dumps(part, protocol=5), facts.markers)
-
-
-class _Ends:
-    """The rows of `ENDS` of one host, and the sums of each link: it is by these that a snapshot is complete.
-
-    On a link, as on each of its channels, what was sent inside the cut and not accepted inside it is in flight. Channels
-    within the host, and what waits at its sender, balance by themselves.
-    """
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.columns = _Columns(ENDS, *ENDS.names)
-        self.sent: dict[ChannelKey, int] = {}
-        self.accepted: dict[ChannelKey, int] = {}
-        self.in_flight: dict[ChannelKey, int] = {}
-
-    def receiver(self, mailbox: Mailbox, target: str, accepted: int, in_flight: int, duplicates: int = 0) -> None:
-        """A channel as its receiver counts it."""
-        self.columns.rows.append((mailbox.source, target, mailbox.kind, 0, accepted, in_flight, 0, duplicates))
-        if mailbox.link is not None:
-            link = mailbox.link, self.host, "link"
-            self.accepted[link] = self.accepted.get(link, 0) + accepted - duplicates
-            if in_flight:
-                self.in_flight[link] = self.in_flight.get(link, 0) + in_flight
-
-    def sender(self, channel: OutChannel, source: str, sent: int, held: int) -> None:
-        """A channel as its sender counts it."""
-        self.columns.rows.append((source, channel.target, channel.kind, sent, 0, 0, held, 0))
-        if channel.link is not None:
-            link = self.host, channel.link.target, "link"
-            self.sent[link] = self.sent.get(link, 0) + sent - held
-
-
-def _late(
-    late: Sequence[Late],
-    creations: Sequence[Creation],
-    ends: _Ends,
-    arrived: dict[str, int],
-    rows: MessageRows,
-) -> None:
-    for mailbox, machine, message in late:
-        ends.receiver(mailbox, machine.name, 0, 1)
-        rows.add(mailbox.source, machine.name, mailbox.kind, message)
-    for creation in creations:
-        if creation.source is not None:
-            arrived[creation.source] = arrived.get(creation.source, 0) + 1
-        rows.add_creation(creation)
+    part = HostPart(_empty(inner(MESSAGES)), _empty(ENDS), markers=facts.markers, obstacles=list(facts.obstacles))
+    rows = _Rows(part)
+    counts = late_report(host, rows, late, late_creations)
+    return HostPayload(recording.number, counts, rows.pickled(), facts.markers)
 
 
 _BY_ITSELF = ("recorded_at", "alignment_ms", "blocked_count")
@@ -287,39 +256,3 @@ _BY_ITSELF = ("recorded_at", "alignment_ms", "blocked_count")
 def _turned_red_one_by_one(recording: Recording) -> bool:
     first = next((copy for copy in recording.copies if copy.is_born), None)
     return first is not None and first.extra.recorded_at is not None
-
-
-def _machine_row(machines: _Columns, copy: MachineCopy, found: HostPart) -> None:
-    body: BodyCopy = copy.extra
-    state = (None, False, None) if body.state is None else tuple(body.state)
-    counts = (copy.accepted, copy.sent)
-    own: tuple[Any, ...] = ()
-    if body.recorded_at is not None:
-        aligned = (None, None) if copy.alignment_s is None else (copy.alignment_s * 1e3, copy.blocked_count)
-        own = (int(body.recorded_at * 1e6), *aligned)
-    machines.rows.append((copy.machine, body.class_name, body.status, *state, *body.short_wait, *counts, *own))
-    if body.state is None:
-        found.without_state.append(copy.machine)
-    if body.waits:
-        found.waits += [{"machine": copy.machine, **row} for row in body.waits]
-    if body.calls:
-        found.calls += [{"machine": copy.machine, **row} for row in body.calls]
-    if body.inputs is not None:
-        found.inputs[copy.machine] = body.inputs
-    if body.obstacle:
-        found.obstacles.append(f"{copy.machine}: {body.obstacle}")
-
-
-def _inputs(copy: MachineCopy, ends: _Ends, rows: MessageRows) -> None:
-    for mailbox, accepted, messages in copy.inputs:
-        duplicates = copy.duplicates.get((mailbox.source, mailbox.kind), 0) if copy.duplicates else 0
-        ends.receiver(mailbox, copy.machine, accepted, len(messages), duplicates)
-        for message in messages:
-            rows.add(mailbox.source, copy.machine, mailbox.kind, message)
-
-
-def _outputs(copy: MachineCopy, ends: _Ends, rows: MessageRows) -> None:
-    for channel, sent, waiting in copy.outputs:
-        ends.sender(channel, copy.machine, sent, len(waiting))
-        for message in waiting:
-            rows.add(copy.machine, channel.target, channel.kind, message)

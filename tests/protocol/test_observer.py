@@ -350,7 +350,7 @@ def test_markers_over_a_reordering_channel_give_a_wrong_cut_and_the_oracle_names
     run_script(world, [*OVERTAKES, "calm"])
 
     assert [recorded.states["b"] for recorded in world.completed] == [("one", "two")]
-    assert world.surplus == {1: {("a", "b", "mail"): -1}}  # and so do the counts
+    assert world.surplus == {1: {("A", "B", "link"): -1}}  # and so do the counts
     with pytest.raises(OracleError, match="snapshot 1: action 2 of b is impossible here: it accepts mail 2 from a"):
         check_all(world)
 

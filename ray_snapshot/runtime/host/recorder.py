@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from ray_snapshot.parts.reporting import Late, taken
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
@@ -132,7 +134,7 @@ class Recorder:
             if recording.number in self.reported or recording.number not in self.core.open:
                 return
             self.reported.add(recording.number)
-            self.member.start(self._send(host_payload, recording, *_taken(recording)))
+            self.member.start(self._send(host_payload, recording, *taken(recording)))
 
     def report_late(self) -> None:
         """See to what white messages have arrived; on the event loop, under the lock."""
@@ -150,17 +152,21 @@ class Recorder:
 
     def _report_rest(self, recording: Recording) -> None:
         with self.member.lock:
-            late, creations = _taken(recording)
+            late, creations = taken(recording)
             if late or creations:
                 self.member.start(self._send(late_payload, recording, late, creations))
 
-    async def _send(self, build: Any, recording: Recording, late: list[Any], creations: list[Creation]) -> None:
+    async def _send(
+        self, build: Any, recording: Recording, late: Sequence[Late], creations: Sequence[Creation]
+    ) -> None:
         payload = await self.member.loop.run_in_executor(self.pool, self._payload, build, recording, late, creations)
         if self.stage.is_broken or self.member.is_retired:
             return
         await self.trace.report(payload, self.pool)
 
-    def _payload(self, build: Any, recording: Recording, late: list[Any], creations: list[Creation]) -> HostPayload:
+    def _payload(
+        self, build: Any, recording: Recording, late: Sequence[Late], creations: Sequence[Creation]
+    ) -> HostPayload:
         at = self.recorded_at.get(recording.number, time.time())
         facts = Facts(at, recording.marker_count)
         found: HostPayload
@@ -224,10 +230,3 @@ class Recorder:
         self.recorded_at.pop(number, None)
         self.reported.discard(number)
         self.overdue.discard(number)
-
-
-def _taken(recording: Recording) -> tuple[list[Any], list[Creation]]:
-    """The white messages and creations that have come since the last report. Under the lock."""
-    late, recording.late = recording.late, []
-    creations, recording.late_creations = recording.late_creations, []
-    return late, creations
