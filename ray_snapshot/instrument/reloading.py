@@ -129,7 +129,7 @@ def _states() -> Any:
 
 
 class Reloading:
-    """See the module."""
+    """What a watched process goes through when the app goes back."""
 
     def __init__(self, process: Process, terms: Terms) -> None:
         self.process = process

@@ -45,7 +45,7 @@ RELEASE_S = 5.0
 
 
 class Rolling:
-    """See the module. Everything runs on the watcher's event loop."""
+    """The restores of one watched app. Everything runs on the watcher's event loop."""
 
     def __init__(self, watcher: Watcher, *, keeps: bool) -> None:
         self.watcher = watcher

@@ -66,7 +66,7 @@ class CallCollection(Collection):
 
 
 class Watcher(Desk):
-    """See the module."""
+    """The actor; asynchronous: any number of processes wait for their commands at once."""
 
     def __init__(
         self,

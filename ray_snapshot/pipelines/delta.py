@@ -39,7 +39,7 @@ class _Change:
 
 
 class DeltaOutput:
-    """See the module, and `two_phases.Output`."""
+    """One table that a sink writes (`two_phases.Output`)."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self.place = Place(path)

@@ -42,7 +42,7 @@ class Output(Protocol):
 
 
 class Committer:
-    """See the module."""
+    """Collects what a machine wants to publish, and publishes it once the snapshot that holds it is kept."""
 
     def __init__(self, output: Output, ledger: Ledger) -> None:
         self.output = output

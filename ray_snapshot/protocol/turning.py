@@ -15,7 +15,7 @@ from ray_snapshot.protocol.colours import Colour, Colours, Numbered
 
 
 class Turning:
-    """See the module; `born` is the colour of whoever made the party, by default white."""
+    """Of one party; `born` is the colour of the one that made it, by default white."""
 
     __slots__ = ("colour", "colours", "due")
 

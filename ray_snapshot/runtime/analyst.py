@@ -71,7 +71,7 @@ class Handed(NamedTuple):
 
 
 class Analyst:
-    """See the module."""
+    """The actor: one task puts snapshots together and judges them, another writes what came of it."""
 
     def __init__(self, system: str, history: str | None, paths: tuple[str, ...]) -> None:
         extend_import_path(paths)

@@ -29,7 +29,7 @@ MOST_SEEN = 1_000
 
 
 class Keeper:
-    """See the module; `source`: another history that this run begins from."""
+    """The checkpoints of one run; `source`: another history that this run begins from."""
 
     def __init__(self, run_id: str, history: str | None, key: bytes | None, source: str | None = None) -> None:
         self.run_id = run_id

@@ -43,7 +43,7 @@ from ray_snapshot.simulation.recovery_oracle import Truth, check
 
 
 class World:
-    """See the module. It begins with snapshot 1, which everybody agrees on."""
+    """A driver, services and analysts that die. It begins with snapshot 1, on which all agree."""
 
     def __init__(self, script: Script) -> None:
         self.script = script

@@ -101,7 +101,7 @@ class StageContext:
 
 @dataclass(slots=True)
 class Stage:
-    """See the module. Use it in a `with` block: handles of the run send to the stage that was entered last."""
+    """Where machines of one run act again. Use it in a `with` block: handles of the run send to the stage that was entered last."""
 
     run_id: str
     modules: Modules = field(default_factory=Modules)

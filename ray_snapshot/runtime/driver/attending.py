@@ -33,7 +33,7 @@ class Patience:
 
 
 class Attendant:
-    """See the module."""
+    """Starts the service and the analyst of one system again; of one driver."""
 
     def __init__(
         self, system: str, service: Any, analyst: Any, open_analyst: Callable[[int], Any], patience: Patience

@@ -47,7 +47,7 @@ class Recollection:
 
 @dataclass(slots=True)
 class Memory(DriverLine):
-    """See the module; what to go back to is decided in `DriverLine`. Changed under the lock of the driver's post."""
+    """Of one driver; what to go back to is decided in `DriverLine`. Changed under the lock of the driver's post."""
 
     actors: dict[str, Any] = field(default_factory=dict)
     births: dict[str, tuple[HostConfig, dict[str, Any]]] = field(default_factory=dict)

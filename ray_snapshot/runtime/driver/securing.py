@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Securing:
-    """See the module."""
+    """Takes copies of what is kept, and agrees with the service on what to go back to; of one driver."""
 
     def __init__(self, post: DriverPost, attendant: Attendant) -> None:
         self.post = post

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Floor:
-    """See the module."""
+    """Of one host: who holds it, who waits to have it back, and who looks for work."""
 
     def __init__(self, lock: Any) -> None:
         self.free = threading.Condition(lock)

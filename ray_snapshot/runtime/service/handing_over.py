@@ -18,7 +18,7 @@ LOOK_S = 0.05
 
 
 class HandOver:
-    """See the module. Everything runs on the service's event loop."""
+    """What one service has given to its analysts. Everything runs on the service's event loop."""
 
     def __init__(self, analyst: Any, *, is_again: bool) -> None:
         self.analyst = analyst

@@ -20,7 +20,7 @@ LAST_S = 1.0
 
 
 class Line:
-    """See the module. Everything runs on one event loop; `give` hands one snapshot over."""
+    """Of one service or watcher. Everything runs on one event loop; `give` hands one snapshot over."""
 
     def __init__(self, give: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
         self.give = give

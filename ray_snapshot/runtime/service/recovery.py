@@ -79,7 +79,7 @@ class Events(Protocol):
 
 
 class Recovery:
-    """See the module. Everything runs on the service's event loop."""
+    """The rollbacks of one system. Everything runs on the service's event loop."""
 
     def __init__(
         self,
