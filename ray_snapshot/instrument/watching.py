@@ -1,6 +1,6 @@
 """Watching an app: `rs.watch`, `rs.install` and what `ray-snapshot run` does before the script runs.
 
-`Watch` is a system like any other (`snapshot`, `wait_for`, `subscribe`, `close`), whose machines are the app's own actors.
+`Watch` is a session like a system's (`snapshot`, `wait_for`, `subscribe`, `close`), whose machines are the app's own actors.
 """
 
 from __future__ import annotations
@@ -8,20 +8,13 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
-import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any, Unpack
 
 import ray
-from ray import cloudpickle
 
-from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
-from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.instrument import attaching, delivery, shape
 from ray_snapshot.instrument.calls import plain_class, watched_class
 from ray_snapshot.instrument.ending import Ending
@@ -31,17 +24,16 @@ from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
-from ray_snapshot.runtime.keeping import Keeper, not_restorable
-from ray_snapshot.runtime.restoring import Wanted, wanted
+from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.service.directory import listed
-from ray_snapshot.runtime.settings import WatchSettingsGiven, detectors_of, refuse_redaction, seconds_of, settings_of
-from ray_snapshot.runtime.system import System
+from ray_snapshot.runtime.session import Session
+from ray_snapshot.runtime.settings import WatchSettingsGiven, seconds_of, settings_of
 from ray_snapshot.snapshot import Snapshot
 
 MOST_NAMESAKES = 100
 
 
-class Watch(System):
+class Watch(Session):
     """An app that is watched; see `watch`."""
 
     _is_closed_world = False
@@ -54,33 +46,14 @@ class Watch(System):
         detectors: Iterable[Any] | None = None,
         **settings: Unpack[WatchSettingsGiven],
     ) -> None:
-        self.name = check_system_name(name)
-        self.settings = settings_of({**settings})
         for setting in ("trace", "protocol", "alignment_timeout", "recover"):
             if setting in settings:
                 raise SettingError(
                     f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
                 )
-        self._trace = None
-        self.detectors = detectors_of(detectors)
-        self.history = None if history is None else str(Path(history).absolute())
-        self.run_id = uuid.uuid4().hex[:16]
-        self._wanted = wanted(self.name)
-        self.restored = self._wanted is not None
-        self._is_checkpointing = self.settings.checkpoint
-        if self._is_checkpointing or self.restored:
-            refuse_redaction("watch")
-        keeps_files = self._is_checkpointing and self.history is not None
-        self._key = checkpoint_key() if keeps_files or self._wanted else None
-        self._hosts: dict[str, Any] = {}
-        self._machine_counts: Counter[str] = Counter()
-        self._subscribers = None
-        self._is_closed = False
-        self._has_clock = False
-        self._lock = threading.Lock()
-        self._started_ray = False
+        super().__init__(name, settings_of({**settings}), kind="watch", history=history, detectors=detectors)
         self._open_services()
-        self._post = _Post(attaching.attach_driver(f"{self.name}:{self.run_id}", self._service))  # type: ignore[assignment]
+        self._part = _Part(attaching.attach_driver(f"{self.name}:{self.run_id}", self._service))
         if not self.restored:
             self.start()
 
@@ -108,17 +81,8 @@ class Watch(System):
                 system=self.name,
             ) from None
         self._analyst = analyst
-        keeper = None
-        if self._is_checkpointing or self._wanted:
-            source = None if self._wanted is None else self._wanted.history
-            keeper = Keeper(self.run_id, self.history, self._key, source)
         try:
-            opened = [
-                analyst.open.remote(
-                    cloudpickle.dumps(self.detectors), redaction.names(), keeper, is_lean=self.history is None
-                ),
-                self._service.last_number.remote(),
-            ]
+            opened = [self._open_analyst(is_lean=self.history is None), self._service.last_number.remote()]
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
         except BaseException:
             self._kill([analyst, self._service])
@@ -137,6 +101,14 @@ class Watch(System):
             ask(self._service.start_clock.remote(self.settings.every), "the clock")
         return self
 
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Take a snapshot of the whole app, now: each actor as it was at one moment, and the calls that were in flight.
+
+        Past half of `timeout` an actor that is inside a long method is recorded without its state. Raises
+        `SnapshotAbortedError` (past `timeout`, naming who did not record), and `SystemNotRunningError`.
+        """
+        return self._taken([], timeout)
+
     def restore(self, snapshot: Snapshot | str, *, timeout: float | None = None) -> None:
         """Roll every actor of the app back to a snapshot (or its id) that was taken with `checkpoint=True`, and go on.
 
@@ -146,13 +118,9 @@ class Watch(System):
         `SnapshotTimeoutError` if somebody does not stop within `timeout` seconds (None: `start_timeout`), and then all go on as
         they were; `MachineFailedError` if an actor does not take its state back.
         """
-        self._check()
-        if isinstance(snapshot, Snapshot) and not snapshot.restorable:
-            raise not_restorable(snapshot.snapshot_id, snapshot.obstacles)
-        if not self._is_checkpointing and self._wanted is None:
-            raise SettingError("restore: there is nothing to restore from without rs.watch(checkpoint=True)")
+        snapshot_id = self._restorable_id(snapshot, "rs.watch(checkpoint=True)")
         seconds = self.settings.start_timeout if timeout is None else seconds_of("restore", timeout)
-        self._roll_back(snapshot.snapshot_id if isinstance(snapshot, Snapshot) else snapshot, seconds)
+        self._roll_back(snapshot_id, seconds)
 
     def _roll_back(self, snapshot_id: str, seconds: float) -> list[str]:
         ref = self._service.restore.remote(snapshot_id, seconds)
@@ -166,28 +134,20 @@ class Watch(System):
             text = f"not in snapshot {found.snapshot_id}, so as the program made them: {listed(new)}"
             print(f"ray-snapshot: {text}", file=sys.stderr)
 
-    def spawn(self, *args: Any, **options: Any) -> Any:  # noqa: ARG002 - as the signature of a system's
-        """A watched app makes its own actors."""
-        raise SettingError("a watched app makes its own actors, with Ray; machines are spawned in an rs.System")
-
-    spawn_many = spawn
-
     def _leave(self) -> None:
         try:
             attaching.detach()
-            self._post.close()
+            self._part.close()
             self._kill([self._service, self._analyst])
         finally:
             _watches.clear()
             atexit.unregister(close_quietly)
 
 
-class _Post:
-    """The driver's part, as `System` wants it; the app goes on whatever happens to us."""
+class _Part:
+    """The driver's part; the app goes on whatever happens to us."""
 
     failure: RaySnapshotError | None = None
-    attendant = None
-    """Nobody starts a watcher anew."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -205,14 +165,14 @@ class _Post:
         """A watched app is not stopped by us."""
 
     def tell(self, error: RaySnapshotError) -> None:
-        """As of a system's driver."""
+        """Nothing of ours is remembered: nothing of it stops the app."""
 
     def was_told(self, error: RaySnapshotError) -> bool:  # noqa: ARG002
-        """As of a system's driver."""
+        """Nothing of ours is remembered: nothing of it stops the app."""
         return False
 
     def close(self) -> None:
-        """As of a system's driver."""
+        """Nothing of ours is remembered: nothing of it stops the app."""
 
 
 _watches: list[Watch] = []

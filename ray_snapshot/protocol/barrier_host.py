@@ -176,7 +176,9 @@ class StreamInbox(Inbox):
 
 
 class BarrierCore(HostCore):
-    """A host whose machines turn red one by one. `is_awaited(machine, source, number)` may take declared inputs out for single snapshots.
+    """A host whose machines record one by one.
+
+    `is_awaited(machine, source, number)` may take declared inputs out for single snapshots.
 
     `on_open(number)`: the host has heard of it; `on_record(machine, numbers)`: a machine has turned red.
     """

@@ -12,65 +12,58 @@ import shlex
 import sys
 import threading
 import time
-import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import ray
-from ray import cloudpickle
-from ray.exceptions import RayError
 
-from ray_snapshot import redaction
 from ray_snapshot.errors import (
     HostDiedError,
     RaySnapshotError,
+    RolledBackError,
     SettingError,
+    SnapshotAbortedError,
     SystemNotRunningError,
     SystemRunningError,
 )
-from ray_snapshot.history.checkpoints import checkpoint_key
-from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
+from ray_snapshot.names import NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.analyst import AnalystActor
 from ray_snapshot.runtime.assembly import warm_up
-from ray_snapshot.runtime.awaiting import Awaiting
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.driver.attending import Attendant, Patience
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.handles import forget_handles
-from ray_snapshot.runtime.keeping import Keeper, not_restorable
+from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
+from ray_snapshot.runtime.here import call_site_here
+from ray_snapshot.runtime.keeping import not_restorable
 from ray_snapshot.runtime.leaving import Leaving
-from ray_snapshot.runtime.restoring import Wanted, wanted
+from ray_snapshot.runtime.mixin import SnapshotMixin
+from ray_snapshot.runtime.restoring import Share, Wanted
 from ray_snapshot.runtime.service.actor import ServiceActor
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed
-from ray_snapshot.runtime.settings import (
-    Settings,
-    SettingsGiven,
-    check_writable,
-    detectors_of,
-    refuse_redaction,
-    settings_of,
-)
-from ray_snapshot.runtime.subscribers import Subscribers
+from ray_snapshot.runtime.session import Session
+from ray_snapshot.runtime.settings import Settings, SettingsGiven, arguments, check_writable, seconds_of, settings_of
+from ray_snapshot.runtime.spawning import Call, Spawner
 from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.waits import machine_name
 
-_AGAIN_S = 0.05
-"""How often a service that has died is asked again."""
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.remote import MachineClass
+
+M = TypeVar("M", bound=SnapshotMixin)
 
 _OPEN: list[System] = []
 """The systems that this process has open, the latest last."""
 
 
-class System(Awaiting):
+class System(Session):
     """A system of machines on Ray; use it in a `with` block.
 
     `history`: folder of the history, or None. `every`: seconds between snapshots, from `start()` on. `detectors`: what is
@@ -87,41 +80,16 @@ class System(Awaiting):
         address: str | None = None,
         **settings: Unpack[SettingsGiven],
     ) -> None:
-        self.name = check_system_name(name)
-        self.settings = settings_of({**settings})
-        self.detectors = detectors_of(detectors)
-        self.history = None if history is None else str(Path(history).absolute())
-        if self.settings.trace and self.history is None:
+        check_system_name(name)
+        given = settings_of({**settings})
+        if given.trace and history is None:
             raise SettingError("System(trace=True): the trace is kept in a history: give history=..., too")
-        if self.history is not None and address is None and _starts_ray():
-            check_writable(Path(self.history))
-        self.run_id = uuid.uuid4().hex[:16]
-        self._trace = main_module() if self.settings.trace else None
-        self._wanted = wanted(self.name)
-        self.restored = self._wanted is not None
-        """Whether the system goes on from a snapshot."""
-        self._is_checkpointing = self.settings.checkpoint or self.settings.recover is not None
-        if self._is_checkpointing:
-            refuse_redaction("System")
-        if self.settings.trace and (self._wanted or self._is_checkpointing):
+        if history is not None and address is None and _starts_ray():
+            check_writable(Path(history).absolute())
+        super().__init__(name, given, kind="System", history=history, detectors=detectors)
+        if given.trace and (self._wanted or self._is_checkpointing):
             raise SettingError("System(trace=True, checkpoint=True): a trace has one past only; leave one of them out")
-        keeps_files = self._is_checkpointing and self.history is not None
-        self._key = checkpoint_key() if keeps_files or self._wanted else None
-        self._claimed: dict[str, str] = {}
-        """Machines that are to be restored, by name: the hosts that the program wants them on."""
-        self._claimed_classes: dict[str, tuple[str, bytes]] = {}
-        self._born_later: list[Callable[[], None]] = []
-        """Machines that the program has spawned and no checkpoint has: made when the others have been restored."""
-        self._hosts: dict[str, Any] = {}
-        self._host_count = 0
-        self._machine_counts: Counter[str] = Counter()
-        """Machines that the driver has spawned, per host."""
-        self._shipped: set[tuple[str, str]] = set()
-        self._subscribers: Subscribers | None = None
-        self._is_closed = False
-        self._has_clock = False
-        self._lock = threading.Lock()
-        """Around what several threads of the driver may change at once."""
+        self._trace = main_module() if given.trace else None
         self._started_ray = connect(address)
         threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True).start()
         try:
@@ -129,21 +97,40 @@ class System(Awaiting):
         except BaseException:
             self._leave_ray()
             raise
-        self._post = DriverPost(
+        self._post = self._part = DriverPost(
             self.run_id,
             self._service,
-            protocol=self.settings.protocol,
-            mailbox_bound=self.settings.mailbox_bound,
-            send_timeout=self.settings.send_timeout,
-            spawn_timeout=self.settings.spawn_timeout,
+            protocol=given.protocol,
+            mailbox_bound=given.mailbox_bound,
+            send_timeout=given.send_timeout,
+            spawn_timeout=given.spawn_timeout,
             trace=self._trace,
             checkpoint=self._is_checkpointing,
             attendant=self._attendant(),
         )
+        self._spawner = Spawner(
+            self,
+            self._post,
+            self._service,
+            trace=self._trace,
+            wanted=self._wanted,
+            is_checkpointing=self._is_checkpointing,
+        )
+        if self._wanted is not None and self._memory is not None:
+            self._memory.claimed, self._memory.classes = self._spawner.claimed, self._spawner.claimed_classes
         self._post.on_rollback = self._rolled_back
-        self._post.on_replaced = self._hosts.__setitem__
+        self._post.on_replaced = self._spawner.hosts.__setitem__
         self._post.is_dropping = self._wanted is not None
         self._enlist()
+
+    def _rolled_back(self, share: Share) -> None:
+        self.restored = True
+        self._spawner.rolled_back(share)
+
+    @property
+    def _memory(self) -> Memory | None:
+        attendant = self._post.attendant
+        return None if attendant is None else attendant.memory
 
     def _enlist(self) -> None:
         """The process has one more system."""
@@ -164,23 +151,7 @@ class System(Awaiting):
         found.memory.keeps_copy = self.history is None
         if self._wanted is not None:
             found.memory.wanted, found.memory.unclaimed = self._wanted.snapshot_id, self._wanted.names
-            found.memory.claimed, found.memory.classes = self._claimed, self._claimed_classes
         return found
-
-    def _open_analyst(self, life: int = 0) -> Any:
-        """Tell an analyst what to do; the reference to wait for."""
-        keeper = None
-        if self._is_checkpointing or self._wanted:
-            keeper = Keeper(
-                self.run_id, self.history, self._key, None if self._wanted is None else self._wanted.history
-            )
-            memory = None if life == 0 else self._memory
-            if memory is not None:
-                keeper.aliases += memory.aliases
-                for checkpoint in memory.copies():
-                    keeper.recall(checkpoint)
-        detectors, has_subscribers = cloudpickle.dumps(self.detectors), self._subscribers is not None
-        return self._analyst.open.remote(detectors, redaction.names(), keeper, life, has_subscribers=has_subscribers)
 
     def _open_services(self) -> None:
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000}
@@ -213,6 +184,139 @@ class System(Awaiting):
             self._kill([analyst, self._service])
             raise
 
+    # ---- machines -------------------------------------------------------------------------------------------------
+
+    def spawn(
+        self,
+        kind: type[M] | MachineClass[M],
+        *args: Any,
+        name: str | None = None,
+        resources: dict[str, float] | None = None,
+        role: str | None = None,
+        **kwargs: Any,
+    ) -> MachineHandle[M]:
+        """Create a machine on a host of its own; returns its handle at once.
+
+        `resources`: what the host asks Ray for (`{"CPU": 1, ...}`; default nothing). `role`: under barriers a `"source"`
+        records when it is asked, whatever is connected to it; so does who has no declared inputs, and `"operator"` and
+        `"sink"` are notes for the reader. Raises `DuplicateMachineError`, `NameNotAllowedError`, `SettingError`,
+        `UnpicklableMessageError`, `WrongArgumentsError` (of the constructor).
+        """
+        names = None if name is None else [check_machine_name(name)]
+        (handle,) = self._spawner.spawn(kind, [(args, kwargs)], names, 1, resources, role)
+        return handle
+
+    def spawn_many(
+        self,
+        kind: type[M] | MachineClass[M],
+        args: Sequence[Any] | None = None,
+        *,
+        count: int | None = None,
+        names: Sequence[str] | None = None,
+        per_host: int = 1_000,
+        resources: dict[str, float] | None = None,
+        role: str | None = None,
+    ) -> list[MachineHandle[M]]:
+        """Create many machines, `per_host` to a host; returns their handles in order.
+
+        `args`: one tuple of constructor arguments per machine (else `count` machines without arguments). `names`: as many
+        (default: "Account-0", "Account-1", ...). Errors as `spawn`.
+        """
+        if args is None:
+            if count is None and names is None:
+                raise SettingError("spawn_many: say how many, by args=[...], names=[...] or count=...")
+            args = [()] * (count if count is not None else len(names or ()))
+        many: list[Call] = [(arguments(item), {}) for item in args]
+        if names is not None and len(names) != len(many):
+            raise SettingError(f"spawn_many: {len(names)} names for {len(many)} machines")
+        if per_host < 1:
+            raise SettingError(f"spawn_many: per_host is {per_host}; it must be at least 1")
+        checked = None if names is None else [check_machine_name(name) for name in names]
+        return self._spawner.spawn(kind, many, checked, per_host, resources, role)
+
+    def machine(self, name: str) -> MachineHandle:
+        """A machine by name; valid before it is spawned."""
+        return handle_of(self.run_id, check_target_name(name))
+
+    def connect(
+        self,
+        source: MachineHandle | str,
+        target: MachineHandle | str,
+        port: str | None = None,
+    ) -> None:
+        """Declare the channel from `source` to `target` before anything is sent on it.
+
+        `port`: a port of a join of `target`, or a method. What is declared so is all that a machine is ever sent: what it
+        waits for follows from it. Raises `UnknownMachineError`, and `UnknownMethodError` for a port that `target` does not
+        have; where a machine has spawned the target that is found later, and stops the system.
+        """
+        self._spawner.connect(source, target, port, call_site_here())
+
+    def stop(self, machine: MachineHandle | str) -> None:
+        """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error.
+
+        Everybody is told, since anybody may send to it, and what they are told is red if the driver was: so under barriers
+        a machine that has not recorded an open snapshot does so at once, unaligned. It is consistent all the same.
+
+        Raises `UnknownMachineError` at once if it has not been spawned.
+        """
+        self._spawner.stop(machine)
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def snapshot(
+        self, *, timeout: float | None = None, initiators: Iterable[MachineHandle | str] | MachineHandle | str = ()
+    ) -> Snapshot:
+        """Take a snapshot of the whole system, now: each machine as it was at one moment, and what was in flight between them.
+
+        The cut is a beginning of each machine's actions; in flight is what was sent inside it and not accepted inside it.
+
+        - `chandy-lamport`: hosts record as a whole. By default every host is asked at once; with `initiators` their hosts
+          are, and markers alone bring it to the others.
+        - `observer`: the same, without markers; with `initiators`, all other hosts are asked when theirs have recorded.
+        - barriers: machines record one by one. Hosts are asked as under markers, and the driver always; of what hears of
+          it, machines that await no input (none was declared that closes no cycle, or `role="source"`) record at once.
+          `aligned-barrier`: the others when each awaited input has delivered its barrier: on these nothing is in flight, on
+          undeclared channels and back edges it may be. `unaligned-barrier`: at the first barrier; what it overtook is in
+          flight. `at-least-once-barrier`: as aligned, but what comes behind a barrier is accepted meanwhile: then the
+          snapshot is not `consistent`, and `duplicate_count` of a channel says how much of it is in the state.
+
+        Past half of `timeout` who is inside a long action is recorded without its state, and nobody aligns any more. Raises
+        `SnapshotAbortedError` (past `timeout`, naming who did not record; or when a host dies), `UnreachableMachineError`
+        (from `initiators` no channels lead to some machine), `UnknownMachineError`, and whatever stopped the system.
+        """
+        given: Any = [initiators] if isinstance(initiators, (str, MachineHandle)) else initiators
+        names = [machine_name(item) for item in given]
+        try:
+            return self._taken(names, timeout)
+        except HostDiedError as error:
+            if error.host is not None or self._memory is None:
+                raise
+            raise _aborted_with_service(error) from None
+
+    def commit(self, *, timeout: float = 60.0) -> Snapshot:
+        """Take a snapshot, and return it when it can be restored and every sink has published what it holds.
+
+        Call it when all is done: what came behind the last snapshot has not been published. If the system is rolled back
+        meanwhile, that is done again. Raises `NotRestorableError` with the obstacles, `SnapshotTimeoutError`, and whatever
+        stopped the system.
+        """
+        deadline = time.monotonic() + seconds_of("commit", timeout)
+        while True:
+            left = max(0.1, deadline - time.monotonic())
+            try:
+                found = self.snapshot(timeout=left)
+                if not found.restorable:
+                    raise not_restorable(found.snapshot_id, found.obstacles)
+                self._again(partial(self._service.committed.remote, found.snapshot_id), "the sinks to publish", left)
+                return found
+            except (RolledBackError, SnapshotAbortedError):
+                if time.monotonic() >= deadline:
+                    raise
+            except HostDiedError as error:  # the service, which the next one takes for a rollback
+                if error.host is not None or self._memory is None or time.monotonic() >= deadline:
+                    raise
+
     # ---- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> System:
@@ -223,7 +327,7 @@ class System(Awaiting):
         self._check()
         if self._wanted is not None and self._post.is_dropping:
             self._begin_restored(self._wanted)
-        waiting = [actor.ready.remote(self._machine_counts[host]) for host, actor in self._hosts.items()]
+        waiting = self._spawner.ready()
         self._ask(waiting, f"{len(waiting)} hosts to start", self.settings.start_timeout)
         self._check()
         if self.settings.recover is not None and not self.restored:
@@ -250,13 +354,7 @@ class System(Awaiting):
         are gone; what the driver has sent since, too. Raises, with nothing changed, `NotRestorableError` (naming the
         obstacles), `CheckpointError`; `MachineFailedError` if a machine does not take its state back.
         """
-        self._check()
-        if isinstance(snapshot, Snapshot) and not snapshot.restorable:
-            raise not_restorable(snapshot.snapshot_id, snapshot.obstacles)
-        if not self._is_checkpointing and self._wanted is None:
-            raise SettingError("restore: there is nothing to restore from without System(checkpoint=True)")
-        snapshot_id = snapshot.snapshot_id if isinstance(snapshot, Snapshot) else snapshot
-        self._restore(snapshot_id, {}, {})
+        self._restore(self._restorable_id(snapshot, "System(checkpoint=True)"), {}, {})
 
     def _restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
         restore = partial(self._service.restore.remote, snapshot_id, claimed, classes)
@@ -264,13 +362,11 @@ class System(Awaiting):
 
     def _begin_restored(self, found: Wanted) -> None:
         """Where a program starts its system anew: what was recorded takes the place of what it has set up."""
-        self._restore(found.snapshot_id, self._claimed, self._claimed_classes)
+        self._restore(found.snapshot_id, self._spawner.claimed, self._spawner.claimed_classes)
         found.is_done = True
         self._say_who_is_new(found)
         dropped, self._post.is_dropping = self._post.dropped, False
-        for create in self._born_later:
-            create()
-        self._born_later.clear()
+        self._spawner.spawn_later()
         if dropped:
             print(
                 f"ray-snapshot: {self.name} goes on from {found.snapshot_id}; {dropped} messages that the program sent before"
@@ -280,47 +376,16 @@ class System(Awaiting):
 
     def _say_who_is_new(self, found: Wanted) -> None:
         """A name that the snapshot has not is a new machine, or a name that has changed: only the program's author can tell."""
-        new = sorted(set(self._claimed) - set(self._claimed_classes))
+        new = sorted(set(self._spawner.claimed) - set(self._spawner.claimed_classes))
         if new:
             left = f"; in it, and not spawned by the program: {listed(sorted(found.names))}" if found.names else ""
             print(
                 f"ray-snapshot: not in snapshot {found.snapshot_id}, so made anew: {listed(new)}{left}", file=sys.stderr
             )
 
-    def close(self) -> None:
-        """Finish pending snapshots and verdicts, write them, and end all processes of the system.
-
-        Raises what stopped the system, unless the program has met that already, `HistoryWriteError`, and what a subscriber
-        raised. A second call does nothing.
-        """
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        troubles: list[RaySnapshotError | None] = []
-        try:
-            if ray.is_initialized():
-                self._finish(troubles)
-        finally:
-            self._leave()
-        for trouble in [self._post.failure, *troubles]:
-            if trouble is not None and not self._post.was_told(trouble):
-                raise trouble
-
-    def _finish(self, troubles: list[RaySnapshotError | None]) -> None:
-        """Let pending snapshots complete, evaluate and write everything; notes what went wrong, the worst first."""
-        steps: list[Callable[[], RaySnapshotError | None]] = [
-            lambda: ask(self._service.settle.remote(5.0), "pending snapshots", 10),
-            self._ship_trace,
-            lambda: ask(self._analyst.drain.remote(60.0), "the history to be written", 90),
-            self._close_subscribers,
-            lambda: ask(self._service.close.remote(), "the service", 10),
-        ]
-        for step in steps:
-            try:
-                troubles.append(step())
-            except RaySnapshotError as error:  # the next step may still save something
-                troubles.append(error)
+    def _last_steps(self) -> list[Callable[[], RaySnapshotError | None]]:
+        settled, *others = super()._last_steps()
+        return [settled, self._ship_trace, *others]
 
     def _take_last(self) -> None:
         """The program has been told to end: a last snapshot, and all that was recorded is written."""
@@ -344,7 +409,7 @@ class System(Awaiting):
             return None
         ask(list(self._post.recorder.reports), "the driver's trace", 10)
         found, trouble = [self._post.trace.rest()], None
-        for host, actor in self._hosts.items():
+        for host, actor in self._spawner.hosts.items():
             try:
                 found.append(ask(actor.rest_of_trace.remote(), f"the trace of {host}", 30))
             except RaySnapshotError as error:
@@ -353,16 +418,10 @@ class System(Awaiting):
         ask(self._analyst.add_trace.remote([part for part in found if part is not None]), "the trace to be kept", 30)
         return trouble
 
-    def _close_subscribers(self) -> RaySnapshotError | None:
-        if self._subscribers is None:
-            return None
-        self._subscribers.close(timeout=60.0)
-        return self._subscribers.trouble
-
     def _leave(self) -> None:
         """End every process of the system; returns when they are gone."""
         self._post.close()
-        self._kill([*self._hosts.values(), self._service, self._analyst])
+        self._kill([*self._spawner.hosts.values(), self._service, self._analyst])
         forget_handles(self.run_id)
         if self in _OPEN:
             _OPEN.remove(self)
@@ -376,71 +435,15 @@ class System(Awaiting):
         if self._started_ray and not _OPEN:
             ray.shutdown()
 
-    def __enter__(self) -> System:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except RaySnapshotError:
-            if kind is None:  # else what the block raised says more
-                raise
-
-    @property
-    def failure(self) -> RaySnapshotError | None:
-        """What stopped the system, if anything did."""
-        return self._post.failure
-
-    # ---- asking ---------------------------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        if self._is_closed:
-            raise SystemNotRunningError(f"system {self.name} was closed", system=self.name)
-        self._post.check()
-
-    def _ask(self, refs: Any, what: str, timeout: float = 60.0) -> Any:
-        """`ray.get` with a bound in seconds."""
-        try:
-            return ask(refs, f"{what} of system {self.name}", timeout)
-        except RaySnapshotError as error:
-            self._post.tell(error)
-            raise
-
-    @property
-    def _memory(self) -> Memory | None:
-        """What the driver remembers for a service or an analyst that is started anew."""
-        attendant = self._post.attendant
-        return None if attendant is None else attendant.memory
-
-    def _again(self, make: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
-        """Ask a service that may die; if the system goes on by itself, ask the next one: for what may be asked twice."""
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                return ask(make(), f"{what} of system {self.name}", timeout)
-            except RaySnapshotError as error:
-                if self._is_closed:  # by another thread, meanwhile
-                    self._check()
-                is_gone = isinstance(error, HostDiedError) and error.host is None
-                if not is_gone or self.settings.recover is None or time.monotonic() > deadline:
-                    self._post.tell(error)
-                    raise
-            time.sleep(_AGAIN_S)
-            self._check()
-
-    def _kill(self, actors: list[Any]) -> None:
-        """Kill actors, and wait until Ray says that they are gone."""
-        if not ray.is_initialized():
-            return
-        gone = [actor.watched.remote() for actor in actors]
-        for actor in actors:
-            try:
-                ray.kill(actor)
-            except (RayError, ValueError):  # already gone, which is what was asked for
-                continue
-        ray.wait(gone, num_returns=len(gone), timeout=5.0)
+def _aborted_with_service(error: HostDiedError) -> SnapshotAbortedError:
+    return SnapshotAbortedError(
+        f"the snapshot was given up: {error}; the system goes on: ask again",
+        snapshot_id=None,
+        reason="the system's service died",
+        machine=None,
+        call_site=None,
+    )
 
 
 def current_system() -> System:

@@ -101,7 +101,7 @@ class StageContext:
 
 @dataclass(slots=True)
 class Stage:
-    """Where machines of one run act again. Use it in a `with` block: handles of the run send to the stage that was entered last."""
+    """Where machines of one run act again; in a `with` block. Handles of the run send to the stage that was entered last."""
 
     run_id: str
     modules: Modules = field(default_factory=Modules)

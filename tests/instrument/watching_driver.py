@@ -56,7 +56,11 @@ def main(history: str) -> dict[str, Any]:
             "terminated": verdict.holds,
             "late": refusal(rs.install),
             "twice": refusal(lambda: rs.watch("again")),
-            "spawned": refusal(lambda: system.spawn(Account, 1)),
+            "can": [
+                name
+                for name in ("spawn", "spawn_many", "machine", "connect", "stop", "commit")
+                if hasattr(system, name)
+            ],
         }
 
 

@@ -193,7 +193,7 @@ def test_the_service_the_analyst_and_sinks_are_killed_at_random_and_everything_s
             time.sleep(chance.uniform(0.2, 1.5))
             kill(
                 chance.choice(
-                    [lambda: system._service] * 2 + [lambda: system._analyst, lambda: system._hosts["host-0"]]
+                    [lambda: system._service] * 2 + [lambda: system._analyst, lambda: system._spawner.hosts["host-0"]]
                 )
             )
         system.wait_for(detectors.Termination(), timeout=2 * BOUND_S)

@@ -1,8 +1,9 @@
-"""Actors without Ray, and the part of a service that goes back, on them."""
+"""Actors without Ray; on them the part of a service that goes back, and a program's session."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ray_snapshot.protocol.coordinator import Coordinator
@@ -13,6 +14,8 @@ from ray_snapshot.runtime.service.directory import Directory
 from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.orders import Orders
 from ray_snapshot.runtime.service.recovery import Recovery
+from ray_snapshot.runtime.session import Session
+from ray_snapshot.runtime.settings import settings_of
 
 
 class Remote:
@@ -53,3 +56,42 @@ def recovery_with(analyst: Any) -> Recovery:
     handing = HandOver(analyst, is_again=True)
     found = Recovery(config, course, directory, orders, Coordinator(), handing, Nothing())
     return found
+
+
+class Calm:
+    """A program's own part, which nothing stops."""
+
+    failure = None
+
+    def check(self) -> None: ...
+
+    def tell(self, error: Any) -> None: ...
+
+    def was_told(self, error: Any) -> bool:
+        return False
+
+    def rest(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None: ...
+
+
+class Program(Session):
+    """A session whose service and analyst a test plays; `memory`: what it remembers for their next lives."""
+
+    def __init__(self, memory: Any = None, **settings: Any) -> None:
+        super().__init__("shop", settings_of(settings), kind="System", history=None, detectors=[])
+        self.memory = memory
+        self._part = Calm()
+
+    @property
+    def _memory(self) -> Any:
+        return self.memory
+
+    def snapshot(self, *, timeout: float | None = None) -> Any:
+        raise NotImplementedError
+
+    def _leave(self) -> None: ...
+
+    def _again(self, make: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
+        return make()

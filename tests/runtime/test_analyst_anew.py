@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lone_service import Played, Program
 from ray import cloudpickle
 
 from ray_snapshot.history.checkpoints import Checkpoint
@@ -19,7 +19,6 @@ from ray_snapshot.runtime.driver.attending import Attendant, Patience
 from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.keeping import Keeper
 from ray_snapshot.runtime.restoring import Ground, opened_share
-from ray_snapshot.runtime.system import System
 
 EARLIER = Checkpoint({"snapshot_id": "s", "number": 3, "run_id": "earlier", "aliases": ["first"]}, [])
 
@@ -47,10 +46,9 @@ def opened_again(driver: DriverPost) -> Keeper:
     """What the next analyst is opened with, as it travels."""
     assert driver.attendant is not None
     given: list[Keeper] = []
-    analyst = SimpleNamespace(open=SimpleNamespace(remote=lambda *args, **_: given.append(args[2])))
-    known = {"run_id": "now", "history": None, "detectors": [], "_key": None, "_wanted": None, "_subscribers": None}
-    system: Any = SimpleNamespace(_memory=driver.attendant.memory, _analyst=analyst, _is_checkpointing=True, **known)
-    System._open_analyst(system, 1)
+    program = Program(driver.attendant.memory, checkpoint=True)
+    program._analyst = Played(open=lambda *args, **_: given.append(args[2]))
+    program._open_analyst(1)
     found: Keeper = pickle.loads(pickle.dumps(given[0]))
     return found
 

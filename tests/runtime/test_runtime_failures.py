@@ -169,7 +169,7 @@ def test_a_host_that_dies_ends_an_open_snapshot_and_the_driver_s_ray_get(tmp_pat
         opened = system._service.snapshot.remote([], BOUND_S)
         while not ray.get(system._service.about.remote())["pending"]:
             pass
-        ray.kill(system._hosts["host-0"])
+        ray.kill(system._spawner.hosts["host-0"])
         with pytest.raises(rs.HostDiedError):
             ray.get(answer)
         with pytest.raises(rs.SnapshotAbortedError, match=r"host-0 with log of system mortal is gone"):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lone_service import Played, Program
 
 import ray_snapshot as rs
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.protocol.commands import Secure
-from ray_snapshot.runtime.awaiting import Awaiting
 from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -95,45 +94,37 @@ def verdict(number: int, *, alarm: bool = False) -> tuple[int, rs.Verdict]:
     return number, rs.Verdict(detector="done", holds=True, sentence="Yes.", snapshot_id=f"s{number}", **about)
 
 
-class Program:
-    """What `wait_for` needs of a system: the verdicts that come, and which snapshots are certain."""
-
-    wait_for = Awaiting.wait_for
-    _is_certain, _poll, _check_hope = Awaiting._is_certain, Awaiting._poll, Awaiting._check_hope
-    _has_clock = _is_closed_world = True
-    _is_checkpointing, _subscribers, detectors = False, None, ()
+class Waiting(Program):
+    """What a program waits for: the verdicts that come, and which snapshots are certain."""
 
     def __init__(self, verdicts: list[tuple[int, rs.Verdict]], certain: set[str], *, recovers: bool = True) -> None:
-        self._memory = object() if recovers else None
-        self._post = SimpleNamespace(rest=nullcontext)
-        self._service = SimpleNamespace(
-            last_number=_call(lambda: 0),
-            completed_after=_call(lambda _: 0),
-            is_certain=_call(lambda snapshot_id, _: snapshot_id in certain),
+        super().__init__(object() if recovers else None)
+        self._has_clock = True
+        self.detectors = [Done()]
+        self._service = Played(
+            last_number=lambda: 0,
+            completed_after=lambda _: 0,
+            is_certain=lambda snapshot_id, _: snapshot_id in certain,
         )
         coming = iter(verdicts)
-        self._analyst = SimpleNamespace(
-            count=_call(lambda: 0),
-            unjudged=_call(lambda: 0),
-            verdicts_after=_call(lambda seen, _: (seen + 1, [found for found in [next(coming, None)] if found])),
+        self._analyst = Played(
+            count=lambda: 0,
+            unjudged=lambda: 0,
+            verdicts_after=lambda seen, _: (seen + 1, [found for found in [next(coming, None)] if found]),
         )
 
-    def _check(self) -> None:
-        pass
 
-    def _known(self, detector: str) -> Any:
-        return SimpleNamespace(name=detector)
+class Done:
+    """Its verdicts are the test's."""
 
-    def _again(self, make: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
-        return make()
+    name = "done"
 
-
-def _call(answer: Callable[..., Any]) -> Any:
-    return SimpleNamespace(remote=answer)
+    def evaluate(self, snapshot: rs.Snapshot) -> rs.Verdict:
+        raise NotImplementedError
 
 
 def answer(verdicts: list[tuple[int, rs.Verdict]], certain: set[str], *, recovers: bool = True) -> str:
-    program: Any = Program(verdicts, certain, recovers=recovers)
+    program: Any = Waiting(verdicts, certain, recovers=recovers)
     found: rs.Verdict = program.wait_for("done", timeout=1.0)
     return found.snapshot_id
 

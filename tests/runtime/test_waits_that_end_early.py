@@ -10,7 +10,7 @@ from runtime_machines import BOUND_S, Sender
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
-from ray_snapshot.runtime.awaiting import for_ever_stuck
+from ray_snapshot.runtime.session import for_ever_stuck
 
 NEVER_S = 10_000.0
 """A test that waited so long would have failed by then."""

@@ -311,7 +311,7 @@ def lose_a_host(folder: Path) -> None:
             person.open.send()
         for _ in range(3):
             system.snapshot(timeout=30)
-        ray.kill(system._hosts["host-0"])
+        ray.kill(system._spawner.hosts["host-0"])
 
 
 @pytest.mark.nightly
