@@ -14,6 +14,23 @@ os.environ.setdefault("RAY_USE_UVLOOP", "0")
 """uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
 
 
+LONGEST = ("test_fuzzed_jobs.py", "test_fuzz.py", "test_a_fault_stays_ours.py", "test_crash_points.py")
+"""Files that take minutes at night, the longest first: none of them is left over when all the others are through."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole files stay together; the longest come first."""
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(LONGEST)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A run that is broken off has said which tests failed; of a parallel run, the process that the workers belong to."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED so far: {report.nodeid} ({report.when})", flush=True)
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """A local Ray; tests that use it are marked `ray`."""

@@ -346,6 +346,11 @@ def results(seeds: Iterable[int], template: Path, *, is_job: bool = False) -> It
                     break
 
 
+def replayed(cases: Iterable[Case], option: str = "") -> list[str]:
+    """What is wrong with each case, with the command that replays it."""
+    return [f"python tests/hostile/fuzzing.py {option}{case.seed}\n{case}" for case in cases if case.problems]
+
+
 def _worker(template: Path, folder: Path) -> child.Child:
     shutil.copytree(template, folder, dirs_exist_ok=True)
     key = {checkpoints.KEY_VARIABLE: crafted.KEY.decode()}
