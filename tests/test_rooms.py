@@ -106,3 +106,17 @@ def test_private_names_of_ray_stand_in_two_files() -> None:
         if any(private.search(line) and "import" in line for line in path.read_text().splitlines())
     }
     assert found == {"shape.py", "leaving.py"}
+
+
+def test_no_class_on_ray_is_extended_twice() -> None:
+    """What a part can do is read in its own file, or in one more."""
+    bases: dict[str, list[str]] = {}
+    for module, path in modules():
+        if room_of(module).split(".")[0] in ("runtime", "instrument"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+    chains = {
+        (name, base, last) for name in bases for base in bases[name] for last in bases.get(base, ()) if last in bases
+    }
+    assert chains == set()
