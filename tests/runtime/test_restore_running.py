@@ -216,7 +216,7 @@ def test_nothing_that_bears_an_older_generation_is_accepted_wherever_it_arrives(
     bank.restore(before)
     bank.restore(before)
     service = bank._service
-    host = bank._hosts[before.machines["target"].host]
+    host = bank._spawner.hosts[before.machines["target"].host]
     now = ray.get(service.about.remote())["generation"]
     batch = ("driver", 0, [(1, "driver", "target", "mail")], [(0, [(1, 1, "note", ("a ghost",), 0.0, 0)])], [])
     assert ray.get(host.deliver.remote(pickle.dumps(batch), now - 1)) == []
@@ -240,7 +240,7 @@ def test_nothing_that_bears_an_older_generation_is_accepted_wherever_it_arrives(
 def test_what_comes_too_early_waits_until_its_host_has_started(bank: rs.System) -> None:
     """A host that was told to go on earlier sends to one that has loaded, and not been told yet."""
     settled(bank)
-    host = bank._hosts["host-0"]
+    host = bank._spawner.hosts["host-0"]
     now = ray.get(bank._service.about.remote())["generation"]
     early = host.deliver.remote(pickle.dumps(("nobody", 0, [], [], [])), now + 1)
     assert ray.wait([early], timeout=0.2) == ([], [early])
