@@ -66,7 +66,6 @@ SCRIPT = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who was started in the background of a shell ignores it
 import ray
-from until import until
 import ray_snapshot as rs
 
 class Here(rs.SnapshotMixin):
