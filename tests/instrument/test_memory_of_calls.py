@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import ray
+from played import Remote
 
 from ray_snapshot.instrument import calls, refs, tracking
 from ray_snapshot.instrument.here import settle_in
@@ -37,7 +38,7 @@ class Post:
 
     def __getattr__(self, name: str) -> Any:
         work = self._acknowledge if name == "acknowledge" else lambda *_: Silent()
-        return SimpleNamespace(remote=work)
+        return Remote(work)
 
     def _acknowledge(self, acks: list[Any]) -> None:
         for one in acks:

@@ -18,20 +18,6 @@ from ray_snapshot.runtime.session import Session
 from ray_snapshot.runtime.settings import settings_of
 
 
-class Remote:
-    """A method of an actor: `.remote(...)` calls a function."""
-
-    def __init__(self, act: Callable[..., Any]) -> None:
-        self.remote = act
-
-
-class Played:
-    """An actor whose methods are functions."""
-
-    def __init__(self, **methods: Callable[..., Any]) -> None:
-        self.__dict__.update({name: Remote(act) for name, act in methods.items()})
-
-
 class Nothing:
     """The rest of a service, in which nothing happens."""
 

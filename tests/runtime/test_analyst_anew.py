@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lone_service import Played, Program
+from lone_service import Program
+from played import Played
 from ray import cloudpickle
 
 from ray_snapshot.history.checkpoints import Checkpoint

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
+from played import Remote
 from ray.exceptions import ActorUnavailableError
 
 from ray_snapshot.protocol.recovery_line import BLOCK, Allowance, Base
@@ -22,7 +22,7 @@ class Analyst:
         self.finished = 0
 
     def __getattr__(self, name: str) -> Any:
-        return SimpleNamespace(remote=getattr(self, f"_{name}"))
+        return Remote(getattr(self, f"_{name}"))
 
     async def _begin_session(self) -> str:
         self.lives.append([])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from ray_snapshot import Snapshot
 from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.runtime import keeping
@@ -26,8 +25,7 @@ def checkpoint(number: int, size: int = 0) -> Checkpoint:
 
 def keep(keeper: Keeper, numbers: Iterable[int], size: int = 0) -> None:
     for number in numbers:
-        snapshot: Any = SimpleNamespace(snapshot_id=f"s{number}")
-        keeper._stored(snapshot, checkpoint(number, size))
+        keeper._stored(Snapshot.from_rows(snapshot_id=f"s{number}"), checkpoint(number, size))
 
 
 def kept(keeper: Keeper) -> list[int]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 from runtime_machines import BOUND_S
 
+from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.service.clock import Clock
 from ray_snapshot.runtime.service.line import Line
+
+
+def collected(number: int) -> Collected:
+    """Snapshot `number` of run `s`, of which nothing was reported."""
+    return Collected(SnapshotHeader(number, "shop", "s", "observer", [], 0.0), [])
 
 
 def lined(numbers: list[int]) -> tuple[Line, list[int]]:
@@ -21,7 +26,7 @@ def lined(numbers: list[int]) -> tuple[Line, list[int]]:
 
     line = Line(give)
     for number in numbers:
-        line.put(number, SimpleNamespace(header=SimpleNamespace(number=number, snapshot_id=f"s{number}")))
+        line.put(number, collected(number))
     return line, given
 
 
@@ -30,7 +35,11 @@ def test_only_what_is_in_front_of_the_lowest_pending_number_is_given_and_in_orde
         line, given = lined([4, 2, 1])
         line.advance(3)
         await line.handed_over()
-        assert (given, line.holds("s4"), line.holds("s2"), len(line)) == ([1, 2], True, False, 1)
+        assert [
+            given,
+            *map(line.holds, (collected(4).header.snapshot_id, collected(2).header.snapshot_id)),
+            len(line),
+        ] == [[1, 2], True, False, 1]
         line.advance(None)
         await line.handed_over()
         assert (given, len(line)) == ([1, 2, 4], 0)
@@ -41,7 +50,7 @@ def test_only_what_is_in_front_of_the_lowest_pending_number_is_given_and_in_orde
 def test_what_was_given_up_goes_through_the_line_and_does_not_count_as_complete() -> None:
     async def play() -> None:
         line, given = lined([1, 3])
-        line.put(2, SimpleNamespace(header=SimpleNamespace(number=2, snapshot_id="s2")), is_complete=False)
+        line.put(2, collected(2), is_complete=False)
         line.advance(None)
         await line.handed_over()
         assert given == [1, 2, 3]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from played import Played
 from ray import cloudpickle
 
 from ray_snapshot.columns import inner
@@ -94,13 +94,12 @@ async def _asked(*, listens: bool) -> list[bool]:
         asked.append(is_listed)
         return True
 
-    calls = {"add": add, "is_kept": is_kept, "watched": asyncio.Event().wait}
-    analyst = SimpleNamespace(**{name: SimpleNamespace(remote=call) for name, call in calls.items()})
+    analyst = Played(add=add, is_kept=is_kept, watched=asyncio.Event().wait)
     service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0, True), analyst)
     number = service.collecting.start(30.0)
     assert number is not None
     header = service.collecting.begin(number, [], 30.0, is_driver_asked=True).header
-    service.directory.actors[DRIVER] = SimpleNamespace(kept=SimpleNamespace(remote=lambda *_: asyncio.sleep(0)))
+    service.directory.actors[DRIVER] = Played(kept=lambda *_: asyncio.sleep(0))
     counts = HostReport(DRIVER, {}, {}, {})
     await service.report(HostPayload(number, counts, b"", checkpoint=b"x", listens=listens))
     await service.committed(header.snapshot_id)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from played import Remote
 
 from ray_snapshot.columns import inner
 from ray_snapshot.names import DRIVER
@@ -28,8 +28,8 @@ class Line:
     def __init__(self) -> None:
         self.handed: list[tuple[int, int]] = []
         """(snapshot number, place in the line) in the order of the calls."""
-        self.watched = SimpleNamespace(remote=lambda: asyncio.get_running_loop().create_future())
-        self.add = SimpleNamespace(remote=self._add)
+        self.watched = Remote(lambda: asyncio.get_running_loop().create_future())
+        self.add = Remote(self._add)
 
     async def _add(self, found: Any, place: int) -> None:
         self.handed.append((found.header.number, place))

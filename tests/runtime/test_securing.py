@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from lone_service import Played, Remote, recovery_with
+from lone_service import recovery_with
+from played import Played, Remote
 from ray.exceptions import ActorUnavailableError
 
 from ray_snapshot.protocol.commands import DriverCommand, Secure, Seek

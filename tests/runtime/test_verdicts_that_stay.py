@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lone_service import Played, Program
+from lone_service import Program
+from played import Played, Remote
 
 import ray_snapshot as rs
 from ray_snapshot.names import DRIVER
@@ -25,7 +25,7 @@ class Analyst:
 
     def __getattr__(self, name: str) -> Any:
         answer = type(self).__dict__.get(f"_{name}", Analyst._watched)
-        return SimpleNamespace(remote=partial(answer, self))
+        return Remote(partial(answer, self))
 
     async def _begin_session(self) -> str:
         return "session"

@@ -1,0 +1,20 @@
+"""Ray actors, played: what is called of one are functions of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Remote:
+    """A method of an actor: `.remote(...)` calls a function."""
+
+    def __init__(self, act: Callable[..., Any]) -> None:
+        self.remote = act
+
+
+class Played:
+    """An actor whose methods are functions."""
+
+    def __init__(self, **methods: Callable[..., Any]) -> None:
+        self.__dict__.update({name: Remote(act) for name, act in methods.items()})
