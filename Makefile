@@ -1,7 +1,7 @@
 # Everything runs in .venv, which these targets make themselves; PYTHON may name the interpreter to make it with.
 PYTHON ?= python3
 BIN := .venv/bin
-TWO_AT_ONCE := -n 2 --dist loadfile
+TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import fuzzing
 import pytest
 
-BY_DAY, BY_NIGHT = range(4), range(4, 108)
+BY_DAY, BY_NIGHT = range(2), range(2, 108)
 
 
 @pytest.mark.spark
