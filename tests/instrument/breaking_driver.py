@@ -24,10 +24,13 @@ from ray_snapshot.instrument import attaching, here
 
 LONGEST_S = 90.0
 
-MODULES = ("instrument.calls", "instrument.tracking", "instrument.here", "instrument.process", "instrument.envelopes",
-           "instrument.coroutines", "instrument.loops", "instrument.threads", "instrument.unfollowed", "instrument.control",
-           "instrument.reloading", "instrument.refs", "instrument.frames", "instrument.shape", "instrument.attaching",
-           "protocol.calls", "protocol.acceptance", "runtime.here", "redaction", "encoding")  # fmt: skip
+MODULES = (
+    *("instrument." + name for name in (
+        "calls", "tracking", "here", "process", "envelopes", "coroutines", "loops", "threads", "unfollowed", "control",
+        "reloading", "reach", "refs", "frames", "shape", "attaching",
+    )),
+    *("protocol.calls", "protocol.acceptance", "runtime.here", "redaction", "encoding"),
+)  # fmt: skip
 """What runs in an app's processes."""
 
 EDGES = {
