@@ -103,6 +103,7 @@ class Recorder:
             self._report_what_is_copied()
 
     def copy_slice(self) -> None:
+        """Copy machines for a moment; the rest when the next action is over."""
         until = time.perf_counter() + COPY_SLICE_S
         while self.core.copy_next():
             if time.perf_counter() > until:
@@ -204,6 +205,7 @@ class Recorder:
                 self.floor.wake()
 
     def guard_soon(self) -> None:
+        """See to it that the guard looks, as long as something is to be recorded or copied."""
         if not self.is_guarding:
             self.is_guarding = True
             self.member.start_soon(self._guard())

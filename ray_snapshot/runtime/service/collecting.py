@@ -261,10 +261,6 @@ class Collecting:
         traces, self.traces = self.traces, []
         return tuple(traces)
 
-    async def trace(self, shipped: bytes) -> None:
-        """Rows of the trace that came with no report; answers when the analyst has them."""
-        await self.handing.analyst.add_trace.remote([shipped])
-
     # ---- what is given up --------------------------------------------------------------------------------------------
 
     async def reap(self) -> None:
