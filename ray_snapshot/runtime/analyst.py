@@ -33,7 +33,7 @@ from ray_snapshot.runtime.faults import first_line, safe_text_of
 if TYPE_CHECKING:
     from ray_snapshot.history.checkpoints import Checkpoint
     from ray_snapshot.runtime.keeping import Keeper
-    from ray_snapshot.runtime.restoring import Ground, Plan
+    from ray_snapshot.runtime.planning import Ground, Plan
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.verdicts import Detector, Verdict
 

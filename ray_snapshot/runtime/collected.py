@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ray_snapshot.protocol.collector import HostReport, LateReport
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
@@ -44,6 +45,23 @@ class SnapshotHeader:
         """Sorts by the time the snapshot was started."""
         started = datetime.fromtimestamp(self.started_at, UTC)
         return f"{started:%Y%m%dT%H%M%S}{started.microsecond:06d}Z-{self.run_id[-6:]}-{self.number:06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPayload:
+    """What the collector gets: the counts it decides by, per link, and the part, which it only passes on."""
+
+    number: int
+    counts: HostReport | LateReport
+    part: bytes
+    """A pickled `report.HostPart`."""
+    markers: int = 0
+    trace: bytes | None = None
+    """Rows of `actions` that have not been shipped yet, of no snapshot in particular."""
+    checkpoint: bytes | None = None
+    """What a restore needs of this report (`checkpointing.Section`), if that is kept."""
+    listens: bool = False
+    """Whether a machine of this host wants to hear that the snapshot is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from ray_snapshot.history import checkpoints
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.protocol.recovery_line import Retention
 from ray_snapshot.runtime.collected import Collected
-from ray_snapshot.runtime.restoring import Ground, Plan, planned
+from ray_snapshot.runtime.planning import Ground, Plan, planned
 from ray_snapshot.snapshot import Snapshot
 
 IN_MEMORY = 32

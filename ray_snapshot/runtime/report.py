@@ -17,10 +17,10 @@ import pyarrow as pa
 from ray_snapshot.columns import inner, packed, unpacked
 from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.parts.reporting import Late, late_report, report
-from ray_snapshot.protocol.collector import HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.joins import Inputs
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
@@ -92,23 +92,6 @@ class HostPart:
 def _received(batches: list[Any], rest: tuple[Any, ...]) -> HostPart:
     tables: list[Any] = [None if buffer is None else unpacked(buffer) for buffer in batches]
     return HostPart(*tables, *rest)
-
-
-@dataclass(frozen=True, slots=True)
-class HostPayload:
-    """What the collector gets: the counts it decides by, per link, and the part, which it only passes on."""
-
-    number: int
-    counts: HostReport | LateReport
-    part: bytes
-    """A pickled `HostPart`."""
-    markers: int = 0
-    trace: bytes | None = None
-    """Rows of `actions` that have not been shipped yet, of no snapshot in particular."""
-    checkpoint: bytes | None = None
-    """What a restore needs of this report (`checkpointing.Section`), if that is kept."""
-    listens: bool = False
-    """Whether a machine of this host wants to hear that the snapshot is kept."""
 
 
 @cache

@@ -31,7 +31,8 @@ from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.notices import check_listener
 from ray_snapshot.runtime.mixin import may_have
 from ray_snapshot.runtime.payload import isolate
-from ray_snapshot.runtime.restoring import Share, Wanted
+from ray_snapshot.runtime.planning import Share
+from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.settings import host_options
 from ray_snapshot.runtime.transport.post import Created
 from ray_snapshot.waits import machine_name

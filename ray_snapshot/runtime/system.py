@@ -43,7 +43,8 @@ from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.keeping import not_restorable
 from ray_snapshot.runtime.leaving import Leaving
 from ray_snapshot.runtime.mixin import SnapshotMixin
-from ray_snapshot.runtime.restoring import Share, Wanted
+from ray_snapshot.runtime.planning import Share
+from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.service.actor import ServiceActor
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed

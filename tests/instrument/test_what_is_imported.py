@@ -1,4 +1,4 @@
-"""Processes of the app, and the watcher, carry no library that they do not use. No cluster in here."""
+"""Processes of the app, the watcher and a service carry no library that they do not use. No cluster in here."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def imported(code: str) -> set[str]:
     [
         "instrument.watcher",  # also where Ray loads the class of a handle to it: in every worker of the app
         "runtime.analyst",  # the same: the watcher has one
+        "runtime.service.actor",  # one for each system, and it only passes on what hosts report
         "instrument.attaching",
         "instrument.calls",
         "instrument.tracking",
         "instrument.rolling",
     ],
 )
-def test_what_runs_in_an_apps_workers_imports_no_library_of_ours(module: str) -> None:
+def test_what_runs_in_an_apps_workers_and_a_service_imports_no_library_of_ours(module: str) -> None:
     assert imported(f"import ray_snapshot.{module}") == set()
 
 

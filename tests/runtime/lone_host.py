@@ -18,10 +18,11 @@ from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.commands import HostCommand
 from ray_snapshot.protocol.mailbox import CALL, MAIL
 from ray_snapshot.runtime.classes import packed
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.host.actor import _obey
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
-from ray_snapshot.runtime.report import HostPart, HostPayload
+from ray_snapshot.runtime.report import HostPart
 
 HOST = "host-0"
 

@@ -19,7 +19,7 @@ from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.driver.attending import Attendant, Patience
 from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.keeping import Keeper
-from ray_snapshot.runtime.restoring import Ground, opened_share
+from ray_snapshot.runtime.planning import Ground, opened_share
 
 EARLIER = Checkpoint({"snapshot_id": "s", "number": 3, "run_id": "earlier", "aliases": ["first"]}, [])
 

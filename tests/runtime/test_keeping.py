@@ -12,7 +12,7 @@ from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.runtime import keeping
 from ray_snapshot.runtime.keeping import IN_MEMORY, Keeper
-from ray_snapshot.runtime.restoring import Ground
+from ray_snapshot.runtime.planning import Ground
 
 GROUND = Ground("run", ["host-0"])
 

@@ -15,8 +15,8 @@ from ray_snapshot.columns import inner
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.runtime import analyst as analysts
-from ray_snapshot.runtime.collected import Collected, SnapshotHeader
-from ray_snapshot.runtime.report import ENDS, HostPart, HostPayload
+from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
+from ray_snapshot.runtime.report import ENDS, HostPart
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.schema import MACHINES, MESSAGES

@@ -18,7 +18,7 @@ from ray_snapshot.protocol.rollback import Acknowledged, HostFailed, HostJoined,
 from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.runtime.driver.attending import Attendant, Patience
 from ray_snapshot.runtime.driver.post import DriverPost
-from ray_snapshot.runtime.restoring import Plan, Share
+from ray_snapshot.runtime.planning import Plan, Share
 from ray_snapshot.runtime.service.recovery import Recovery, Target
 from ray_snapshot.runtime.transport.post import Sent
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 

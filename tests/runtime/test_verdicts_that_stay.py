@@ -15,7 +15,7 @@ import ray_snapshot as rs
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
 from ray_snapshot.protocol.commands import Secure
-from ray_snapshot.runtime.report import HostPayload
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 

@@ -55,7 +55,8 @@ from ray_snapshot.runtime.driver.securing import Securing
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
-from ray_snapshot.runtime.restoring import Share, opened_share, refill, set_timers
+from ray_snapshot.runtime.planning import Share, opened_share
+from ray_snapshot.runtime.restoring import refill, set_timers
 from ray_snapshot.runtime.tracing import Tracer
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Created, Post, StopAsked, Timer

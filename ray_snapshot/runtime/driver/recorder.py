@@ -9,7 +9,8 @@ from typing import Any
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.checkpointing import section_of
-from ray_snapshot.runtime.report import Facts, HostPayload, host_payload, late_payload
+from ray_snapshot.runtime.collected import HostPayload
+from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping

@@ -52,7 +52,8 @@ from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
 from ray_snapshot.runtime.leaving import EXIT_CODE, before_worker_exit
-from ray_snapshot.runtime.restoring import load, opened_share
+from ray_snapshot.runtime.planning import opened_share
+from ray_snapshot.runtime.restoring import load
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.barrier_host import BarrierCore

@@ -19,11 +19,12 @@ from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.notices import Notices
 from ray_snapshot.runtime.host.stage import Stage
-from ray_snapshot.runtime.report import Facts, HostPayload, host_payload, late_payload
+from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping

@@ -21,8 +21,8 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.memory import Recollection
-from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.runtime.service.collecting import Collecting
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course

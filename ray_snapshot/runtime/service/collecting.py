@@ -21,9 +21,8 @@ from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
-from ray_snapshot.runtime.collected import Collected, SnapshotHeader
+from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
 from ray_snapshot.runtime.service.desk import Collection

@@ -37,7 +37,7 @@ from ray_snapshot.protocol.rollback import (
 )
 from ray_snapshot.runtime.driver.memory import GENERATIONS, Recollection
 from ray_snapshot.runtime.faults import as_error, first_line
-from ray_snapshot.runtime.restoring import Ground, Plan, Share
+from ray_snapshot.runtime.planning import Ground, Plan, Share
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.coordinator import Coordinator

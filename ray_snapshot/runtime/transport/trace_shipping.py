@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ray.exceptions import RayError
 
+from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.report import HostPayload
 from ray_snapshot.runtime.tracing import Tracer
 from ray_snapshot.runtime.transport.membership import Membership
 

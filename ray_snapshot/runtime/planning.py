@@ -1,0 +1,161 @@
+"""What becomes of a checkpoint: who carries what.
+
+What was in flight is given to its sender, which sends it again; machines go to the hosts where they were, or are dealt out.
+Opens no state and no argument: only the host that loads them does.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.errors import NotRestorableError
+from ray_snapshot.names import DRIVER
+
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.checkpointing import SavedCreation, SavedMachine, SavedMessage
+
+
+@dataclass(slots=True)
+class Share:
+    """What one host (or the driver) loads."""
+
+    last: int = 0
+    """The highest snapshot number that was given out: who is restored is red for all of them."""
+    machines: list[SavedMachine] = field(default_factory=list)
+    messages: list[SavedMessage] = field(default_factory=list)
+    """Of its machines, as senders; in the order of their numbers."""
+    creations: list[SavedCreation] = field(default_factory=list)
+    """By its machines, as creators."""
+    classes: dict[str, bytes] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    """The hosts of those to whom its machines have sent something."""
+    stopped: list[str] = field(default_factory=list)
+    declared: list[tuple[str, str, str | None]] = field(default_factory=list)
+    """(source, target, port) that concern its machines."""
+    awaited: list[tuple[str, str]] = field(default_factory=list)
+    """(target, source) that barriers align on."""
+    aliases: list[str] = field(default_factory=list)
+    """Runs whose machines are now this run's."""
+    actors: dict[str, Any] = field(default_factory=dict)
+    """For the driver: the hosts, each in a list of one."""
+    snapshot_id: str = ""
+    """For the driver: what is restored."""
+    number: int = 0
+    """Its number, if it is of this run; else 0."""
+    again_from: int | None = None
+    """For the driver, after a recovery: what it sent outside this snapshot is to be sent again."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """A snapshot, dealt out to hosts."""
+
+    snapshot_id: str
+    number: int
+    is_same_run: bool
+    places: dict[str, str]
+    """Where each machine is to live; those included that are just being created."""
+    shares: dict[str, bytes]
+
+
+def opened_share(blob: bytes | None) -> Share:
+    """The share of a host; nothing, for one that was made after the snapshot."""
+    share: Share = Share() if blob is None else pickle.loads(blob)
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a plan has to go by."""
+
+    run_id: str
+    hosts: Sequence[str]
+    claimed: Mapping[str, str] = field(default_factory=dict)
+    """Where machines are to live that the program has spawned; others stay where they were, or are dealt out."""
+    classes: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    """(key, pickled class) of those that the program has spawned: its own, which may be newer."""
+    declared: Sequence[tuple[str, str, str | None]] = ()
+    awaited: Sequence[tuple[str, str]] = ()
+    last: int = 0
+
+
+def planned(about: Mapping[str, Any], sections: Iterable[bytes], ground: Ground) -> Plan:
+    """Deal a checkpoint out to the hosts of `ground`; O(machines + messages). Raises `NotRestorableError`.
+
+    The digest of the sections has been checked, or they never left this system.
+    """
+    whole = _gathered(sections)
+    places = _places(whole, ground)
+    shares = {host: Share(last=ground.last, classes=whole.classes) for host in (DRIVER, *ground.hosts)}
+    for machine in whole.machines:
+        name = machine[0]
+        shares[places[name]].machines.append((name, ground.classes.get(name, machine[1:2])[0], *machine[2:]))
+    for message in sorted(whole.messages, key=lambda message: message[3]):
+        share = shares[places[message[0]]]
+        share.messages.append(message)
+        share.places[message[1]] = places.get(message[1], "")
+    for creation in whole.creations:
+        share = shares[places[creation[0]]]
+        share.creations.append(creation)
+        share.places[creation[1]] = places[creation[1]]
+    stopped = [name for name, _, _, is_stopped in whole.machines if is_stopped]
+    aliases = [run for run in (*about.get("aliases", ()), about["run_id"]) if run != ground.run_id]
+    _declare(shares, places, ground)
+    for key, blob in ground.classes.values():
+        whole.classes[key] = blob
+    for share in shares.values():
+        share.stopped, share.aliases = stopped, aliases
+    del places[DRIVER]
+    blobs = {host: pickle.dumps(share, protocol=5) for host, share in shares.items()}
+    return Plan(about["snapshot_id"], about["number"], about["run_id"] == ground.run_id, places, blobs)
+
+
+@dataclass(slots=True)
+class _Whole:
+    machines: list[SavedMachine] = field(default_factory=list)
+    messages: list[SavedMessage] = field(default_factory=list)
+    creations: list[SavedCreation] = field(default_factory=list)
+    classes: dict[str, bytes] = field(default_factory=dict)
+    hosts: dict[str, str] = field(default_factory=dict)
+    """Where each machine was."""
+
+
+def _gathered(sections: Iterable[bytes]) -> _Whole:
+    whole = _Whole()
+    for section in sections:
+        host, machines, messages, creations, classes = pickle.loads(section)
+        whole.machines += machines
+        whole.messages += messages
+        whole.creations += creations
+        whole.classes.update(classes)
+        whole.hosts.update((machine[0], host) for machine in machines)
+        whole.hosts.update((creation[1], host) for creation in creations)
+    return whole
+
+
+def _places(whole: _Whole, ground: Ground) -> dict[str, str]:
+    if not ground.hosts:
+        raise NotRestorableError(
+            "there is no host to restore anything on: spawn machines before start()", obstacles=["there are no hosts"]
+        )
+    known, deal = set(ground.hosts), cycle(sorted(ground.hosts))
+    found = {DRIVER: DRIVER}
+    for name, host in sorted(whole.hosts.items()):
+        found[name] = ground.claimed.get(name) or (host if host in known and not ground.claimed else next(deal))
+    return found
+
+
+def _declare(shares: dict[str, Share], places: Mapping[str, str], ground: Ground) -> None:
+    for found in ground.declared:
+        source, target, _ = found
+        if source in places and target in places:
+            for host in {places[source], places[target]}:
+                shares[host].declared.append(found)
+                shares[host].places[target] = places[target]
+    for target, source in ground.awaited:
+        if source in places and target in places:
+            shares[places[target]].awaited.append((target, source))
