@@ -65,7 +65,7 @@ def test_the_job_queue_hangs_at_its_25th_file_and_is_told_why(runner: Runner) ->
     assert "waits for ResultStore-0 (ResultStore.total)" in report
     assert "ResultStore-0 in ResultStore.add (job_queue.py:" in report
     assert "waits for Dispatcher-0 (Dispatcher.finished)" in report
-    assert (
-        report.index("ResultStore-0 in ") < report.index("stuck behind them:") < report.index("driver in (the program)")
-    )
-    assert "in Worker.run (job_queue.py:" in report
+    members, _, behind = report.partition("stuck behind them:")
+    assert "ResultStore-0 in " in members
+    assert "driver in (the program)" not in members  # it is behind, unless a worker that it waits for counted just then
+    assert "in Worker.run (job_queue.py:" in behind
