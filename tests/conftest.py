@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 
 os.environ.setdefault("RAY_USE_UVLOOP", "0")
 """uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts."""
 
 
 LONGEST = ("test_fuzzed_jobs.py", "test_fuzz.py", "test_a_fault_stays_ours.py", "test_crash_points.py")

@@ -53,6 +53,8 @@ def test_a_writer_killed_at_any_commit_leaves_a_snapshot_whole_or_absent(
     fail_at(writer, step, Killed, after=after)
     with pytest.raises(Killed):
         writer.flush()
+    assert writer._owner.file is not None
+    writer._owner.file.close()  # the lock on its record goes with the process
 
     history = History(tmp_path)
     listed = {row.snapshot_id for row in history.snapshots()}

@@ -64,7 +64,6 @@ def test_after_the_block_no_process_of_the_system_is_left(how: str) -> None:
 
 SCRIPT = """
 import os, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who was started in the background of a shell ignores it
 import ray
 import ray_snapshot as rs
 
