@@ -150,12 +150,12 @@ class Rolling:
         self.released.clear()
         self.watcher.tell_all(Release(self.generation))
         deadline = time.monotonic() + RELEASE_S
-        while self.released < set(self.watcher.collector.machines) and time.monotonic() < deadline:
+        while self.released < set(self.watcher.parties.machines) and time.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)
 
     def _living(self) -> dict[str, str]:
         """By the name that people know: the machine that lives."""
-        return {str(self.watcher.roster.facts[name]["shown"]): name for name in self.watcher.collector.machines}
+        return {str(self.watcher.roster.facts[name]["shown"]): name for name in self.watcher.parties.machines}
 
     async def _all_there(self, deadline: float) -> None:
         """Wait until every actor of the snapshot has begun: a program that was just started makes them now."""
@@ -169,11 +169,11 @@ class Rolling:
 
     def _has_ended(self, shown: str) -> bool:
         machines = [name for name, facts in self.watcher.roster.facts.items() if facts["shown"] == shown]
-        return bool(machines) and all(name in self.watcher.collector.dead for name in machines)
+        return bool(machines) and all(name in self.watcher.parties.dead for name in machines)
 
     def _begin(self) -> RollbackCoordinator:
         coordinator = RollbackCoordinator(last=self.generation)
-        for machine in self.watcher.collector.machines:
+        for machine in self.watcher.parties.machines:
             coordinator.step(HostJoined(machine, self.lives[machine], self.generation))
             coordinator.step(Acknowledged(machine, Step.START, self.generation))
         self.coordinator, self.done = coordinator, asyncio.get_running_loop().create_future()
@@ -281,7 +281,7 @@ class Rolling:
         needed |= {call[1]: call[1] for call in calls}
         return Share(
             facts[machine]["incarnation"],
-            self.watcher.collector.last,
+            self.watcher.coordinator.last,
             {name: facts[name]["incarnation"] for name in living.values()},
             state,
             [(target, method, group, blob) for _, target, _, method, group, (blob, _) in calls],
@@ -295,10 +295,10 @@ class Rolling:
     def _move(self) -> None:
         """From here on each process is another incarnation of its machine, red for all numbers so far."""
         self.moved = self.generation
-        collector = self.watcher.collector
-        for machine in list(collector.machines):
+        coordinator = self.watcher.coordinator
+        for machine in list(coordinator.calls.machines):
             self.watcher.roster.facts[machine]["incarnation"] += 1
-            collector.register(machine, self.watcher.roster.facts[machine]["incarnation"], collector.last)
+            coordinator.join(machine, self.watcher.roster.facts[machine]["incarnation"], coordinator.last)
 
     def _complete(self) -> None:
         self.loaded, self.restored_from, self.is_torn = self.generation, self.target, False

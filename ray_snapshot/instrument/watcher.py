@@ -1,6 +1,6 @@
 """The watcher of an app: one asynchronous Ray actor that numbers snapshots, collects reports and carries acknowledgements.
 
-Who must report, and when a snapshot is complete, is `protocol.call_collector`'s; this file carries it out. Processes ask
+Who must report, and when a snapshot is complete, is `protocol.coordinator`'s; this file carries it out. Processes ask
 for their commands with long polls, for nobody can call a thread. It answers to the same questions as a system's service.
 """
 
@@ -25,9 +25,7 @@ from ray_snapshot.instrument.process import Recorded
 from ray_snapshot.instrument.reloading import Welcome, generation_of
 from ray_snapshot.instrument.rolling import Rolling
 from ray_snapshot.instrument.roster import Roster
-from ray_snapshot.protocol.call_collector import CallCollector
 from ray_snapshot.protocol.calls import Acks, MachineReport
-from ray_snapshot.protocol.collector import AbortedSnapshot
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
@@ -39,6 +37,7 @@ from ray_snapshot.protocol.commands import (
     Request,
     Restarted,
 )
+from ray_snapshot.protocol.coordinator import AbortedSnapshot, Coordinator
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.service.desk import Collection, Desk
 from ray_snapshot.runtime.service.handing_over import HandOver
@@ -86,8 +85,9 @@ class Watcher(Desk):
         self.analyst = analyst
         self.snapshot_timeout = snapshot_timeout
         self.library_states = library_states
-        self.collector = CallCollector(most_open=most_open)
-        self.roster = Roster(lambda machine: machine in self.collector.dead)
+        self.coordinator = Coordinator(most_open=most_open)
+        self.parties = self.coordinator.calls
+        self.roster = Roster(lambda machine: machine in self.parties.dead)
         self.outboxes = Outboxes()
         self.blind: dict[str, None] = {}
         """Machines that live, and of which nothing is seen."""
@@ -123,24 +123,24 @@ class Watcher(Desk):
         if self.rolling.is_past(machine, generation):  # asked last: a restore may have begun meanwhile
             raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
         incarnation = self.roster.enter(machine, facts, restarts)
-        born = self.collector.register(machine, incarnation, colour)
+        born = self.coordinator.join(machine, incarnation, colour)
         self.blind.pop(machine, None)
         self.outboxes.open(machine)
         if incarnation:
             self.tell_all(Restarted(machine, incarnation))
             self._look_at_all()
-            await self.outboxes.heard_by_others(machine, self.collector.machines)
+            await self.outboxes.heard_by_others(machine, self.parties.machines)
         terms = self.rolling.joined(machine)
-        wanted = [number for number, one in self.collector.pending.items() if machine in one.awaited]
-        return Welcome(incarnation, born, wanted, self.collector.last, terms)
+        wanted = [number for number, one in self.parties.pending.items() if machine in one.awaited]
+        return Welcome(incarnation, born, wanted, self.coordinator.last, terms)
 
     async def _find_namesakes(self, name: str | None) -> None:
         """Those that had this name in Ray are dead, and no process may have told us yet."""
         for machine in self.roster.namesakes(name):
             key = self.roster.facts[machine].get("key")
-            if machine in self.collector.machines and key is not None:
+            if machine in self.parties.machines and key is not None:
                 state, _ = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, key)
-                if state == "DEAD" and machine in self.collector.machines and not self.rolling.is_rolling:
+                if state == "DEAD" and machine in self.parties.machines and not self.rolling.is_rolling:
                     self.ended(machine)
 
     async def commands(self, machine: str, seen: int, recorded: list[Recorded]) -> tuple[int, list[ProcessCommand]]:
@@ -161,12 +161,12 @@ class Watcher(Desk):
     async def unwatched(self, machine: str) -> None:
         """A process has given up taking part; it goes on, and nobody sees what it does."""
         self.blind[machine] = None
-        self.collector.died(machine, "is not watched any more")
+        self.parties.died(machine, "is not watched any more")
         self._look_at_all()
 
     async def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""
-        self.collector.left(report)
+        self.parties.left(report)
         self._look_at_all()
 
     def tell(self, machine: str, command: ProcessCommand, *, is_urgent: bool = True) -> None:
@@ -175,11 +175,11 @@ class Watcher(Desk):
 
     def tell_all(self, command: ProcessCommand, *, is_urgent: bool = True) -> None:
         """Tell every process that lives."""
-        self.outboxes.tell_each(self.collector.machines, command, is_urgent=is_urgent)
+        self.outboxes.tell_each(self.parties.machines, command, is_urgent=is_urgent)
 
     def ended(self, machine: str) -> None:
         """A machine is gone for good."""
-        self.collector.died(machine, "died")
+        self.parties.died(machine, "died")
         self.tell_all(Died(machine))
         self.outboxes.drop(machine)
 
@@ -193,8 +193,8 @@ class Watcher(Desk):
             torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
             return self._refuse(f"it is being rolled back{torn}", wait=wait)
         timeout = self.snapshot_timeout if timeout is None else timeout
-        most = MOST_UNJUDGED if wait else self.collector.most_open  # who asks for one does not wait for verdicts
-        number = None if len(self.line.under_way) >= most else self.collector.start()
+        most = MOST_UNJUDGED if wait else self.coordinator.most_open  # who asks for one does not wait for verdicts
+        number = None if len(self.line.under_way) >= most else self.coordinator.start(time.time(), timeout)
         if number is None:
             text = f"{len(self.collections)} snapshots are pending, the most there may be; take them less often"
             return self._refuse(text, wait=wait)
@@ -203,7 +203,7 @@ class Watcher(Desk):
         header.restored_from = self.rolling.restored_from
         done = asyncio.get_running_loop().create_future()
         self.collections[number] = CallCollection(header, timeout, done)
-        awaited = list(self.collector.pending[number].awaited)
+        awaited = list(self.parties.pending[number].awaited)
         header.control_messages += len(awaited)
         for machine in awaited:
             self.tell(machine, Request(number))
@@ -222,7 +222,7 @@ class Watcher(Desk):
     async def report(self, recorded: Recorded) -> None:
         """A machine's part."""
         number = recorded.report.number
-        self.collector.report(recorded.report)
+        self.coordinator.report(number, recorded.report)
         collection = self.collections.get(number)
         if collection is not None:
             collection.recorded.setdefault(recorded.report.machine, recorded)
@@ -235,14 +235,15 @@ class Watcher(Desk):
 
     def _look_at(self, number: int) -> None:
         """Complete the snapshot if nothing of it is missing."""
-        completed = self.collector.completed(number)
-        if completed is None:
+        snapshot = self.coordinator.completed(number)
+        if snapshot is None:
             return
+        completed = snapshot.calls
         collection = self.collections.pop(number)
         header = collection.header
         header.completed_at = time.time()
         self.roster.reserve(completed, collection.recorded.values())
-        unseen = [*self.blind, *self.collector.restarting]
+        unseen = [*self.blind, *self.parties.restarting]
         header.uncovered = [
             *self.uncovered,
             *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
@@ -300,22 +301,22 @@ class Watcher(Desk):
                 self._give_up(number)
             elif now > collection.half_time and not collection.is_hurried:
                 collection.is_hurried = True
-                for machine in self.collector.pending[number].awaited:
+                for machine in self.parties.pending[number].awaited:
                     self.tell(machine, Overdue(number))
             elif age > LOOK_S:
                 if age > UNHEARD_S:
                     self._go_without(number)
                 await self._find_dead(number)
-        if self.collections or self.collector.last != self.covered_at:
-            self.covered_at = self.collector.last
+        if self.collections or self.coordinator.last != self.covered_at:
+            self.covered_at = self.coordinator.last
             await self._find_uncovered()
 
     def _go_without(self, number: int) -> None:
         """Machines that were called, and do not report: somebody who is not watched made them, and they are busy ever since."""
-        pending = self.collector.pending.get(number)
+        pending = self.parties.pending.get(number)
         for machine in pending.unheard() if pending is not None else ():
             self.blind[machine] = None
-            self.collector.died(machine, "is not watched")
+            self.parties.died(machine, "is not watched")
         self._look_at_all()
 
     async def _find_uncovered(self) -> None:
@@ -330,7 +331,7 @@ class Watcher(Desk):
         self.uncovered = unknown + self.nodes.uncovered(nodes)
 
     async def _find_dead(self, number: int) -> None:
-        pending = self.collector.pending.get(number)
+        pending = self.parties.pending.get(number)
         for machine in list(pending.awaited) if pending is not None else ():
             facts = self.roster.facts.get(machine, {})
             if facts.get("key") is None:
@@ -344,7 +345,7 @@ class Watcher(Desk):
                 if state == "DEAD":
                     self.ended(machine)
                 else:
-                    self.collector.died(machine, "died", is_restarting=True)
+                    self.parties.died(machine, "died", is_restarting=True)
         self._look_at_all()
 
     def give_up_all(self, reason: str) -> None:
@@ -353,9 +354,9 @@ class Watcher(Desk):
             self._give_up(number, reason)
 
     def _give_up(self, number: int, reason: str | None = None) -> None:
-        pending = self.collector.pending[number]
+        pending = self.coordinator.pending[number]
         reason = self.roster.in_words(reason or f"timed out waiting for {pending.waits_for()}")
-        given_up: AbortedSnapshot = self.collector.abort(number, reason)
+        given_up: AbortedSnapshot = self.coordinator.abort(number, reason)
         collection = self.collections.pop(number)
         self.tell_all(Abort(number))
         header = collection.header
@@ -396,16 +397,16 @@ class Watcher(Desk):
 
     async def last_number(self) -> int:
         """The highest number given out."""
-        return self.collector.last
+        return self.coordinator.last
 
     async def about(self) -> dict[str, Any]:
         """What `ray-snapshot systems` shows."""
         return {
             "system": self.system,
             "run_id": self.run_id,
-            "hosts": len(self.collector.machines),
+            "hosts": len(self.parties.machines),
             "machines": len(self.roster.facts) - 1,
-            "snapshots": self.collector.last,
+            "snapshots": self.coordinator.last,
             "pending": len(self.collections),
             "skipped": self.clock.skipped,
             "failed": None,

@@ -1,4 +1,4 @@
-"""The central side of snapshots of calls: who must report, when a snapshot is complete, and the join of the reports.
+"""The parties of a system that report logs of calls: who must report, when that is complete, and the join of the reports.
 
 Complete means: every machine that is registered, or named inside the cut, has reported, has died, or is counted in flight
 with its constructor. The join subtracts: on each channel the calls in flight are the sender's log at its instant, less what
@@ -6,7 +6,7 @@ the receiver had accepted at its own, so that
 
     sent = accepted + in flight + settled.
 
-Imports the standard library only. Read `calls` first.
+Imports the standard library only. Read `calls` first, and `coordinator` next.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ray_snapshot.protocol.call_messages import (
     call_id_of,
     parsed,
 )
-from ray_snapshot.protocol.collector import AbortedSnapshot, Answer
+from ray_snapshot.protocol.collector import Answer
 
 Channel = tuple[str, int, str]
 """(source, incarnation of the source, target)."""
@@ -153,6 +153,12 @@ class PendingCallSnapshot:
     def is_complete(self) -> bool:
         """Every machine of the cut has reported, is gone, or is in flight with its constructor."""
         return not self.awaited and not self.unheard()
+
+    def copy(self) -> PendingCallSnapshot:
+        """An independent copy, for a world that tries every order."""
+        found = PendingCallSnapshot(self.number, self.awaited, self.final, self.dead)
+        found.reports, found.gone, found.unborn = {**self.reports}, {**self.gone}, {*self.unborn}
+        return found
 
     def waits_for(self) -> str:
         """What is missing, for a person."""
@@ -357,15 +363,10 @@ def _at_least(k: int, answers: Iterable[bool | None]) -> bool | None:
     return None if found.count(True) + found.count(None) >= k else False
 
 
-class CallCollector:
-    """The numbers, the machines and the pending snapshots of one system.
+class CallParties:
+    """The machines of one system that report logs of calls, and what its pending snapshots have of them."""
 
-    Numbers rise by one and are never used twice, not after a restart either (`last`).
-    """
-
-    def __init__(self, *, most_open: int = 8, last: int = 0) -> None:
-        self.most_open = most_open
-        self.last = last
+    def __init__(self) -> None:
         self.machines: dict[str, int] = {}
         """Incarnation of each machine that lives."""
         self.restarting: dict[str, str] = {}
@@ -374,17 +375,17 @@ class CallCollector:
         self.left_reports: dict[str, MachineReport] = {}
         self.pending: dict[int, PendingCallSnapshot] = {}
 
-    def register(self, machine: str, incarnation: int = 0, colour: int = 0) -> int:
+    def register(self, machine: str, incarnation: int, colour: int, last: int) -> int:
         """A machine is about to accept its constructor, sent in this colour; returns the colour to be born with.
 
-        A new incarnation is born red for every number given out: the one before may have recorded any of them, and what it
-        did not record is over.
+        A new incarnation is born red for every number given out (up to `last`): the one before may have recorded any of
+        them, and what it did not record is over.
         """
         if incarnation > 0:
             self.died(machine, "started again")
-            colour = max(colour, self.last)
+            colour = max(colour, last)
         else:  # what is pending no more, nobody will ask it for
-            colour = max(colour, min((n for n in self.pending if n > colour), default=self.last + 1) - 1)
+            colour = max(colour, min((n for n in self.pending if n > colour), default=last + 1) - 1)
         self.restarting.pop(machine, None)
         self.dead.discard(machine)
         self.machines[machine] = incarnation
@@ -392,23 +393,16 @@ class CallCollector:
             pending.expect(machine, colour)
         return colour
 
-    def start(self) -> int | None:
-        """A new number, pending on every machine; None if too many are open."""
-        if len(self.pending) >= self.most_open:
-            return None
-        self.last += 1
-        pending = PendingCallSnapshot(self.last, self.machines, self.left_reports, self.dead)
+    def open(self, number: int) -> PendingCallSnapshot:
+        """A snapshot is started, pending on every machine."""
+        pending = self.pending[number] = PendingCallSnapshot(number, self.machines, self.left_reports, self.dead)
         for machine, reason in self.restarting.items():
             pending.died(machine, reason)
-        self.pending[self.last] = pending
-        return self.last
+        return pending
 
-    def report(self, report: MachineReport) -> Answer:
-        """Give a report to the snapshot it belongs to."""
-        pending = self.pending.get(report.number)
-        if pending is None:
-            return Answer.DISCARDED if report.number <= self.last else Answer.UNKNOWN
-        return pending.report(report)
+    def close(self, number: int) -> None:
+        """A snapshot is pending no more."""
+        self.pending.pop(number, None)
 
     def died(self, machine: str, reason: str = "died", *, is_restarting: bool = False) -> None:
         """A machine is gone; while it `is_restarting`, no snapshot can tell what it will do."""
@@ -428,17 +422,10 @@ class CallCollector:
         for pending in self.pending.values():
             pending.left(report)
 
-    def completed(self, number: int) -> CompletedCallSnapshot | None:
-        """The snapshot, once nothing of it is missing; it is pending no more."""
-        pending = self.pending.get(number)
-        if pending is None or not pending.is_complete:
-            return None
-        del self.pending[number]
-        return pending.completed()
-
-    def abort(self, number: int, reason: str) -> AbortedSnapshot:
-        """Give up a pending snapshot; raises `ProtocolError` if it is not pending."""
-        pending = self.pending.pop(number, None)
-        if pending is None:
-            raise ProtocolError(f"snapshot {number} is not pending and cannot be given up", number=number)
-        return AbortedSnapshot(number, reason, tuple(sorted(pending.awaited | pending.unheard())))
+    def copy(self) -> CallParties:
+        """An independent copy, for a world that tries every order."""
+        found = CallParties()
+        found.machines, found.restarting = {**self.machines}, {**self.restarting}
+        found.dead, found.left_reports = {*self.dead}, {**self.left_reports}
+        found.pending = {number: pending.copy() for number, pending in self.pending.items()}
+        return found

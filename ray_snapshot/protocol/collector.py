@@ -1,4 +1,4 @@
-"""When a snapshot is complete: by counts, never by markers or by time.
+"""When what hosts report of a snapshot is complete: by counts, never by markers or by time.
 
 Each host reports what it recorded: per channel that crosses hosts, how many messages its machines had sent and accepted
 at the instant, and how many it found in flight. White messages that arrive after that are reported late. On a channel
@@ -9,8 +9,8 @@ so the snapshot is complete when every host of the system (those born meanwhile 
 message. Creations are counted the same way, per pair of hosts. Markers are what makes the cut consistent; that they have
 all arrived is never the test of completeness (a link that nobody used carries none).
 
-A pending and a completed snapshot are different types. A report for one that is neither pending is answered by rule:
-DUPLICATE (this host has reported), DISCARDED (completed or aborted), UNKNOWN (never started).
+A report for a snapshot that is not pending is answered by rule: DUPLICATE (this host has reported), DISCARDED (completed
+or aborted), UNKNOWN (never started). Read `coordinator` next.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class LateReport:
     """Which late report of its host this is: by it a double is known. None if the transport never doubles."""
 
 
-class PendingSnapshot:
-    """A snapshot of which parts are missing."""
+class PendingCounts:
+    """What the hosts of one snapshot have reported, and what is missing."""
 
     def __init__(self, number: int, hosts: Iterable[str]) -> None:
         self.number = number
@@ -111,9 +111,9 @@ class PendingSnapshot:
             else:
                 missing.pop(key, None)
 
-    def copy(self) -> PendingSnapshot:
+    def copy(self) -> PendingCounts:
         """An independent copy, for a world that tries every order."""
-        found = PendingSnapshot(self.number, self.awaited)
+        found = PendingCounts(self.number, self.awaited)
         found.reported, found.late_reports = {*self.reported}, {*self.late_reports}
         found.missing, found.unheard = {**self.missing}, {*self.unheard}
         return found
@@ -132,23 +132,3 @@ class PendingSnapshot:
             return "nothing"
         source, target, kind = lacking[0]
         return f"{self.missing[lacking[0]]} messages in flight from {source} to {target} ({kind})"
-
-
-@dataclass(frozen=True, slots=True)
-class CompletedSnapshot:
-    """A snapshot of which nothing is missing."""
-
-    number: int
-    hosts: frozenset[str]
-    surplus: Mapping[ChannelKey, int]
-    """Channels on which more was accepted or found than was sent: none, if the cut is consistent."""
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedSnapshot:
-    """A snapshot that was given up."""
-
-    number: int
-    reason: str
-    awaited: tuple[str, ...]
-    """Hosts that had not reported."""

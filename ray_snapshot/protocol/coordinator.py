@@ -1,4 +1,7 @@
-"""Who may start a snapshot, under which number, and when one is given up.
+"""Who may start a snapshot, under which number, what it waits for, and when it is complete or given up.
+
+A pending snapshot awaits *parties*: hosts, complete by counts (`collector`), and processes in which watched actors run,
+complete by their logs (`call_collector`). It is complete when both are. A process may be both at once.
 
 Numbers rise by one, come from here only, and are never used twice: not after an abort, and not after a restart (begin
 then behind the highest number that any host has recorded). At most `most_open` snapshots are pending at once; past that
@@ -8,58 +11,114 @@ a start is refused (the clock skips its beat). Time is an input: seconds, of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol.collector import (
-    AbortedSnapshot,
-    Answer,
-    CompletedSnapshot,
-    HostReport,
-    LateReport,
-    PendingSnapshot,
-)
+from ray_snapshot.protocol.call_collector import CallParties, CompletedCallSnapshot, PendingCallSnapshot
+from ray_snapshot.protocol.call_messages import MachineReport
+from ray_snapshot.protocol.collector import Answer, ChannelKey, HostReport, LateReport, PendingCounts
+
+
+class PendingSnapshot:
+    """A snapshot of which parts are missing."""
+
+    __slots__ = ("calls", "counts", "deadline")
+
+    def __init__(self, counts: PendingCounts, calls: PendingCallSnapshot, deadline: float) -> None:
+        self.counts = counts
+        self.calls = calls
+        self.deadline = deadline
+
+    @property
+    def awaited(self) -> set[str]:
+        """Parties that have been asked, and have not reported."""
+        return self.counts.awaited | self.calls.awaited
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing."""
+        return self.counts.is_complete and self.calls.is_complete
+
+    def waits_for(self) -> str:
+        """What is missing, for a person."""
+        return self.calls.waits_for() if self.counts.is_complete else self.counts.waits_for()
+
+    def lacking(self) -> set[str]:
+        """Parties that have not reported, also those that are only named by others so far."""
+        return self.counts.awaited | self.calls.awaited | self.calls.unheard()
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedSnapshot:
+    """A snapshot of which nothing is missing."""
+
+    number: int
+    hosts: frozenset[str]
+    surplus: Mapping[ChannelKey, int]
+    """Channels on which more was accepted or found than was sent: none, if the cut is consistent."""
+    calls: CompletedCallSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedSnapshot:
+    """A snapshot that was given up."""
+
+    number: int
+    reason: str
+    awaited: tuple[str, ...]
+    """Parties that had not reported."""
 
 
 class Coordinator:
-    """The numbers of one system and its pending snapshots."""
+    """The numbers of one system, its parties, and its pending snapshots."""
 
     def __init__(self, *, most_open: int = 8, last: int = 0) -> None:
         self.most_open = most_open
         self.last = last
         self.hosts: list[str] = []
+        self.calls = CallParties()
         self.pending: dict[int, PendingSnapshot] = {}
-        self.deadlines: dict[int, float] = {}
 
     def register(self, host: str) -> tuple[int, ...]:
         """A host has joined; returns the pending numbers that it must be asked for."""
         if host not in self.hosts:
             self.hosts.append(host)
         for pending in self.pending.values():
-            pending.expect(host)
+            pending.counts.expect(host)
         return tuple(self.pending)
 
     def leave(self, host: str) -> list[AbortedSnapshot]:
         """A host is gone; pending snapshots that still need it are given up."""
         if host in self.hosts:
             self.hosts.remove(host)
-        needed = [number for number, pending in self.pending.items() if host in pending.awaited]
+        needed = [number for number, pending in self.pending.items() if host in pending.counts.awaited]
         return [self.abort(number, f"host {host} is gone") for number in needed]
 
-    def start(self, now: float, timeout: float) -> int | None:
-        """A new number, pending on every host; None if too many are open."""
+    def join(self, machine: str, incarnation: int = 0, colour: int = 0) -> int:
+        """A watched machine is about to accept its constructor, sent in this colour; returns the colour to be born with."""
+        return self.calls.register(machine, incarnation, colour, self.last)
+
+    def start(self, now: float = 0.0, timeout: float = float("inf")) -> int | None:
+        """A new number, pending on every party; None if too many are open."""
         if len(self.pending) >= self.most_open:
             return None
-        self.last += 1
-        self.pending[self.last] = PendingSnapshot(self.last, self.hosts)
-        self.deadlines[self.last] = now + timeout
-        return self.last
+        self.last = number = self.last + 1
+        counts = PendingCounts(number, self.hosts)
+        self.pending[number] = PendingSnapshot(counts, self.calls.open(number), now + timeout)
+        return number
 
-    def report(self, number: int, report: HostReport | LateReport) -> Answer:
+    def report(self, number: int, report: HostReport | LateReport | MachineReport) -> Answer:
         """Give a report to the snapshot it belongs to."""
         pending = self.pending.get(number)
         if pending is None:
             return Answer.DISCARDED if number <= self.last else Answer.UNKNOWN
-        return pending.report(report) if isinstance(report, HostReport) else pending.late(report)
+        match report:
+            case HostReport():
+                return pending.counts.report(report)
+            case LateReport():
+                return pending.counts.late(report)
+            case MachineReport():
+                return pending.calls.report(report)
 
     def completed(self, number: int) -> CompletedSnapshot | None:
         """The snapshot, once nothing of it is missing; it is pending no more."""
@@ -67,7 +126,8 @@ class Coordinator:
         if pending is None or not pending.is_complete:
             return None
         self._forget(number)
-        return CompletedSnapshot(number, frozenset(pending.reported), dict(pending.missing))
+        counts = pending.counts
+        return CompletedSnapshot(number, frozenset(counts.reported), dict(counts.missing), pending.calls.completed())
 
     def abort(self, number: int, reason: str) -> AbortedSnapshot:
         """Give up a pending snapshot; raises `ProtocolError` if it is not pending."""
@@ -75,28 +135,30 @@ class Coordinator:
         if pending is None:
             raise ProtocolError(f"snapshot {number} is not pending and cannot be given up", number=number)
         self._forget(number)
-        return AbortedSnapshot(number, reason, tuple(sorted(pending.awaited)))
+        return AbortedSnapshot(number, reason, tuple(sorted(pending.lacking())))
 
     def expire(self, now: float) -> list[AbortedSnapshot]:
         """Give up what is past its deadline, saying what it waited for; what only waits to be taken is not given up."""
-        late = [n for n, deadline in self.deadlines.items() if deadline <= now and not self.pending[n].is_complete]
+        late = [n for n, pending in self.pending.items() if pending.deadline <= now and not pending.is_complete]
         return [self.abort(number, f"timed out waiting for {self.pending[number].waits_for()}") for number in late]
 
     def next_deadline(self) -> float | None:
         """When `expire` will have something to do."""
-        return min(self.deadlines.values(), default=None)
+        return min((pending.deadline for pending in self.pending.values()), default=None)
 
     def copy(self) -> Coordinator:
         """An independent copy, for a world that tries every order."""
         found = Coordinator(most_open=self.most_open, last=self.last)
         found.hosts = [*self.hosts]
-        found.pending = {number: pending.copy() for number, pending in self.pending.items()}
-        found.deadlines = {**self.deadlines}
+        found.calls = self.calls.copy()
+        for number, pending in self.pending.items():
+            calls = found.calls.pending[number]
+            found.pending[number] = PendingSnapshot(pending.counts.copy(), calls, pending.deadline)
         return found
 
     def _forget(self, number: int) -> None:
         del self.pending[number]
-        del self.deadlines[number]
+        self.calls.close(number)
 
 
 def reachable(edges: Iterable[tuple[str, str]], initiators: Iterable[str]) -> set[str]:

@@ -1,6 +1,6 @@
 """A deterministic world around the protocol for calls: actors with slots, a driver, a network that does what Ray does.
 
-`CallWorld` runs the very `CallLedger` and `CallCollector` that the instrumentation runs. As in `world`, what happens is a
+`CallWorld` runs the very `CallLedger` and `Coordinator` that the instrumentation runs. As in `world`, what happens is a
 list of *steps*: `enabled()` lists them, `perform(step)` takes one, and who chooses is the caller's business (see
 `calls_schedules`). Calls are accepted in any order, replies read whenever their reader likes; what goes wrong (calls lost,
 repeated and cancelled, machines that die and start again, acknowledgements lost and doubled) are steps that no list
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.protocol.call_collector import CallCollector, CompletedCallSnapshot
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import (
     CONSTRUCTOR,
     Acks,
@@ -24,7 +24,8 @@ from ray_snapshot.protocol.calls import (
     call_id_of,
     parsed,
 )
-from ray_snapshot.protocol.collector import AbortedSnapshot, Answer
+from ray_snapshot.protocol.collector import Answer
+from ray_snapshot.protocol.coordinator import AbortedSnapshot, Coordinator
 from ray_snapshot.simulation.calls_oracle import Log, Seen, Waiting
 from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
 from ray_snapshot.simulation.calls_reports import id_of, name_of, seen_of
@@ -97,7 +98,7 @@ class CallWorld:
         self.kinds = dict(kinds)
         self.trace = trace
         self.taken = 0
-        self.collector = CallCollector(most_open=most_open)
+        self.coordinator = Coordinator(most_open=most_open)
         self.alive: dict[str, Alive] = {}
         self.kind_of: dict[str, str] = {}
         self.network: list[Travelling] = []
@@ -127,13 +128,13 @@ class CallWorld:
         kind = Kind({"main": program})
         self.kind_of[DRIVER] = ""
         ledger = CallLedger(DRIVER, acts_unasked=True)
-        self.collector.register(DRIVER)
+        self.coordinator.join(DRIVER)
         self.alive[DRIVER] = Alive(ledger, kind, {None: Run(None, program, [])}, is_built=True)
         self._hold_handles(self.alive[DRIVER])
 
     def _be_born(self, name: str, kind: str, incarnation: int, colour: int, is_starting: bool) -> None:
-        """A machine is registered with the collector, and only then exists."""
-        colour = self.collector.register(name, incarnation, colour)
+        """A machine is registered with the coordinator, and only then exists."""
+        colour = self.coordinator.join(name, incarnation, colour)
         self.kind_of[name] = kind
         ledger = CallLedger(name, incarnation=incarnation, colour=colour, is_starting=is_starting)
         machine = Alive(ledger, self.kinds[kind], is_built=not is_starting)
@@ -141,7 +142,7 @@ class CallWorld:
         self._hold_handles(machine)
         self.log.record(range(1, colour + 1), name)
         self.log.ended.pop(name, None)
-        ledger.welcome(self.collector.pending, self.collector.last)
+        ledger.welcome(self.coordinator.pending, self.coordinator.last)
 
     def _hold_handles(self, machine: Alive) -> None:
         for target in machine.kind.handles():
@@ -442,7 +443,7 @@ class CallWorld:
         self._fault()
         self.log.add(name, "die")
         self.log.ended[name] = self.log.lengths[name]
-        self.collector.died(name, "died", is_restarting=is_restarting)
+        self.coordinator.calls.died(name, "died", is_restarting=is_restarting)
         if is_restarting:
             self.waiting_to_restart[name] = machine.ledger.incarnation + 1
         else:
@@ -519,17 +520,17 @@ class CallWorld:
 
     def _snapshot(self) -> str:
         quiet = self.is_quiet
-        number = self.collector.start()
+        number = self.coordinator.start()
         if number is None:
             return "too many are open"
         self.began[number] = len(self.log.events), quiet
-        self.control += [("request", name, number) for name in self.collector.machines]
+        self.control += [("request", name, number) for name in self.coordinator.calls.machines]
         self._complete()
         return f"number {number}"
 
     def _abort(self, number: int) -> str:
-        self.aborted.append(self.collector.abort(number, "given up"))
-        self.control += [("close", name, number) for name in self.collector.machines]
+        self.aborted.append(self.coordinator.abort(number, "given up"))
+        self.control += [("close", name, number) for name in self.coordinator.calls.machines]
         return f"number {number}"
 
     def _record(self, name: str, copy: bool = True) -> str:
@@ -583,22 +584,22 @@ class CallWorld:
             case ("part", MachineReport() as report):
                 self._collect(report)
             case ("left", MachineReport() as report):
-                self.collector.left(report)
+                self.coordinator.calls.left(report)
         self._complete()
 
     def _collect(self, report: MachineReport) -> None:
-        answer = self.collector.report(report)
+        answer = self.coordinator.report(report.number, report)
         self.answers[answer] += 1
         if answer is Answer.DISCARDED and report.machine in self.alive:
             self.alive[report.machine].ledger.close(report.number)
 
     def _complete(self) -> None:
-        for number in list(self.collector.pending):
-            found = self.collector.completed(number)
+        for number in list(self.coordinator.pending):
+            found = self.coordinator.completed(number)
             if found is not None:
-                self.completed.append(self._seen(found))
+                self.completed.append(self._seen(found.calls))
                 self._leave_out_the_unborn(number)
-                self.control += [("close", name, number) for name in self.collector.machines]
+                self.control += [("close", name, number) for name in self.coordinator.calls.machines]
 
     def _leave_out_the_unborn(self, number: int) -> None:
         """Who is created and not born when a snapshot is complete is no part of it, whatever its colour will be."""

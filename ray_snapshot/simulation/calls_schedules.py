@@ -168,8 +168,8 @@ def _disturb(world: CallWorld, profile: CallProfile, chance: random.Random) -> N
     dice = chance.random()
     if dice < 0.03:
         world.perform(("snapshot",))
-    elif dice < 0.035 and profile.aborts and world.collector.pending:
-        world.perform(("abort", chance.choice(sorted(world.collector.pending))))
+    elif dice < 0.035 and profile.aborts and world.coordinator.pending:
+        world.perform(("abort", chance.choice(sorted(world.coordinator.pending))))
     if chance.random() < profile.loses:
         _lose(world, chance)
     if chance.random() < profile.repeats:
@@ -219,7 +219,7 @@ def calm(world: CallWorld, most: int = 20_000) -> None:
 
 def check_end(world: CallWorld) -> None:
     """Nothing is left to happen: then nothing may be open, and every snapshot must be right. Raises `OracleError`."""
-    for number, pending in world.collector.pending.items():
+    for number, pending in world.coordinator.pending.items():
         raise OracleError(f"all is quiet, but snapshot {number} waits for {pending.waits_for()}")
     for name, machine in world.alive.items():
         if machine.ledger.open:
@@ -257,8 +257,8 @@ def fingerprint(world: CallWorld) -> Hashable:
             sorted(world.failures),
             sorted(world.notices),
             sorted(world.waiting_to_restart.items()),
-            sorted(world.collector.pending),
-            sorted(repr(sorted(one.reports)) for one in world.collector.pending.values()),
+            sorted(world.coordinator.pending),
+            sorted(repr(sorted(one.calls.reports)) for one in world.coordinator.pending.values()),
             [(one.content(), one.began, one.ended, one.was_quiet) for one in world.completed],
             sorted((number, sorted(cut.items())) for number, cut in world.log.cuts.items()),
             events,
@@ -296,7 +296,7 @@ def explore(
             check_end(world)
             distinct.update(one.content() for one in world.completed)
             continue
-        start: list[Step] = [("snapshot",)] if world.collector.last < snapshots else []
+        start: list[Step] = [("snapshot",)] if world.coordinator.last < snapshots else []
         steps = [*(step for step in world.enabled() if step[0] not in never), *start, *extra(world)]
         for after in _after(world, steps, eager):
             mark = hash(fingerprint(after))

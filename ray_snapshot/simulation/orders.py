@@ -249,7 +249,7 @@ class _Search:
         halted = world.copy()
         halted.perform(("halt", self._crash))
         on_its_way = any(one[0] == "part" and one[2].host == self._crash for one in halted.control)
-        if on_its_way or any(self._crash in pending.reported for pending in halted.coordinator.pending.values()):
+        if on_its_way or any(self._crash in pending.counts.reported for pending in halted.coordinator.pending.values()):
             # something may be completed before the crash is noticed
             yield from self._with_crashes(halted.copy(), None)
         yield self._noticed(halted)

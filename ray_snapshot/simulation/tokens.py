@@ -21,7 +21,7 @@ from typing import Any
 
 from ray_snapshot.protocol.barrier_host import BARRIER, BarrierCore, StreamInbox
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, BARRIERS, CHANDY_LAMPORT, OBSERVER, UNALIGNED, core_for
-from ray_snapshot.protocol.collector import HostReport, LateReport, PendingSnapshot
+from ray_snapshot.protocol.collector import HostReport, LateReport, PendingCounts
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.links import Batch, InLink
@@ -98,7 +98,7 @@ class TokenSystem:
         """Per snapshot: the channels that close a cycle on the way from its sources."""
         self.pending: dict[int, set[str]] = {}
         """Per snapshot that is not complete: machines that have not finished their part."""
-        self.counts: dict[int, PendingSnapshot] = {}
+        self.counts: dict[int, PendingCounts] = {}
         """The same by counts, where no marker closes a channel."""
         self.late: dict[int, list[Part]] = {}
         self.control_counts: Counter[int] = Counter()
@@ -174,7 +174,7 @@ class TokenSystem:
         number = len(self.initiators)
         self.initiators.append(machines)
         self.pending[number] = set(self.cores)
-        self.counts[number] = PendingSnapshot(number, self.cores)
+        self.counts[number] = PendingCounts(number, self.cores)
         self.late[number] = []
         self.back[number] = closing(self.outputs, machines) if self.protocol in BARRIERS else set()
         for machine in machines:

@@ -19,9 +19,9 @@ from typing import Any
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, core_for
-from ray_snapshot.protocol.collector import AbortedSnapshot, Answer
+from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.colours import Colours, Numbered
-from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.coordinator import AbortedSnapshot, Coordinator
 from ray_snapshot.protocol.host import BOUND, HostCore, Machine, OutChannel
 from ray_snapshot.protocol.links import Batch, InLink
 from ray_snapshot.protocol.mailbox import MAIL, Inbox

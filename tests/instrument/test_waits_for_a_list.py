@@ -7,8 +7,8 @@ import pytest
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import Recorded
-from ray_snapshot.protocol.call_collector import CallCollector
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.verdicts import Verdict
 
@@ -17,10 +17,10 @@ class App:
     """Actor `a` waits for a list of calls; some call it back, and so are stuck until that wait ends."""
 
     def __init__(self) -> None:
-        self.collector = CallCollector()
+        self.coordinator = Coordinator()
         self.ledgers: dict[str, CallLedger] = {}
         for machine in ("driver", "a", "b", "c", "d"):
-            self.ledgers[machine] = CallLedger(machine, colour=self.collector.register(machine, 0))
+            self.ledgers[machine] = CallLedger(machine, colour=self.coordinator.join(machine))
         self.asks = self.running("driver", "a")
 
     def running(self, source: str, target: str) -> str:
@@ -51,13 +51,13 @@ class App:
     def waiting_for(self, *on: str, raises: bool = True) -> Verdict:
         """What is said of the deadlock, while `a` waits for all of these."""
         self.ledgers["a"].wait(self.asks, on, len(on), 0.0, raises=raises)
-        number = self.collector.start()
+        number = self.coordinator.start()
         assert number is not None
         for ledger in self.ledgers.values():
             ledger.request(number)
             ledger.record(lambda: None)
-            self.collector.report(ledger.report(number))
-        completed = self.collector.completed(number)
+            self.coordinator.report(number, ledger.report(number))
+        completed = self.coordinator.completed(number)
         assert completed is not None
         recorded = {name: Recorded(ledger.report(number), 0.0) for name, ledger in self.ledgers.items()}
         facts = {name: {"shown": name, "max_concurrency": 1} for name in (*self.ledgers, "d")}
@@ -107,7 +107,7 @@ def test_a_failure_stays_one_though_a_later_call_is_run_again() -> None:
 def test_of_a_call_to_an_actor_that_has_died_it_is_not_known_whether_it_failed() -> None:
     app = App()
     gone = app.running("a", "d")
-    app.collector.died("d")
+    app.coordinator.calls.died("d")
     del app.ledgers["d"]
     assert app.waiting_for(app.calling_back("b"), gone).holds is None
 

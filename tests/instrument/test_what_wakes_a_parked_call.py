@@ -13,8 +13,8 @@ from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.process import Recorded
 from ray_snapshot.instrument.threads import Threads
 from ray_snapshot.instrument.unfollowed import Loose
-from ray_snapshot.protocol.call_collector import CallCollector
 from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
+from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.collected import SnapshotHeader
 
 
@@ -22,10 +22,10 @@ class App:
     """A driver that waits for a call of actor `a`, which is parked; beside it actors `b` and `c` that have no handle of `a`."""
 
     def __init__(self) -> None:
-        self.collector = CallCollector()
+        self.coordinator = Coordinator()
         self.ledgers: dict[str, CallLedger] = {}
         for machine in ("driver", "a", "b", "c"):
-            colour = self.collector.register(machine, 0)
+            colour = self.coordinator.join(machine)
             self.ledgers[machine] = CallLedger(machine, colour=colour, acts_unasked=machine == "driver")
         get = self.call("driver", "a")
         self.ledgers["driver"].wait(None, (get,), 1, 0.0)
@@ -45,13 +45,13 @@ class App:
 
     def verdict(self) -> bool | None:
         """Whether it is a deadlock, at one consistent moment."""
-        number = self.collector.start()
+        number = self.coordinator.start()
         assert number is not None
         for ledger in self.ledgers.values():
             ledger.request(number)
             ledger.record(lambda: None)
-            self.collector.report(ledger.report(number))
-        completed = self.collector.completed(number)
+            self.coordinator.report(number, ledger.report(number))
+        completed = self.coordinator.completed(number)
         assert completed is not None
         recorded = {
             name: Recorded(ledger.report(number), 0.0, **self.known[name]) for name, ledger in self.ledgers.items()

@@ -16,7 +16,7 @@ from ray_snapshot.protocol.acceptance import Numbers
 from ray_snapshot.protocol.barrier_host import BarrierCore, StreamInbox
 from ray_snapshot.protocol.barriers import Alignment
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport, MarkerArrived, NumberSeen, SendMarker
-from ray_snapshot.protocol.collector import PendingSnapshot
+from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.colours import Numbered
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.host import HostCore, OutChannel
@@ -43,7 +43,7 @@ def _without_guard(patch: pytest.MonkeyPatch) -> None:
 
 
 def _complete_without_counting(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PendingSnapshot, "is_complete", property(lambda self: not self.awaited))
+    patch.setattr(PendingCounts, "is_complete", property(lambda self: not self.awaited))
 
 
 # ---- markers ----------------------------------------------------------------------------------------------------------
@@ -292,13 +292,13 @@ def late_whether_copied_or_not(patch: pytest.MonkeyPatch) -> None:
 
 def double_reports_count_twice(patch: pytest.MonkeyPatch) -> None:
     """A late report that comes twice is counted twice, and hides a message that is missing."""
-    late = PendingSnapshot.late
+    late = PendingCounts.late
 
-    def forgetful(self: PendingSnapshot, report: Any) -> Any:
+    def forgetful(self: PendingCounts, report: Any) -> Any:
         self.late_reports.clear()
         return late(self, report)
 
-    patch.setattr(PendingSnapshot, "late", forgetful)
+    patch.setattr(PendingCounts, "late", forgetful)
 
 
 def batches_in_any_order(patch: pytest.MonkeyPatch) -> None:
@@ -336,20 +336,20 @@ def white_creation_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def new_hosts_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     """The collector's list of hosts is fixed at the start, and creations are not counted (trap 3)."""
-    patch.setattr(PendingSnapshot, "expect", lambda *_: None)
-    count = PendingSnapshot._count
+    patch.setattr(PendingCounts, "expect", lambda *_: None)
+    count = PendingCounts._count
 
-    def uncounted(self: PendingSnapshot, counts: Any, sign: int) -> None:
+    def uncounted(self: PendingCounts, counts: Any, sign: int) -> None:
         known = self.reported | self.awaited
         count(self, {key: n for key, n in counts.items() if key[2] != "creation"}, sign)
         self.unheard.clear()
         assert known
 
-    patch.setattr(PendingSnapshot, "_count", uncounted)
-    patch.setattr(PendingSnapshot, "is_complete", property(_as_counted))
+    patch.setattr(PendingCounts, "_count", uncounted)
+    patch.setattr(PendingCounts, "is_complete", property(_as_counted))
 
 
-def _as_counted(pending: PendingSnapshot) -> bool:
+def _as_counted(pending: PendingCounts) -> bool:
     return not pending.awaited and not any(left > 0 for left in pending.missing.values())
 
 
@@ -655,19 +655,19 @@ def links_take_doubles_for_new(patch: pytest.MonkeyPatch) -> None:
 
 def double_host_reports_count_twice(patch: pytest.MonkeyPatch) -> None:
     """A host's report that comes again is counted again."""
-    report = PendingSnapshot.report
+    report = PendingCounts.report
 
-    def forgetful(self: PendingSnapshot, one: Any) -> Any:
+    def forgetful(self: PendingCounts, one: Any) -> Any:
         self.reported.discard(one.host)
         return report(self, one)
 
-    patch.setattr(PendingSnapshot, "report", forgetful)
+    patch.setattr(PendingCounts, "report", forgetful)
 
 
 def complete_without_the_reports_of_all(patch: pytest.MonkeyPatch) -> None:
     """Complete when no channel lacks a message, whether or not every host has reported."""
     patch.setattr(
-        PendingSnapshot, "is_complete", property(lambda self: bool(self.reported) and not any(self.missing.values()))
+        PendingCounts, "is_complete", property(lambda self: bool(self.reported) and not any(self.missing.values()))
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.barriers import Mode
-from ray_snapshot.protocol.collector import PendingSnapshot
+from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.host import HostCore, Machine, OutChannel
 from ray_snapshot.simulation.reports import assembled, late_part, part_of
 
@@ -81,7 +81,7 @@ class Net:
 
     def snapshot(self, number: int) -> Any:
         """The recorded snapshot, checked to be complete by the collector's counts."""
-        pending = PendingSnapshot(number, self.cores)
+        pending = PendingCounts(number, self.cores)
         parts = []
         for host, core in self.cores.items():
             assert number in core.open, f"{host} has not recorded {number}"

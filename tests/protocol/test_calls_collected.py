@@ -9,7 +9,6 @@ import pytest
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.acceptance import MOST_RANGES
 from ray_snapshot.protocol.call_collector import (
-    CallCollector,
     CallsOf,
     CompletedCallSnapshot,
     PendingCallSnapshot,
@@ -17,19 +16,20 @@ from ray_snapshot.protocol.call_collector import (
 )
 from ray_snapshot.protocol.calls import CallLedger, Header, call_id_of
 from ray_snapshot.protocol.collector import Answer
+from ray_snapshot.protocol.coordinator import Coordinator
 
 
 class System:
-    """Ledgers and their collector, without any transport."""
+    """Ledgers and their coordinator, without any transport."""
 
     def __init__(self, *machines: str) -> None:
-        self.collector = CallCollector()
+        self.coordinator = Coordinator()
         self.ledgers: dict[str, CallLedger] = {}
         for machine in machines:
             self.born(machine)
 
     def born(self, machine: str, incarnation: int = 0, colour: int = 0, **options: Any) -> CallLedger:
-        colour = self.collector.register(machine, incarnation, colour)
+        colour = self.coordinator.join(machine, incarnation, colour)
         self.ledgers[machine] = CallLedger(machine, incarnation=incarnation, colour=colour, **options)
         return self.ledgers[machine]
 
@@ -43,7 +43,7 @@ class System:
         return call_id
 
     def start(self) -> int:
-        number = self.collector.start()
+        number = self.coordinator.start()
         assert number is not None
         return number
 
@@ -51,12 +51,12 @@ class System:
         for machine in machines or list(self.ledgers):
             self.ledgers[machine].request(number)
             self.ledgers[machine].record(lambda: "state")
-            self.collector.report(self.ledgers[machine].report(number))
+            self.coordinator.report(number, self.ledgers[machine].report(number))
 
     def completed(self, number: int) -> CompletedCallSnapshot:
-        found = self.collector.completed(number)
-        assert found is not None, self.collector.pending[number].waits_for()
-        return found
+        found = self.coordinator.completed(number)
+        assert found is not None, self.coordinator.pending[number].waits_for()
+        return found.calls
 
     def snapshot(self) -> CompletedCallSnapshot:
         number = self.start()
@@ -128,30 +128,30 @@ def test_reports_are_answered_by_rule() -> None:
     system.report(number, "a")
     report = system.ledgers["a"].report(number)
 
-    assert system.collector.report(report) is Answer.DUPLICATE
-    assert system.collector.completed(number) is None
-    assert system.collector.pending[number].waits_for() == "the report of b"
+    assert system.coordinator.report(number, report) is Answer.DUPLICATE
+    assert system.coordinator.completed(number) is None
+    assert system.coordinator.pending[number].waits_for() == "the report of b"
     with pytest.raises(ProtocolError, match="snapshot 1 waits for the report of b"):
-        system.collector.pending[number].completed()
-    aborted = system.collector.abort(number, "enough")
+        system.coordinator.pending[number].calls.completed()
+    aborted = system.coordinator.abort(number, "enough")
     assert (aborted.reason, aborted.awaited) == ("enough", ("b",))
-    assert system.collector.report(report) is Answer.DISCARDED
+    assert system.coordinator.report(number, report) is Answer.DISCARDED
     with pytest.raises(ProtocolError, match="snapshot 1 is not pending"):
-        system.collector.abort(number, "again")
+        system.coordinator.abort(number, "again")
     assert PendingCallSnapshot(7, ()).waits_for() == "nothing"
 
 
 def test_numbers_are_never_used_twice_and_a_bound_holds() -> None:
-    collector = CallCollector(most_open=2, last=5)
-    assert [collector.start(), collector.start(), collector.start()] == [6, 7, None]
-    collector.abort(7, "")
+    coordinator = Coordinator(most_open=2, last=5)
+    assert [coordinator.start(), coordinator.start(), coordinator.start()] == [6, 7, None]
+    coordinator.abort(7, "")
 
-    assert collector.start() == 8
-    assert collector.report(CallLedger("a").leave()) is Answer.DISCARDED
+    assert coordinator.start() == 8
+    assert coordinator.report(0, CallLedger("a").leave()) is Answer.DISCARDED
     ledger = CallLedger("a")
     ledger.request(9)
     ledger.record(None)
-    assert collector.report(ledger.report(9)) is Answer.UNKNOWN
+    assert coordinator.report(9, ledger.report(9)) is Answer.UNKNOWN
 
 
 def test_a_machine_that_is_not_born_is_in_flight_with_its_constructor() -> None:
@@ -173,7 +173,7 @@ def test_a_machine_that_was_born_meanwhile_is_waited_for() -> None:
     kid = system.born("kid", colour=header.colour, is_starting=True)
     kid.accept(header, "__init__", 0.0)
     system.report(number, "a")
-    assert system.collector.pending[number].waits_for() == "the report of kid"
+    assert system.coordinator.pending[number].waits_for() == "the report of kid"
     system.report(number, "kid")
 
     found = system.completed(number)
@@ -188,8 +188,8 @@ def test_a_machine_that_is_named_inside_the_cut_is_waited_for_though_nobody_has_
     system.ledgers["a"].submit("stranger", "m", None, 0.0)
     number = system.start()
     system.report(number)
-    assert system.collector.pending[number].waits_for() == "the report of stranger"
-    system.collector.died("stranger", "is not covered")
+    assert system.coordinator.pending[number].waits_for() == "the report of stranger"
+    system.coordinator.calls.died("stranger", "is not covered")
 
     found = system.completed(number)
     assert found.obstacles == ("stranger is not covered while the snapshot was open",)
@@ -209,13 +209,13 @@ def test_a_machine_that_was_born_red_is_no_part_of_the_cut() -> None:
 
 
 def test_a_machine_that_is_registered_late_is_born_behind_what_is_pending_no_more() -> None:
-    collector = CallCollector()
+    coordinator = Coordinator()
     for number in (1, 2, 3):
-        assert collector.start() == number
-    collector.abort(1, "")
+        assert coordinator.start() == number
+    coordinator.abort(1, "")
 
-    assert collector.register("kid") == 1
-    assert collector.pending[2].awaited == collector.pending[3].awaited == {"kid"}
+    assert coordinator.join("kid") == 1
+    assert coordinator.pending[2].awaited == coordinator.pending[3].awaited == {"kid"}
 
 
 def test_a_machine_that_recorded_without_being_born_says_so() -> None:
@@ -239,7 +239,7 @@ def test_a_machine_that_dies_while_a_snapshot_is_open_is_named_and_its_calls_are
     system.ledgers["a"].wait(waiting, (call,), 1, 0.0)
     number = system.start()
     system.report(number, "a")
-    system.collector.died("b")
+    system.coordinator.calls.died("b")
 
     found = system.completed(number)
     assert found.obstacles == ("b died while the snapshot was open",)
@@ -251,7 +251,7 @@ def test_a_machine_that_was_dead_before_is_no_obstacle_and_who_waits_for_it_gets
     system = System("a", "b")
     call = system.call("a", "b")
     system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), (call,), 1, 0.0)
-    system.collector.died("b")
+    system.coordinator.calls.died("b")
     del system.ledgers["b"]
 
     found = system.snapshot()
@@ -264,10 +264,10 @@ def test_a_machine_that_is_about_to_start_again_is_an_obstacle() -> None:
     """Trap 5."""
     system = System("a", "b")
     system.call("a", "b")
-    system.collector.died("b", is_restarting=True)
+    system.coordinator.calls.died("b", is_restarting=True)
     del system.ledgers["b"]
     assert system.snapshot().obstacles == ("b died while the snapshot was open",)
-    system.collector.died("b", "was killed")
+    system.coordinator.calls.died("b", "was killed")
     assert system.snapshot().obstacles == ()
 
 
@@ -332,7 +332,7 @@ def test_the_final_counts_of_who_has_left_stand_in_every_later_snapshot() -> Non
     system.call("driver", "a", accepted=False)
     number = system.start()
     system.report(number, "a")
-    system.collector.left(system.ledgers.pop("driver").leave())
+    system.coordinator.calls.left(system.ledgers.pop("driver").leave())
 
     for found in (system.completed(number), system.snapshot(), system.snapshot()):
         assert found.machines["driver"].status == "stopped"
@@ -344,7 +344,7 @@ def test_a_call_to_a_machine_that_has_left_ends() -> None:
     system = System("a", "b")
     call = system.call("a", "b", accepted=False)
     system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("outer", 0.0), (call,), 1, 0.0)
-    system.collector.left(system.ledgers.pop("b").leave())
+    system.coordinator.calls.left(system.ledgers.pop("b").leave())
 
     found = system.snapshot()
     assert channel_of(found, "a", "b").settled_count == 1
@@ -359,10 +359,10 @@ def test_who_leaves_after_it_has_recorded_is_waited_for_until_its_report_comes()
     driver.request(number)
     driver.record(None)
     driver.submit("a", "m", None, 0.0)
-    system.collector.left(driver.leave())
+    system.coordinator.calls.left(driver.leave())
     system.report(number, "a")
-    assert system.collector.completed(number) is None
-    system.collector.report(driver.report(number))
+    assert system.coordinator.completed(number) is None
+    system.coordinator.report(number, driver.report(number))
 
     assert system.completed(number).channels == ()
 
@@ -467,7 +467,7 @@ def test_whether_a_call_to_a_machine_that_has_died_ended_in_an_error_is_not_know
     found.system.born("c")
     lost = found.system.call("a", "c")
     found.a.wait(found.a.accept_unknown("other", 0.0), (found.first, lost), 2, 0.0, raises=True)
-    found.system.collector.died("c")
+    found.system.coordinator.calls.died("c")
     del found.system.ledgers["c"]
     resolved = found.system.snapshot().waits[1]
     assert resolved.errors == ((found.first, False), (None, False))

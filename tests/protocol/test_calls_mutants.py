@@ -12,7 +12,7 @@ import pytest
 
 from ray_snapshot.protocol import call_collector, calls
 from ray_snapshot.protocol.acceptance import Acceptance
-from ray_snapshot.protocol.call_collector import CallCollector, PendingCallSnapshot
+from ray_snapshot.protocol.call_collector import CallParties, PendingCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
 from ray_snapshot.simulation.calls import CallWorld, Step
 from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Work
@@ -176,18 +176,12 @@ def the_receiver_remembers_one_number_only(patch: Patch) -> None:
 
 def a_new_incarnation_is_born_white(patch: Patch) -> None:
     """It may send white what its predecessor would have sent red (trap 5)."""
-    register = CallCollector.register
+    register = CallParties.register
 
-    def white(self: CallCollector, machine: str, incarnation: int = 0, colour: int = 0) -> int:
-        if not incarnation:
-            return register(self, machine, 0, colour)
-        last, self.last = self.last, 0
-        try:
-            return register(self, machine, incarnation, colour)
-        finally:
-            self.last = last
+    def white(self: CallParties, machine: str, incarnation: int, colour: int, last: int) -> int:
+        return register(self, machine, incarnation, colour, 0 if incarnation else last)
 
-    patch.setattr(CallCollector, "register", white)
+    patch.setattr(CallParties, "register", white)
 
 
 def calls_that_are_retried_are_acknowledged_when_accepted(patch: Patch) -> None:
@@ -217,8 +211,8 @@ def a_starting_machine_is_passive(patch: Patch) -> None:
 
 def machines_that_will_start_again_are_forgotten(patch: Patch) -> None:
     """A snapshot says nothing of a machine that is dead, and about to run its constructor (trap 5)."""
-    died = CallCollector.died
-    patch.setattr(CallCollector, "died", lambda self, machine, reason="", is_restarting=False: died(self, machine))
+    died = CallParties.died
+    patch.setattr(CallParties, "died", lambda self, machine, reason="", is_restarting=False: died(self, machine))
 
 
 def what_an_earlier_incarnation_answered_counts_as_unanswered(patch: Patch) -> None:
@@ -306,7 +300,7 @@ def a_list_waits_for_all(patch: Patch) -> None:
 
 def final_counts_are_thrown_away(patch: Patch) -> None:
     """Trap 11."""
-    patch.setattr(CallCollector, "left", lambda self, report: self.machines.pop(report.machine, None))
+    patch.setattr(CallParties, "left", lambda self, report: self.machines.pop(report.machine, None))
 
 
 def final_counts_take_all_to_be_accepted(patch: Patch) -> None:

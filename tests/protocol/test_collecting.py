@@ -9,7 +9,8 @@ import weakref
 import pytest
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, PendingSnapshot
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.collector import Answer, HostReport, LateReport, PendingCounts
 from ray_snapshot.protocol.coordinator import Coordinator, reachable
 from ray_snapshot.protocol.host import HostCore
 
@@ -71,7 +72,7 @@ def test_reports_are_answered_by_what_their_snapshot_is() -> None:
 
 
 def test_a_report_that_comes_twice_counts_once() -> None:
-    pending = PendingSnapshot(1, ["A", "B"])
+    pending = PendingCounts(1, ["A", "B"])
     pending.report(HostReport("A", sent={AB: 2}))
     pending.report(HostReport("A", sent={AB: 2}))
     pending.report(HostReport("B", accepted={AB: 1}))
@@ -85,7 +86,7 @@ def test_a_report_that_comes_twice_counts_once() -> None:
 
 
 def test_a_late_report_may_come_before_its_hosts_report() -> None:
-    pending = PendingSnapshot(1, ["A", "B"])
+    pending = PendingCounts(1, ["A", "B"])
     pending.late(LateReport("B", {AB: 1}, sequence=1))
     pending.report(HostReport("A", sent={AB: 1}))
     assert not pending.is_complete
@@ -98,7 +99,7 @@ def test_a_late_report_may_come_before_its_hosts_report() -> None:
 
 
 def test_a_snapshot_is_complete_when_all_have_reported_and_no_message_is_missing() -> None:
-    pending = PendingSnapshot(1, ["A", "B"])
+    pending = PendingCounts(1, ["A", "B"])
     pending.report(HostReport("A", sent={AB: 3}))
     assert pending.waits_for() == "the report of B"
     pending.report(HostReport("B", accepted={AB: 1}, in_flight={AB: 1}))
@@ -111,7 +112,7 @@ def test_a_snapshot_is_complete_when_all_have_reported_and_no_message_is_missing
 
 
 def test_creations_are_counted_per_pair_of_hosts() -> None:
-    pending = PendingSnapshot(1, ["A", "B"])
+    pending = PendingCounts(1, ["A", "B"])
     pending.report(HostReport("A", created={"B": 2}))
     pending.report(HostReport("B", arrived={"A": 1}))
     assert not pending.is_complete
@@ -133,7 +134,7 @@ def test_more_accepted_than_sent_is_no_reason_to_wait_but_is_told() -> None:
 
 
 def test_a_surplus_on_one_channel_does_not_stand_for_what_is_missing_on_another() -> None:
-    pending = PendingSnapshot(1, ["A"])
+    pending = PendingCounts(1, ["A"])
     pending.report(HostReport("A", sent={AB: 1}, accepted={("b", "a", "mail"): 1}))
 
     assert not pending.is_complete
@@ -152,7 +153,7 @@ def test_a_host_that_registers_while_a_snapshot_is_open_belongs_to_it() -> None:
 
 
 def test_a_host_that_reports_before_it_registers_is_not_waited_for_again() -> None:
-    pending = PendingSnapshot(1, ["A"])
+    pending = PendingCounts(1, ["A"])
     pending.report(HostReport("A", created={"B": 1}))
     pending.report(HostReport("B", arrived={"A": 1}))
     pending.expect("B")
@@ -237,11 +238,13 @@ def test_reports_travel() -> None:
 
 
 def in_full(one: Coordinator) -> str:
-    pending = [
-        {key: sorted(found) if isinstance(found, set) else found for key, found in vars(each).items()}
-        for each in one.pending.values()
-    ]
-    return repr((one.most_open, one.last, one.hosts, one.deadlines, pending))
+    pending = [(_sorted(each.counts), _sorted(each.calls), each.deadline) for each in one.pending.values()]
+    parties = {**_sorted(one.calls), "pending": [_sorted(each) for each in one.calls.pending.values()]}
+    return repr((one.most_open, one.last, one.hosts, pending, parties))
+
+
+def _sorted(one: object) -> dict[str, object]:
+    return {key: sorted(found) if isinstance(found, set | frozenset) else found for key, found in vars(one).items()}
 
 
 def test_a_copy_goes_its_own_way() -> None:
@@ -249,6 +252,8 @@ def test_a_copy_goes_its_own_way() -> None:
     one.start(0, 9)
     one.report(1, HostReport("A", sent={AB: 2}, created={"D": 1}))
     one.report(1, LateReport("A", sequence=1))
+    one.join("watched")
+    one.join("stays")
     before = in_full(one)
     other = one.copy()
 
@@ -258,7 +263,37 @@ def test_a_copy_goes_its_own_way() -> None:
     other.register("D")
     other.start(0, 9)
     other.leave("C")
+    other.join("late")
+    other.report(1, CallLedger("watched").leave())
+    other.calls.died("stays")
     assert in_full(one) == before
+
+
+def test_a_snapshot_is_complete_when_hosts_and_watched_processes_are() -> None:
+    one = coordinator("A")
+    one.join("watched")
+    assert one.start(0, 9) == 1
+    assert one.pending[1].awaited == {"A", "watched"}
+    assert one.report(1, HostReport("A")) is Answer.SUCCESS
+    assert one.completed(1) is None
+    assert one.pending[1].waits_for() == "the report of watched"
+    ledger = CallLedger("watched")
+    ledger.request(1)
+    ledger.record(None)
+    assert one.report(1, ledger.report(1)) is Answer.SUCCESS
+    found = one.completed(1)
+    assert found is not None
+    assert (found.hosts, set(found.calls.machines)) == ({"A"}, {"watched"})
+    assert one.report(1, ledger.report(1)) is Answer.DISCARDED
+
+
+def test_a_snapshot_that_is_given_up_says_which_parties_were_missing() -> None:
+    one = coordinator("A")
+    one.join("watched")
+    one.start(0, 9)
+    (aborted,) = one.expire(9)
+    assert (aborted.awaited, aborted.reason) == (("A", "watched"), "timed out waiting for the report of A")
+    assert one.calls.pending == {}
 
 
 def test_a_host_keeps_nothing_of_a_snapshot_that_is_closed() -> None:

@@ -24,7 +24,7 @@ from ray_snapshot.protocol.chandy_lamport import (
     SnapshotRequested,
 )
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, core_for
-from ray_snapshot.protocol.collector import PendingSnapshot
+from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink, Observer
@@ -368,7 +368,7 @@ def test_markers_over_a_reordering_channel_lose_white_messages_that_come_behind_
 ) -> None:
     """And a collector that did not count would announce it as complete."""
     monkeypatch.setattr(worlds, "LooseInLink", MarkersAlone)
-    monkeypatch.setattr(PendingSnapshot, "is_complete", property(lambda self: not self.awaited))
+    monkeypatch.setattr(PendingCounts, "is_complete", property(lambda self: not self.awaited))
     world = reordering(CHANDY_LAMPORT)
     run_script(
         world,

@@ -10,7 +10,7 @@ from nets import Net
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport
-from ray_snapshot.protocol.collector import HostReport, PendingSnapshot
+from ray_snapshot.protocol.collector import HostReport, PendingCounts
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation.reports import part_of
@@ -159,7 +159,7 @@ def test_a_creation_behind_a_marker_is_not_carried_out_before_its_host_has_recor
 
 
 def test_a_host_that_is_named_inside_the_cut_is_waited_for_though_nobody_knew_of_it() -> None:
-    pending = PendingSnapshot(1, ["W"])
+    pending = PendingCounts(1, ["W"])
     pending.report(HostReport("W", created={"new": 1}))
 
     assert not pending.is_complete

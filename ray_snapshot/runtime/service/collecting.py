@@ -17,9 +17,9 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
-from ray_snapshot.protocol.collector import AbortedSnapshot, Answer, HostReport
+from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
-from ray_snapshot.protocol.coordinator import Coordinator, reachable
+from ray_snapshot.protocol.coordinator import AbortedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
