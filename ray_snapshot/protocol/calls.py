@@ -50,6 +50,7 @@ from ray_snapshot.protocol.call_messages import (
     frozen,
     parsed,
 )
+from ray_snapshot.protocol.turning import Turning
 
 
 class _Output:
@@ -100,7 +101,8 @@ class CallLedger:
     """One machine's side: its sent log, what it accepted, what runs, who waits for what, and what it recorded.
 
     `colour`: born red for every number up to it: the creator's colour for a new machine, and for a new incarnation the
-    highest number given out so far, for its predecessor may have recorded any of them. `acts_unasked`: a driver, active
+    highest number given out so far, for its predecessor may have recorded any of them. `turning`: that of the process, if
+    others turn red with this machine (`party`); then it has the colour of that. `acts_unasked`: a driver, active
     except in a wait of its own. `is_starting`: its constructor is about to be accepted; until then it is active, and there is
     no state (nobody else may know of that call: the creator of a new incarnation has long forgotten it).
     """
@@ -111,6 +113,7 @@ class CallLedger:
         *,
         incarnation: int = 0,
         colour: int = 0,
+        turning: Turning | None = None,
         acts_unasked: bool = False,
         is_starting: bool = False,
         others: Mapping[str, int] | None = None,
@@ -119,10 +122,8 @@ class CallLedger:
         self.incarnation = incarnation
         self.acts_unasked = acts_unasked
         self.is_starting = is_starting
-        self.born = colour
-        self.colour = colour
-        self.due = colour
-        """Above `colour`: record at the next boundary."""
+        self.turning = Turning(born=colour) if turning is None else turning
+        self.born = self.colour
         self.outputs: dict[str, _Output] = {}
         self.inputs: dict[tuple[str, int], Acceptance] = {}
         self.running: dict[str, _Running] = {}
@@ -143,6 +144,12 @@ class CallLedger:
         self._last_wait = 0
         self._last_unknown = 0
         self._own_waits = 0
+
+    @property
+    def colour(self) -> int:
+        """Red for every number up to it."""
+        found: int = self.turning.colour
+        return found
 
     def successor(self, incarnation: int, colour: int, others: Mapping[str, int]) -> CallLedger:
         """The ledger of a machine that was rolled back, in the same process: all that was sent and accepted is of the past.
@@ -224,7 +231,7 @@ class CallLedger:
         if acks.incarnation != self.incarnation or acks.target not in self.outputs:
             return
         if acks.colour > self.colour:  # a white log must not forget what was accepted in red
-            self.due = max(self.due, acks.colour)
+            self.turning.hear(acks.colour)
             self.kept_back.append(acks)
             return
         output = self.outputs[acks.target]
@@ -266,7 +273,8 @@ class CallLedger:
 
     def hear(self, colour: int) -> bool:
         """Something of this colour is about to be accepted (a call, a reply, an argument, a name); True: record first."""
-        self.due = max(self.due, colour)
+        if colour > self.turning.due:
+            self.turning.hear(colour)
         return colour > self.colour
 
     def accept(
@@ -402,7 +410,7 @@ class CallLedger:
     @property
     def must_record(self) -> bool:
         """Whether to record at the next boundary."""
-        return self.due > self.colour
+        return self.turning.must_turn
 
     @property
     def can_copy(self) -> bool:
@@ -419,7 +427,7 @@ class CallLedger:
             if number <= self.born:
                 self.open[number] = MachineReport(self.machine, self.incarnation, number, self.born, is_born=False)
             return False
-        self.due = max(self.due, number)
+        self.turning.request(number)
         return True
 
     def record(self, copy_state: Callable[[], Any] | None, *, between_steps: bool = False) -> tuple[int, ...]:
@@ -431,18 +439,26 @@ class CallLedger:
         """
         if not self.must_record:
             return ()
+        report = self.seen(copy_state, between_steps=between_steps)
+        numbers = self.turning.turn()
+        self.turned(numbers, report)
+        return numbers
+
+    def seen(self, copy_state: Callable[[], Any] | None, *, between_steps: bool = False) -> MachineReport:
+        """Everything as it is now, as `record` has it; nothing changes."""
         is_copied = copy_state is not None and (between_steps or self.can_copy)
         state = copy_state() if copy_state is not None and is_copied else None
-        numbers = tuple(range(self.colour + 1, self.due + 1))
         was_inside = not between_steps and any(not running.waits for running in self.running.values())
-        report = replace(self._report(self.due), has_state=is_copied, state=state, was_inside=was_inside)
-        self.colour = self.due
+        report = self._report(self.turning.due)
+        return replace(report, has_state=is_copied, state=state, was_inside=was_inside)
+
+    def turned(self, numbers: tuple[int, ...], report: MachineReport) -> None:
+        """The machine has turned red for these numbers, and this is what was `seen` in the instant before."""
         for number in numbers:
             if number not in self.closed:
                 self.open[number] = replace(report, number=number)
         self.closed = {number for number in self.closed if number > self.colour or number <= self.born}
         self._release_acks()
-        return numbers
 
     def _release_acks(self) -> None:
         kept, self.kept_back = self.kept_back, []
@@ -515,7 +531,7 @@ class CallLedger:
         """A value that is equal exactly for states that behave alike."""
         return (
             repr(self._report(0)),
-            (self.colour, self.due, self.born, self.incarnation, self.is_starting),
+            (self.turning.fingerprint(), self.born, self.incarnation, self.is_starting),
             repr(sorted(self.open.items())),
             tuple(sorted(self.closed)),
             tuple(sorted(self.kept_back)),

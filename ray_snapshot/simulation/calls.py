@@ -354,7 +354,7 @@ class CallWorld:
 
     def _leave(self, name: str, machine: Alive) -> str:
         """The driver's program is over; what it recorded is sent, and its final counts behind it."""
-        due = range(machine.ledger.colour + 1, machine.ledger.due + 1)
+        due = range(machine.ledger.colour + 1, machine.ledger.turning.due + 1)
         final = machine.ledger.leave()
         self.log.record(due, name)
         for number in sorted(machine.ledger.open):
