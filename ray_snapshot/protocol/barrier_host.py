@@ -208,7 +208,14 @@ class BarrierCore(HostCore):
         """Per open number: inputs of machines that have recorded it whose barrier has not arrived."""
         self.aligning_since: dict[tuple[str, int], float] = {}
         """Per machine and number: when the first of its barriers had arrived."""
+        self.is_due = False
+        """The machine that is inside an action must record behind it."""
         super().__init__(host, protocol=_Heard(colours, born), in_link=in_link, **options)
+
+    @property
+    def must_record(self) -> bool:
+        """Whether the machine that is inside an action must record behind it."""
+        return self.is_due
 
     # ---- machines and channels ------------------------------------------------------------------------------------
 
@@ -353,7 +360,7 @@ class BarrierCore(HostCore):
     def _fall_due(self, machine: Machine) -> None:
         """The machine must record: at once, or, if it is inside an action, behind it."""
         if machine is self.acting:
-            self.must_record = True
+            self.is_due = True
         self.uncopied.append(machine)
 
     def _began_to_align(self, machine: Machine) -> None:
@@ -362,7 +369,7 @@ class BarrierCore(HostCore):
 
     def boundary(self) -> tuple[int, ...]:
         """No machine is inside an action; each records when it is its turn."""
-        self.acting, self.must_record = None, False
+        self.acting, self.is_due = None, False
         return ()
 
     def copy_next(self) -> bool:
@@ -453,7 +460,7 @@ class BarrierCore(HostCore):
         if found is not None:
             self.acting = machine = found[0]
             # Taking may have uncovered the last barrier: then the machine is due from within its action on.
-            self.must_record = self.must_record or _inbox(machine).alignment.must_record
+            self.is_due = self.is_due or _inbox(machine).alignment.must_record
         return found
 
     def begin_action(self, machine: Machine) -> None:

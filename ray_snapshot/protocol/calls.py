@@ -101,8 +101,9 @@ class CallLedger:
     """One machine's side: its sent log, what it accepted, what runs, who waits for what, and what it recorded.
 
     `colour`: born red for every number up to it: the creator's colour for a new machine, and for a new incarnation the
-    highest number given out so far, for its predecessor may have recorded any of them. `turning`: that of the process, if
-    others turn red with this machine (`party`); then it has the colour of that. `acts_unasked`: a driver, active
+    highest number given out so far, for its predecessor may have recorded any of them. `turning`: that of the host, if
+    one is in this process; then it has the colour of that. `turn`: what turns it, if that is more (a host's `boundary`).
+    `acts_unasked`: a driver, active
     except in a wait of its own. `is_starting`: its constructor is about to be accepted; until then it is active, and there is
     no state (nobody else may know of that call: the creator of a new incarnation has long forgotten it).
     """
@@ -114,6 +115,7 @@ class CallLedger:
         incarnation: int = 0,
         colour: int = 0,
         turning: Turning | None = None,
+        turn: Callable[[], tuple[int, ...]] | None = None,
         acts_unasked: bool = False,
         is_starting: bool = False,
         others: Mapping[str, int] | None = None,
@@ -123,6 +125,7 @@ class CallLedger:
         self.acts_unasked = acts_unasked
         self.is_starting = is_starting
         self.turning = Turning(born=colour) if turning is None else turning
+        self.turn = self.turning.turn if turn is None else turn
         self.born = self.colour
         self.outputs: dict[str, _Output] = {}
         self.inputs: dict[tuple[str, int], Acceptance] = {}
@@ -440,7 +443,7 @@ class CallLedger:
         if not self.must_record:
             return ()
         report = self.seen(copy_state, between_steps=between_steps)
-        numbers = self.turning.turn()
+        numbers = self.turn()
         self.turned(numbers, report)
         return numbers
 

@@ -11,6 +11,10 @@ instant are what is in them when it is copied, less what is red; and white messa
 reported as they come (`Recording.late`). So the snapshot is exactly that of the instant, and a machine is held only while
 it is copied itself.
 
+A machine that calls watched actors has a ledger for that (`calls`), which turns red with the host: what it records is of the
+same instant. In the process of a watched actor that sends to machines it is the other way round: there the actor's ledger
+says when to turn, and its `turn` is the `boundary` of a host without machines of its own.
+
 Creations are messages from creator to child: they travel on the links, in front of or behind the markers, and a white one
 that arrives at a red host is in flight (design rule: born during the snapshot). What a machine sends to a name whose host
 is not known yet, and timers that are not due, are held at the sender and recorded by it; they go out later with the
@@ -24,6 +28,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
+from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.chandy_lamport import (
     AttachNumber,
     BoundaryReached,
@@ -97,14 +102,27 @@ class HostCore:
         """The answer of `_due_for`, and what it was asked of: mostly the same for one machine after the other."""
         self.acting: Machine | None = None
         """The machine that is inside an action, as far as the core must know."""
-        self.must_record = self.turning.must_turn
-        """Whether `boundary` has something to do before anything may be accepted."""
+        self.ledgers: dict[str, CallLedger] = {}
+        """Of those machines that have called watched actors."""
         self.must_flush = False
         """Whether acknowledgements wait to be carried, with or without messages."""
         self.polled_acknowledgements: dict[str, dict[int, int]] = {source: {} for source in polled}
         """Acknowledgements for hosts that must ask for them (a driver is no actor: nobody can call it)."""
 
+    @property
+    def must_record(self) -> bool:
+        """Whether `boundary` has something to do before anything may be accepted."""
+        turning = self.turning
+        return bool(turning.due != turning.colour)
+
     # ---- machines -------------------------------------------------------------------------------------------------
+
+    def ledger(self, machine: str) -> CallLedger:
+        """The ledger of a machine of this host that calls watched actors; begun, if there is none yet."""
+        found = self.ledgers.get(machine)
+        if found is None:
+            found = self.ledgers[machine] = CallLedger(machine, turning=self.turning)
+        return found
 
     @property
     def colour(self) -> Colour:
@@ -470,6 +488,8 @@ class HostCore:
         """The coordinator asks for `number`; a host born red for it answers with an empty recording."""
         if number in self.closed or number in self.open:
             return ()
+        for ledger in self.ledgers.values():
+            ledger.request(number)
         if not self.turning.is_white(self.colour, number):
             self.open[number] = nothing_of(number)
             return ()
@@ -493,12 +513,15 @@ class HostCore:
         """No machine is inside an action: turn red if due; returns the numbers recorded."""
         if not self.must_record:
             return ()
+        seen = [(ledger, ledger.seen(None)) for ledger in self.ledgers.values()]
         effects = self.protocol.step(BoundaryReached())
         self._carry_out(effects)
-        return effects[0].numbers if effects and isinstance(effects[0], Record) else ()
+        numbers = effects[0].numbers if effects and isinstance(effects[0], Record) else ()
+        for ledger, report in seen:
+            ledger.turned(tuple(number for number in numbers if number in self.open), report)
+        return numbers
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
-        self.must_record = self.turning.must_turn
         for effect in effects:
             match effect:
                 case Record(numbers):
@@ -592,17 +615,22 @@ class HostCore:
         """The collector has everything of `number`."""
         if self.open.pop(number, None) is not None:
             self.protocol.step(SnapshotClosed(number))
-        self.closed.append(number)
+        self._note_closed(number)
 
     def abort(self, number: int) -> None:
         """`number` was given up."""
         self.open.pop(number, None)
         self.protocol.step(SnapshotAborted(number))
+        self._note_closed(number)
+
+    def _note_closed(self, number: int) -> None:
         self.closed.append(number)
+        for ledger in self.ledgers.values():
+            ledger.close(number)
 
     def fingerprint(self) -> Hashable:
         """What the future depends on beside the attributes that all cores have."""
-        return ()
+        return tuple(ledger.fingerprint() for _, ledger in sorted(self.ledgers.items()))
 
 
 __all__ = ["BOUND", "MAIL", "TIMER", "Creation", "HostCore", "Machine", "MachineCopy", "OutChannel", "Recording"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import (
@@ -25,9 +25,9 @@ from ray_snapshot.protocol.calls import (
     parsed,
 )
 from ray_snapshot.protocol.collector import Answer
-from ray_snapshot.protocol.coordinator import AbortedSnapshot, Coordinator
+from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
 from ray_snapshot.simulation.calls_oracle import Log, Seen, Waiting
-from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
+from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Post, Program, Work
 from ray_snapshot.simulation.calls_reports import id_of, name_of, seen_of
 
 Step = tuple[Any, ...]
@@ -50,6 +50,8 @@ class Run:
     wait_id: int | None = None
     waiting: Waiting | None = None
     notified: bool = False
+    is_posted: bool = False
+    """It waits for the reply of a machine of a host."""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,24 @@ class Alive:
     """How each running call came here."""
 
 
+class Hosts(Protocol):
+    """The hosts with machines beside a world of calls (`parties`), as far as a watched actor has to do with them."""
+
+    def posted(self, name: str, step: Post) -> None: ...
+
+    def reply_to(self, name: str) -> int | None: ...
+
+    def read_by(self, name: str) -> None: ...
+
+    def ledger_of(self, name: str) -> CallLedger | None: ...
+
+    def accepted(self, call: Travelling) -> None: ...
+
+    def answered(self, call_id: str, colour: int) -> None: ...
+
+    def completed(self, snapshot: CompletedSnapshot) -> None: ...
+
+
 class CallWorld:
     """Machines between which steps are taken one at a time; `machines` maps names to kinds, `driver` is its program."""
 
@@ -99,6 +119,7 @@ class CallWorld:
         self.trace = trace
         self.taken = 0
         self.coordinator = Coordinator(most_open=most_open)
+        self.abroad: Hosts | None = None
         self.alive: dict[str, Alive] = {}
         self.kind_of: dict[str, str] = {}
         self.network: list[Travelling] = []
@@ -169,9 +190,9 @@ class CallWorld:
         for key, run in machine.runs.items():
             if run.wait_id is None:
                 steps.append(("step", name, key))
-            elif self._can_wake(run):
+            elif self._can_wake(name, run):
                 steps.append(("wake", name, key))
-            elif run.waiting is not None and run.waiting.may_act:
+            elif run.waiting is not None and run.waiting.may_act and not run.is_posted:
                 steps.append(("timeout", name, key))
         if ledger.must_record:
             steps.append(("record", name) if ledger.can_copy else ("hurry", name))
@@ -185,7 +206,9 @@ class CallWorld:
         """Whether nothing is left to happen but snapshots."""
         return not any(step[0] in APP for step in self.enabled())
 
-    def _can_wake(self, run: Run) -> bool:
+    def _can_wake(self, name: str, run: Run) -> bool:
+        if run.is_posted:
+            return self.abroad is not None and self.abroad.reply_to(name) is not None
         waiting = run.waiting
         assert waiting is not None
         if waiting.is_local:
@@ -240,9 +263,18 @@ class CallWorld:
                 self._worked(name, machine)
             case Work():
                 self._worked(name, machine)
+            case Post():
+                self._post(name, machine, run, step)
             case Fail():
                 return self._finish(name, machine, run, is_error=True)
         return f"{name} {key}: {step}"
+
+    def _post(self, name: str, machine: Alive, run: Run, step: Post) -> None:
+        assert self.abroad is not None, "there are no hosts here"
+        self.abroad.posted(name, step)
+        if step.waits:
+            self._wait(name, machine, run, [], 1, True)
+            run.is_posted = True
 
     def _worked(self, name: str, machine: Alive) -> None:
         machine.steps += 1
@@ -310,6 +342,8 @@ class CallWorld:
         assert run.waiting is not None
         read = [id_of(call) for call in run.waiting.on if id_of(call) in self.replies]
         colour = max((self.replies[one] for one in read), default=0)
+        if run.is_posted and self.abroad is not None:
+            colour = self.abroad.reply_to(name) or 0
         if machine.ledger.hear(colour):
             self._record(name)
         self._leave_wait(name, machine, run, colour)
@@ -336,6 +370,9 @@ class CallWorld:
         machine.steps += 1
         self.log.add(name, "wake", waiting=run.waiting)
         run.wait_id = run.waiting = None
+        if run.is_posted and self.abroad is not None:
+            run.is_posted = False
+            self.abroad.read_by(name)
 
     def _finish(self, name: str, machine: Alive, run: Run, *, is_error: bool = False) -> str:
         del machine.runs[run.call_id]
@@ -347,6 +384,8 @@ class CallWorld:
         if is_error and base not in self.replies:
             self.log.raised.add(name_of(base))
         self.replies.setdefault(base, colour)
+        if self.abroad is not None:
+            self.abroad.answered(base, colour)
         machine.travelled.pop(run.call_id, None)
         if name_of(base)[3] == CONSTRUCTOR:
             machine.is_built = True
@@ -377,6 +416,8 @@ class CallWorld:
         if call.is_repetition:
             self.log.faults.append(len(self.log.events))
         self.log.add(call.target, "accept", name_of(call.call_id))
+        if self.abroad is not None:
+            self.abroad.accepted(call)
         for one in call.gives:
             machine.ledger.may_read(parsed(one).target)
         machine.runs[call_id] = Run(call_id, machine.kind.program(call.method), list(call.gives))
@@ -523,15 +564,23 @@ class CallWorld:
         number = self.coordinator.start()
         if number is None:
             return "too many are open"
-        self.began[number] = len(self.log.events), quiet
-        self.control += [("request", name, number) for name in self.coordinator.calls.machines]
-        self._complete()
+        self.begin_snapshot(number, quiet)
         return f"number {number}"
 
+    def begin_snapshot(self, number: int, was_quiet: bool) -> None:
+        """Every machine is asked for it."""
+        self.began[number] = len(self.log.events), was_quiet
+        self.control += [("request", name, number) for name in self.coordinator.calls.machines]
+        self._complete()
+
     def _abort(self, number: int) -> str:
-        self.aborted.append(self.coordinator.abort(number, "given up"))
-        self.control += [("close", name, number) for name in self.coordinator.calls.machines]
+        self.give_up(self.coordinator.abort(number, "given up"))
         return f"number {number}"
+
+    def give_up(self, aborted: AbortedSnapshot) -> None:
+        """Every machine hears that nothing of it is wanted."""
+        self.aborted.append(aborted)
+        self.control += [("close", name, aborted.number) for name in self.coordinator.calls.machines]
 
     def _record(self, name: str, copy: bool = True) -> str:
         machine = self.alive[name]
@@ -579,13 +628,18 @@ class CallWorld:
                 if name in self.alive:
                     self.alive[name].ledger.close(number)
             case ("acks", Acks() as acks):
-                if acks.source in self.alive:
-                    self.alive[acks.source].ledger.acknowledge(acks)
+                if (ledger := self._ledger_of(acks.source)) is not None:
+                    ledger.acknowledge(acks)
             case ("part", MachineReport() as report):
                 self._collect(report)
             case ("left", MachineReport() as report):
                 self.coordinator.calls.left(report)
         self._complete()
+
+    def _ledger_of(self, name: str) -> CallLedger | None:
+        if name in self.alive:
+            return self.alive[name].ledger
+        return self.abroad.ledger_of(name) if self.abroad is not None else None
 
     def _collect(self, report: MachineReport) -> None:
         answer = self.coordinator.report(report.number, report)
@@ -597,9 +651,13 @@ class CallWorld:
         for number in list(self.coordinator.pending):
             found = self.coordinator.completed(number)
             if found is not None:
-                self.completed.append(self._seen(found.calls))
-                self._leave_out_the_unborn(number)
-                self.control += [("close", name, number) for name in self.coordinator.calls.machines]
+                (self.completed_snapshot if self.abroad is None else self.abroad.completed)(found)
+
+    def completed_snapshot(self, found: CompletedSnapshot) -> None:
+        """All reports are there: what they say of the calls is put together."""
+        self.completed.append(self._seen(found.calls))
+        self._leave_out_the_unborn(found.number)
+        self.control += [("close", name, found.number) for name in self.coordinator.calls.machines]
 
     def _leave_out_the_unborn(self, number: int) -> None:
         """Who is created and not born when a snapshot is complete is no part of it, whatever its colour will be."""

@@ -44,7 +44,7 @@ class Event:
     index: int
     """From 1 in the history of its machine."""
     kind: str
-    """submit, settle, accept, step, wait, wake, finish, die, leave."""
+    """submit, settle, accept, begin, step, wait, wake, finish, die, leave."""
     call: CallName | None = None
     waiting: Waiting | None = None
     is_retried: bool = False
@@ -173,6 +173,10 @@ class Model:
         self.accepted.add(call)
         self.running[call] += 1
 
+    def _begin(self, event: Event) -> None:
+        """A machine of a host acts: what it accepts is no call."""
+        self.running[_call(event)] += 1
+
     def _step(self, event: Event) -> None:
         self.states[event.machine] += 1
 
@@ -234,6 +238,7 @@ _PERFORM = {
     "submit": Model._submit,
     "settle": Model._settle,
     "accept": Model._accept,
+    "begin": Model._begin,
     "step": Model._step,
     "wait": Model._wait,
     "wake": Model._wake,

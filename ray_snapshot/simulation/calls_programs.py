@@ -62,7 +62,16 @@ class Fail:
     """The method raises: whoever reads its reply gets an error."""
 
 
-Step = Call | Create | Get | Park | Notify | Work | Fail
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A message to a machine of a host (`parties`); with `waits`, a call whose reply the actor waits for."""
+
+    target: str
+    method: str
+    waits: bool = False
+
+
+Step = Call | Create | Get | Park | Notify | Work | Fail | Post
 Program = tuple[Step, ...]
 
 

@@ -60,6 +60,24 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Tell:
+    """A call of a watched actor (`parties`); nobody waits for its reply."""
+
+    target: str
+    method: str
+    args: Any = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A call of a watched actor whose reply the machine waits for, inside its action; always the last output of a reaction."""
+
+    target: str
+    method: str
+    args: Any = None
+
+
+@dataclass(frozen=True)
 class Reply:
     """The answer to the call that was accepted."""
 
@@ -67,7 +85,7 @@ class Reply:
     args: Any
 
 
-Output = Send | Later | Create | Call | Reply
+Output = Send | Later | Create | Call | Tell | Ask | Reply
 
 
 class Behaviour(Protocol):

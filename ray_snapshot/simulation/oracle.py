@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ray_snapshot.simulation.machines import Behaviour, Call, Create, Input, Later, Output, Reply, Send
+from ray_snapshot.simulation.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
 
 MessageId = tuple[str, str, str, int]
-"""(source, target, kind, number); kinds are `mail`, `call`, `timer`, `creation` and `reply`."""
+"""(source, target, kind, number); kinds are `mail`, `call`, `timer`, `creation`, `reply`, and `actor-call` for a call of a
+watched actor."""
 
 ChannelId = tuple[str, str, str]
 
@@ -173,6 +174,8 @@ class Replay:
                 key = action.machine, target, "timer"
             case Call(target, method, args):
                 key = action.machine, target, "call"
+            case Tell(target, method, args) | Ask(target, method, args):
+                key = action.machine, target, "actor-call"
             case Reply(target, args):
                 key, method = (action.machine, target, "reply"), "reply"
             case Create(target, _, behaviour, state):

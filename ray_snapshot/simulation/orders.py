@@ -164,7 +164,7 @@ class _Search:
 
     def _by_host(self, world: World) -> dict[str, list[Step]]:
         found = {name: world.enabled_on(name) for name in world.hosts}
-        for index in _heads(world):
+        for index in heads(world):
             found[world.network[index].target].append(("deliver", index))
         for index, message in enumerate(world.control):
             found[message[1]].append(("control", index))
@@ -274,13 +274,13 @@ class _Search:
         for index, message in enumerate(world.control):
             if message[0] in ("part", "close") or (self.is_reduced and is_stale(world, message)):
                 return "control", index
-        for index in _heads(world) if self.is_reduced else ():
+        for index in heads(world) if self.is_reduced else ():
             if _tells_nothing(world, world.network[index]):
                 return "deliver", index
         return None
 
 
-def _heads(world: World) -> list[int]:
+def heads(world: World) -> list[int]:
     """Of each FIFO link the batch that is next; of one that reorders, all."""
     if not world.is_fifo:
         return [*range(len(world.network))]
@@ -381,4 +381,4 @@ def _sends(world: World, name: str, event: str) -> list[Send]:
     return sends
 
 
-__all__ = ["Orders", "every_order"]
+__all__ = ["Orders", "every_order", "heads"]

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ray_snapshot.parts.reporting import late_report, report
+from ray_snapshot.protocol.call_messages import MachineReport
 from ray_snapshot.protocol.collector import HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.mailbox import Mailbox
@@ -29,6 +30,8 @@ class Part:
     host: str
     sequence: int
     counts: HostReport | LateReport = field(init=False)
+    calls: tuple[MachineReport, ...] = ()
+    """What machines recorded that call watched actors."""
     states: dict[str, Any] = field(default_factory=dict)
     channels: dict[ChannelId, list[Message]] = field(default_factory=lambda: defaultdict(list))
     creations: set[tuple[str, str]] = field(default_factory=set)

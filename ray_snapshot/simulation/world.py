@@ -15,20 +15,20 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, core_for
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.colours import Colours, Numbered
-from ray_snapshot.protocol.coordinator import AbortedSnapshot, Coordinator
+from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
 from ray_snapshot.protocol.host import BOUND, HostCore, Machine, OutChannel
 from ray_snapshot.protocol.links import Batch, InLink
 from ray_snapshot.protocol.mailbox import MAIL, Inbox
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink
 from ray_snapshot.protocol.rollback import Asked, Judgement, Phase, RollbackHost
 from ray_snapshot.protocol.rollback import Step as RollbackStep
-from ray_snapshot.simulation.machines import Behaviour, Call, Create, Input, Later, Output, Reply, Send
+from ray_snapshot.simulation.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
 from ray_snapshot.simulation.oracle import Action, Log, MessageId, Recorded
 from ray_snapshot.simulation.reports import Part, assembled, late_part, part_of
 
@@ -106,6 +106,20 @@ def state_of(machine: Machine) -> Any:
     return machine.body.state
 
 
+class Abroad(Protocol):
+    """The watched actors beside a world of hosts (`parties`), as far as a host has to do with them."""
+
+    def called(self, host: SimHost, machine: Machine, output: Tell | Ask) -> MessageId: ...
+
+    def resumed(self, machine: Machine, reply: Answered) -> None: ...
+
+    def ended(self, machine: Machine) -> None: ...
+
+    def recorded(self, host: SimHost, numbers: tuple[int, ...]) -> None: ...
+
+    def completed(self, snapshot: CompletedSnapshot) -> None: ...
+
+
 class World:
     """Hosts with machines, between which steps are taken one at a time.
 
@@ -176,6 +190,7 @@ class World:
         self.waiting: dict[int, set[str]] = {}
         """Per pending snapshot: those of them that were so when they recorded."""
         self.coordinator = Coordinator(most_open=most_open, last=last)
+        self.abroad: Abroad | None = None
         self.parts: dict[int, list[Part]] = {}
         self.completed: list[Recorded] = []
         self.surplus: dict[int, Any] = {}
@@ -237,9 +252,10 @@ class World:
 
     def _recorded(self, machine: Machine, numbers: tuple[int, ...]) -> None:
         """Under a barrier protocol each machine records by itself."""
-        self._log_recording(numbers, [machine.name])
+        self.record(numbers, [machine.name])
 
-    def _log_recording(self, numbers: Iterable[int], machines: Iterable[str]) -> None:
+    def record(self, numbers: Iterable[int], machines: Iterable[str]) -> None:
+        """These machines have turned red for these numbers."""
         for number in numbers:
             self.log.record(number, machines)
             self.waiting.setdefault(number, set()).update(self.suspended.intersection(machines))
@@ -384,6 +400,8 @@ class World:
         recorded = self._boundary(host)
         host.core.resume(machine)
         self.suspended.discard(name)
+        if self.abroad is not None:
+            self.abroad.resumed(machine, reply)
         inputs = (Input(reply.message[0], "reply", "reply", reply.args),)
         told = f"{recorded}{name} goes on with the reply of {reply.message[0]}: {reply.args}"
         return told + self._react(host, machine, [reply.message], inputs, choice)
@@ -417,11 +435,13 @@ class World:
         if not running.outputs:
             host.running = None
             host.core.end_action(running.machine)
+            if self.abroad is not None:
+                self.abroad.ended(running.machine)
             return f"; {running.machine.name} is held back" if running.machine.is_held else ""
         output = running.outputs.pop(0)
         sent = self._carry_out(host, running.machine, output)
         running.action.sent.append(sent)
-        if isinstance(output, Call):
+        if isinstance(output, Call | Ask):
             host.running = None
             host.core.suspend(running.machine)
             self.suspended.add(running.machine.name)
@@ -439,6 +459,9 @@ class World:
             case Create(child, place, behaviour, state):
                 self._create(host, source, child, place, (behaviour, state))
                 return source, child, "creation", 1
+            case Tell() | Ask():
+                assert self.abroad is not None, "there are no watched actors here"
+                return self.abroad.called(host, machine, output)
             case Reply(target, args):
                 self.reply_counts[source, target] += 1
                 message = source, target, "reply", self.reply_counts[source, target]
@@ -483,7 +506,9 @@ class World:
 
     def _boundary(self, host: SimHost) -> str:
         numbers = host.core.boundary()
-        self._log_recording(numbers, host.core.machines)
+        self.record(numbers, host.core.machines)
+        if self.abroad is not None:
+            self.abroad.recorded(host, numbers)
         return f"records {_listed(numbers)}; " if numbers else ""
 
     def _record(self, name: str) -> str:
@@ -627,7 +652,9 @@ class World:
     def _report(self, name: str, number: int) -> str:
         host = self.hosts[name]
         host.reported.add(number)
-        self.control.append(("part", number, part_of(name, host.core.open[number])))
+        part = part_of(name, host.core.open[number])
+        part.calls = tuple(one.report(number) for one in host.core.ledgers.values() if number in one.open)
+        self.control.append(("part", number, part))
         return f"reports {number}"
 
     def _late(self, name: str, number: int) -> str:
@@ -681,6 +708,8 @@ class World:
         answer = self.coordinator.report(number, part.counts)
         self.answers[answer] += 1
         if answer is Answer.SUCCESS:
+            for report in part.calls:
+                self.coordinator.report(number, report)
             self.parts[number].append(part)
             self._complete(number)
         elif answer is Answer.DISCARDED:  # nobody wants the number any more
@@ -688,14 +717,19 @@ class World:
         return f"report of {part.host} for {number}: {answer.value}"
 
     def _complete(self, number: int) -> None:
-        completed = self.coordinator.completed(number)
-        if completed is not None:
-            if completed.surplus:
-                self.surplus[number] = dict(completed.surplus)
-            recorded = assembled(number, self.parts.pop(number), self.is_fifo)
-            recorded.waiting = self.waiting.pop(number, set())
-            self.completed.append(recorded)
-            self.control += [("close", host, number) for host in self.coordinator.hosts]
+        snapshot = self.coordinator.completed(number)
+        if snapshot is not None:
+            (self.completed_snapshot if self.abroad is None else self.abroad.completed)(snapshot)
+
+    def completed_snapshot(self, snapshot: CompletedSnapshot) -> None:
+        """All parts are there: what they say of the hosts is put together."""
+        number = snapshot.number
+        if snapshot.surplus:
+            self.surplus[number] = dict(snapshot.surplus)
+        recorded = assembled(number, self.parts.pop(number), self.is_fifo)
+        recorded.waiting = self.waiting.pop(number, set())
+        self.completed.append(recorded)
+        self.control += [("close", host, number) for host in self.coordinator.hosts]
 
 
 _STEPS: dict[str, Callable[..., str]] = {

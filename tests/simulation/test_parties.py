@@ -1,0 +1,238 @@
+"""Machines and watched actors in one system: one colour per process, one number, one consistent cut (see `parties`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.protocol.call_collector import PendingCallSnapshot
+from ray_snapshot.protocol.calls import Acks, CallLedger, Header
+from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record
+from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, OBSERVER
+from ray_snapshot.protocol.coordinator import PendingSnapshot
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.simulation import world as hosts
+from ray_snapshot.simulation.calls_programs import Call as ActorCall
+from ray_snapshot.simulation.calls_programs import Kind, Post, Work
+from ray_snapshot.simulation.machines import Ask, Input, Script, Send, Tell
+from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.parties import PartyWorld, Turn, explore, run_parties
+from ray_snapshot.simulation.world import Answered, World
+
+Patch = pytest.MonkeyPatch
+NIGHTLY = pytest.mark.nightly
+
+PROTOCOLS = (CHANDY_LAMPORT, OBSERVER)
+
+
+# ---- every order ----------------------------------------------------------------------------------------------------
+
+
+def asks_and_is_sent_to(protocol: str) -> PartyWorld:
+    """A machine asks an actor that sends to the same machine: that may arrive red while the machine waits in its action."""
+    m = Script(sends=(("go", (Ask("a", "work"),)),), unasked=("go",))
+    kinds = {"Actor": Kind({"work": (Post("m", "posted"), Work())})}
+    return PartyWorld({"m": ("H", m, ())}, kinds, {"a": "Actor"}, protocol=protocol, is_atomic=True)
+
+
+def is_asked_and_tells(protocol: str) -> PartyWorld:
+    """An actor waits for the reply of a machine, which calls another actor before it answers."""
+    n = Script(sends=(("ask", (Tell("b", "note"),)),))
+    kinds = {"Asks": Kind({"work": (Post("n", "ask", waits=True),)}), "Notes": Kind({"note": (Work(),)})}
+    actors = {"a": "Asks", "b": "Notes"}
+    return PartyWorld({"n": ("H", n, ())}, kinds, actors, (ActorCall("a", "work"),), protocol=protocol, is_atomic=True)
+
+
+def two_hosts_and_an_actor(protocol: str) -> PartyWorld:
+    """What one machine tells an actor and what it sends to another machine, which asks the actor, go two ways."""
+    m = Script(sends=(("go", (Tell("a", "work"), Send("n", "hello", None))),), unasked=("go",))
+    n = Script(sends=(("hello", (Ask("a", "work"),)),))
+    kinds = {"Actor": Kind({"work": (Work(),)})}
+    return PartyWorld({"m": ("G", m, ()), "n": ("H", n, ())}, kinds, {"a": "Actor"}, protocol=protocol, is_atomic=True)
+
+
+System = Callable[[str], PartyWorld]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("system", "acts"),
+    [
+        (asks_and_is_sent_to, ("m",)),
+        pytest.param(is_asked_and_tells, (), marks=NIGHTLY),
+        pytest.param(two_hosts_and_an_actor, ("m",), marks=NIGHTLY),
+    ],
+)
+def test_every_order_is_consistent(system: System, acts: tuple[str, ...], protocol: str) -> None:
+    world = system(protocol)
+    if not acts:
+        world.perform(("calls", "step", "driver", None))
+    world.perform(("calls", "step", "driver", None))
+    found = explore(world, acts)
+    print(found)
+    assert found.snapshots > 1
+
+
+@NIGHTLY
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_order_with_two_snapshots_is_consistent(protocol: str) -> None:
+    world = asks_and_is_sent_to(protocol)
+    world.perform(("calls", "step", "driver", None))
+    assert explore(world, ("m",), snapshots=2).snapshots > 10
+
+
+# ---- by chance ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 2_000), marks=NIGHTLY)], ids=["day", "night"])
+def test_systems_by_chance_are_consistent(seeds: range, protocol: str) -> None:
+    """`ray_snapshot.simulation.parties.run_parties(seed, protocol)` replays one of them."""
+    completed = waits = crossed = 0
+    for seed in seeds:
+        world = run_parties(seed, protocol)
+        completed += len(world.mail.completed)
+        waits += sum(
+            one.caller is not None and one.caller[2] in "mno" for s in world.calls.completed for one in s.waits
+        )
+        crossed += sum(call[0] in "mno" for s in world.calls.completed for call in s.in_flight)
+    assert completed > 3 * len(seeds)
+    assert min(waits, crossed) > len(seeds), "machines that wait for actors, and calls on their way from them, are cut"
+
+
+def test_barriers_are_refused() -> None:
+    for protocol in BARRIERS:
+        with pytest.raises(SettingError, match="a process has one colour there"):
+            asks_and_is_sent_to(protocol)
+
+
+# ---- broken on purpose ----------------------------------------------------------------------------------------------
+
+
+def ledgers_do_not_turn_with_their_host(patch: Patch) -> None:
+    def boundary(self: HostCore) -> tuple[int, ...]:
+        if not self.must_record:
+            return ()
+        effects = self.protocol.step(BoundaryReached())
+        self._carry_out(effects)
+        assert isinstance(effects[0], Record)
+        return effects[0].numbers
+
+    patch.setattr(HostCore, "boundary", boundary)
+
+
+def what_a_ledger_saw_is_looked_at_when_it_is_reported(patch: Patch) -> None:
+    def report(self: CallLedger, number: int) -> Any:
+        return replace(self.seen(None), number=number, has_state=self.open[number].has_state)
+
+    patch.setattr(CallLedger, "report", report)
+
+
+def the_core_beside_an_actor_is_not_asked(patch: Patch) -> None:
+    """The process turns, and what it sends to machines is red; but nothing of it is recorded."""
+
+    def turn(self: Turn) -> tuple[int, ...]:
+        core = self.world.hosts[self.host].core
+        numbers = core.turning.turn()
+        self.world.record(numbers, core.machines)
+        return numbers
+
+    patch.setattr(Turn, "__call__", turn)
+
+
+def a_host_does_not_hear_the_colour_of_an_actors_reply(patch: Patch) -> None:
+    def resume(self: World, name: str, choice: int) -> str:
+        host = self.hosts[self.places[name]]
+        machine, reply = host.core.machines[name], self.replies.pop(name)
+        is_actors = reply.message[0] in "ab"
+        if not is_actors:
+            host.core.note(reply.colour, machine)
+        self._boundary(host)
+        host.core.resume(machine)
+        self.suspended.discard(name)
+        assert self.abroad is not None
+        self.abroad.resumed(machine, Answered(reply.message, reply.args, 0 if is_actors else reply.colour))
+        inputs = (Input(reply.message[0], "reply", "reply", reply.args),)
+        return self._react(host, machine, [reply.message], inputs, choice)
+
+    patch.setitem(hosts._STEPS, "resume", resume)
+
+
+def an_actor_does_not_hear_the_colour_of_a_machines_reply(patch: Patch) -> None:
+    patch.setattr(PartyWorld, "reply_to", lambda self, name: 0 if name in self.mail.replies else None)
+
+
+def calls_of_machines_are_white(patch: Patch) -> None:
+    submit = CallLedger.submit
+
+    def white(self: CallLedger, *args: Any, **options: Any) -> Header:
+        header = submit(self, *args, **options)
+        return header._replace(colour=0) if self.machine in "mno" else header
+
+    patch.setattr(CallLedger, "submit", white)
+
+
+def a_machine_forgets_calls_that_were_accepted_in_red(patch: Patch) -> None:
+    acknowledge = CallLedger.acknowledge
+
+    def white(self: CallLedger, acks: Acks) -> None:
+        acknowledge(self, acks._replace(colour=0) if self.machine in "mno" else acks)
+
+    patch.setattr(CallLedger, "acknowledge", white)
+
+
+def processes_are_not_waited_for(patch: Patch) -> None:
+    patch.setattr(PendingSnapshot, "is_complete", property(lambda self: self.counts.is_complete))
+    patch.setattr(PendingCallSnapshot, "is_complete", property(lambda _: True))
+
+
+def hosts_are_not_waited_for(patch: Patch) -> None:
+    patch.setattr(PendingSnapshot, "is_complete", property(lambda self: self.calls.is_complete))
+
+
+def a_core_beside_an_actor_turns_by_itself(patch: Patch) -> None:
+    """Where it is due when the actor sends: then the ledger has not recorded."""
+    send_on = HostCore.send_on
+
+    def hasty(self: HostCore, channel: Any, *message: Any) -> None:
+        if channel.owner.name in "ab":
+            self.boundary()
+        send_on(self, channel, *message)
+
+    patch.setattr(HostCore, "send_on", hasty)
+
+
+def a_ledger_is_not_told_what_is_closed(patch: Patch) -> None:
+    patch.setattr(HostCore, "_note_closed", lambda self, number: self.closed.append(number))
+
+
+MUTANTS = [
+    ledgers_do_not_turn_with_their_host,
+    what_a_ledger_saw_is_looked_at_when_it_is_reported,
+    the_core_beside_an_actor_is_not_asked,
+    a_host_does_not_hear_the_colour_of_an_actors_reply,
+    an_actor_does_not_hear_the_colour_of_a_machines_reply,
+    calls_of_machines_are_white,
+    a_machine_forgets_calls_that_were_accepted_in_red,
+    processes_are_not_waited_for,
+    hosts_are_not_waited_for,
+    a_core_beside_an_actor_turns_by_itself,
+    a_ledger_is_not_told_what_is_closed,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_what_is_broken_is_found(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises((OracleError, KeyError)):
+        run_many()
+
+
+def run_many() -> None:
+    for seed in range(40):
+        for protocol in PROTOCOLS:
+            run_parties(seed, protocol)
