@@ -15,7 +15,9 @@ os.environ.setdefault("RAY_USE_UVLOOP", "0")
 """uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-"""What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts."""
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
+"""What a shell starts in the background, or `nohup`, ignores these, and so would every program that a test starts."""
 
 
 LONGEST = ("test_fuzzed_jobs.py", "test_fuzz.py", "test_a_fault_stays_ours.py", "test_crash_points.py")

@@ -38,6 +38,20 @@ def test_no_test_starts_a_process_with_the_environment_of_the_tests() -> None:
     assert not found, "use clean_environment() of tests/clean.py"
 
 
+def unbounded(source: str) -> Iterator[int]:
+    """Lines that open a block which is left only when a process ends by itself."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.With):
+            if any(ast.unparse(item.context_expr).startswith("subprocess.Popen(") for item in node.items):
+                yield node.lineno
+
+
+def test_no_test_waits_for_ever_for_a_process_that_does_not_end() -> None:
+    found = [f"{path}:{line}" for path in sorted(TESTS.rglob("*.py")) for line in unbounded(path.read_text())]
+    assert not found, "use started() of tests/started.py"
+    assert list(unbounded("with subprocess.Popen([]) as one:\n    pass")) == [1]
+
+
 def test_the_guard_sees_every_way_to_pass_the_environment_on() -> None:
     ways = (
         "subprocess.run([])",

@@ -12,6 +12,7 @@ import pytest
 from clean import clean_environment
 from deltalake import DeltaTable
 from histories import full_snapshot, snapshot, verdict
+from started import started
 
 from ray_snapshot import cli
 from ray_snapshot.history import History, HistoryWriter
@@ -246,16 +247,12 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_a_reader_that_has_seen_enough_ends_the_output_quietly(history: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "ray_snapshot.cli", "list", history, "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=clean_environment(),
-    ) as process:
+    command = [sys.executable, "-m", "ray_snapshot.cli", "list", history, "--json"]
+    with started(command, env=clean_environment()) as process:
         assert process.stdout
         assert process.stderr
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == ""
         assert process.wait(60) == 1
 
 

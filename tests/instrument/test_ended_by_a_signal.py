@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from started import BOUND_S, started
 
 from ray_snapshot.history import History
 
 PROGRAM = Path(__file__).with_name("ended_app.py")
 COMMAND = Path(sys.executable).with_name("ray-snapshot")
-BOUND_S = 120
-
 NIGHTLY = pytest.mark.nightly
 
 
@@ -36,9 +34,7 @@ def test_it_ends_as_python_would_with_what_was_seen_written(
 ) -> None:
     command = [COMMAND, "run", "--every", "0.3", "--history", "h", PROGRAM, how]
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with started(command, cwd=tmp_path, env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)

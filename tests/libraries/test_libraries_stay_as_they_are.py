@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from started import started
 
 pytestmark = pytest.mark.libraries
 
@@ -73,8 +74,11 @@ def test_data_computes_what_it_computes_unwatched(tmp_path: Path) -> None:
 def client_address() -> Iterator[str]:
     port = _free_port()
     command = [sys.executable, "client_server.py", port]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=APPS, env=_environment("client"), text=True, **pipes) as server:  # type: ignore[call-overload]
+    own = _environment("client")
+    quiet = subprocess.DEVNULL
+    with started(command, cwd=APPS, env=own, seconds=10 * BOUND_S, takes_input=True, stderr=quiet) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
         assert server.stdout.readline() == "listening\n"
         yield f"ray://127.0.0.1:{port}"
         server.stdin.close()

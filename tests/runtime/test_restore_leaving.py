@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import ray
 from clean import clean_environment
 from restore_machines import BOUND_S, total_of
+from started import started
 from test_restore_command import COMMAND, KEY, run
 from test_restore_recovery import COUNT, TOTAL, await_generation, patiently, town
 
@@ -28,8 +28,7 @@ def test_a_program_that_is_told_to_end_takes_a_last_snapshot_and_can_be_restored
     history, address = tmp_path / "history", str(ray.get_runtime_context().gcs_address)
     environment = clean_environment(**{checkpoints.KEY_VARIABLE: KEY})
     command = [sys.executable, PROGRAM, str(history), address]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:  # type: ignore[call-overload]
+    with started(command, env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "working\n"
         process.send_signal(signal.SIGTERM)

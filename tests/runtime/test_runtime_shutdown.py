@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 import ray
 from clean import clean_environment
 from runtime_machines import BOUND_S, House, Log
+from started import started
 from until import until
 
 import ray_snapshot as rs
@@ -103,18 +102,6 @@ with system:
 RARE = {"is interrupted in ray.get", "ends by an error"}
 
 
-@contextmanager
-def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """The script in a process of its own, which is not left alive."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 @pytest.mark.parametrize(
     "how", [pytest.param(how, marks=[pytest.mark.nightly] if how in RARE else []) for how in ENDINGS]
 )
@@ -123,7 +110,7 @@ def test_a_script_leaves_nothing_behind_and_keeps_its_history(how: str, tmp_path
     script.write_text(SCRIPT + ENDINGS[how])
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, str(script), address, str(tmp_path / "history")]
-    with _started(command) as process:
+    with started(command, env=clean_environment()) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         if how.startswith("is interrupted"):

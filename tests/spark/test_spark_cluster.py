@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from clean import clean_environment
 from conftest import BANK, live, snapshot, write
+from started import started
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -61,7 +62,7 @@ def _copy_of_sources(folder: Path) -> Path:
 def daemon(home: Path, name: str, *arguments: str, ready: str) -> Iterator[None]:
     """A daemon of Spark's, once it has said that it is `ready`; ends with the block."""
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
-    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+    with started(command, env=ENVIRONMENT, seconds=600) as process:
         assert process.stderr is not None
         lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=_passed_on, args=(process.stderr, lines), daemon=True).start()
@@ -74,6 +75,7 @@ def daemon(home: Path, name: str, *arguments: str, ready: str) -> Iterator[None]
             pytest.fail(f"{name} did not say {ready!r} within 60 s: {said[-5:]}")
         finally:
             process.terminate()
+            process.wait(60)
 
 
 def _passed_on(pipe: IO[str], lines: queue.Queue[str]) -> None:
