@@ -34,7 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """A run that is broken off has said which tests failed; of a parallel run, the process that the workers belong to."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\nFAILED so far: {report.nodeid} ({report.when})", flush=True)
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = "" if crash is None else f": {crash.message[:500]}"
+        print(f"\nFAILED so far: {report.nodeid} ({report.when}){why}", flush=True)
 
 
 @pytest.fixture(scope="session")

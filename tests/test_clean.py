@@ -41,9 +41,9 @@ def test_no_test_starts_a_process_with_the_environment_of_the_tests() -> None:
 def unbounded(source: str) -> Iterator[int]:
     """Lines that open a block which is left only when a process ends by itself."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.With):
-            if any(ast.unparse(item.context_expr).startswith("subprocess.Popen(") for item in node.items):
-                yield node.lineno
+        items = node.items if isinstance(node, ast.With) else ()
+        if any(ast.unparse(item.context_expr).startswith("subprocess.Popen(") for item in items):
+            yield node.lineno
 
 
 def test_no_test_waits_for_ever_for_a_process_that_does_not_end() -> None:
