@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from app_runner import LONGEST_S, Runner
 from clean import clean_environment
+from until import until
 
 import ray_snapshot as rs
 from ray_snapshot.instrument import arriving, attaching, delivery
@@ -141,14 +142,19 @@ def test_a_node_that_joins_later_is_named_in_the_coverage_until_it_has_answered(
     joined = nodes.with_node({})
     try:
         diagnosed = nodes.runner.command("diagnose", "late", "--address", nodes.runner.address)
+        until(lambda: _naming(history, joined), good=lambda named: True in named and not named[-1])
         done = nodes.runner.finish(app, "go on\n")
     finally:
         assert nodes.tell("-") == "-"
     assert (diagnosed.exit_code, done.exit_code) == (0, 0), diagnosed.output + done.errors
-    named = [joined in json.dumps(row["coverage"]) for row in rs.History(history).snapshots()]
-    assert True in named
+    named = _naming(history, joined)
     assert not named[0]
     assert not named[-1]
+
+
+def _naming(history: Path, node: str) -> list[bool]:
+    """Of each snapshot, whether its coverage names the node."""
+    return [node in json.dumps(row["coverage"]) for row in rs.History(history).snapshots()]
 
 
 @pytest.mark.parametrize("fails", [False, True])
