@@ -94,6 +94,8 @@ class CallWait:
     """What it waits for has come; it goes on by itself when its thread or loop has time."""
     raises: bool = False
     """The first error of any of `on` ends it (`ray.get` of a list), whatever `k` is."""
+    owed: tuple[tuple[str, str], ...] = ()
+    """Replies that machines of hosts owe: (machine, call id). They count like those of `on`, and their hosts tell of them."""
 
 
 @dataclass(frozen=True, slots=True)

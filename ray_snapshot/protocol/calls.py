@@ -373,10 +373,11 @@ class CallLedger:
         is_local: bool = False,
         timeout_at: float | None = None,
         raises: bool = False,
+        owed: Sequence[tuple[str, str]] = (),
     ) -> int:
         """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes.
 
-        `raises`: the first error of any of them ends it.
+        `raises`: the first error of any of them ends it. `owed`: (machine, call id) of replies of machines of hosts.
         """
         if call_id is None:
             self._own_waits += 1
@@ -386,7 +387,17 @@ class CallLedger:
             raise ProtocolError(f"{self.machine}: {call_id} waits and does not run", machine=self.machine)
         self._last_wait += 1
         self.waits[self._last_wait] = CallWait(
-            self._last_wait, call_id, tuple(on), k, now, call_site, may_act, is_local, timeout_at, raises=raises
+            self._last_wait,
+            call_id,
+            tuple(on),
+            k,
+            now,
+            call_site,
+            may_act,
+            is_local,
+            timeout_at,
+            raises=raises,
+            owed=tuple(owed),
         )
         return self._last_wait
 

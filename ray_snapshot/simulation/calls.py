@@ -88,7 +88,7 @@ class Alive:
 class Hosts(Protocol):
     """The hosts with machines beside a world of calls (`parties`), as far as a watched actor has to do with them."""
 
-    def posted(self, name: str, step: Post) -> None: ...
+    def posted(self, name: str, step: Post) -> str: ...
 
     def reply_to(self, name: str) -> int | None: ...
 
@@ -271,10 +271,13 @@ class CallWorld:
 
     def _post(self, name: str, machine: Alive, run: Run, step: Post) -> None:
         assert self.abroad is not None, "there are no hosts here"
-        self.abroad.posted(name, step)
+        owed = self.abroad.posted(name, step)
         if step.waits:
-            self._wait(name, machine, run, [], 1, True)
-            run.is_posted = True
+            wait_id = machine.ledger.wait(run.call_id, (), 1, 0.0, owed=((step.target, owed),))
+            caller = name_of(run.call_id) if run.call_id is not None else None
+            run.wait_id, run.is_posted = wait_id, True
+            run.waiting = Waiting(caller, (), 1, may_act=True)  # of calls alone, nothing is known
+            self.log.add(name, "wait", waiting=run.waiting)
 
     def _worked(self, name: str, machine: Alive) -> None:
         machine.steps += 1

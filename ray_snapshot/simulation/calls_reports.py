@@ -40,7 +40,7 @@ def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: boo
 def waiting_of(wait: CallWait) -> Waiting:
     caller = name_of(wait.call_id) if wait.call_id is not None else None
     on = tuple(name_of(one or "") for one in wait.on)
-    return Waiting(caller, on, wait.k, wait.is_local, wait.may_act, wait.raises)
+    return Waiting(caller, on, wait.k, wait.is_local, wait.may_act or bool(wait.owed), wait.raises)
 
 
 def name_of(call_id: str) -> CallName:

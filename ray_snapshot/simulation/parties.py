@@ -14,16 +14,18 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
+from ray_snapshot.protocol.call_messages import MachineReport, RunningCall, Sent, call_id_of, parsed
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.simulation import calls_schedules, fingerprints
+from ray_snapshot.simulation import calls_schedules, fingerprints, rows
 from ray_snapshot.simulation.calls import CallWorld, Travelling
 from ray_snapshot.simulation.calls_oracle import Waiting, check_calls
 from ray_snapshot.simulation.calls_programs import Call as ActorCall
@@ -31,13 +33,15 @@ from ray_snapshot.simulation.calls_programs import Get, Kind, Post, Program, Wor
 from ray_snapshot.simulation.calls_programs import Step as ProgramStep
 from ray_snapshot.simulation.calls_reports import name_of
 from ray_snapshot.simulation.machines import Ask, Behaviour, Call, Input, Output, Reply, Send, Tell
-from ray_snapshot.simulation.oracle import MessageId, OracleError
+from ray_snapshot.simulation.oracle import MessageId, OracleError, Recorded
 from ray_snapshot.simulation.orders import heads
 from ray_snapshot.simulation.schedules import Explored, check_all, check_quiet
 from ray_snapshot.simulation.world import Answered, Carried, SimHost, World
 
 Step = tuple[Any, ...]
 """(`mail` or `calls`, and a step of that world)."""
+
+Row = dict[str, Any]
 
 ON_ITS_OWN = ("flush", "copy", "report", "late", "resolve")
 """What the core in an actor's process does by itself; the rest is its ledger's to begin."""
@@ -112,6 +116,10 @@ class PartyWorld:
         """Calls by machine and actor."""
         self.messages: dict[str, MessageId] = {}
         """By call of a machine: what the log of the hosts calls it."""
+        self.joined: dict[int, dict[str, Any]] = {}
+        """By number: the rows of a completed snapshot, of both together."""
+        self.behind: dict[int, tuple[int, int]] = {}
+        """By number: how many actions and events there were when it was complete."""
         for name in actors:
             ledger = self.calls.alive[name].ledger
             ledger.turning = self.mail.hosts[process_of(name)].core.turning
@@ -210,14 +218,15 @@ class PartyWorld:
         for name in host.core.ledgers:
             self.calls.log.record(numbers, name)
 
-    def posted(self, name: str, step: Post) -> None:
-        """An actor sends to a machine."""
+    def posted(self, name: str, step: Post) -> str:
+        """An actor sends to a machine; returns what the call is called, if it is one."""
         host = self._host_of(name)
         kind = "call" if step.waits else "mail"
         channel = host.core.send(host.core.machines[name], step.target, kind, step.method, None, 0.0)
         host.asked += host.core.take_unresolved()
         output = Call(step.target, step.method, None) if step.waits else Send(step.target, step.method, None)
         self._scribble(name, output, (name, step.target, kind, channel.sent))
+        return owed_id(name, step.target, channel.sent)
 
     def reply_to(self, name: str) -> int | None:
         """The colour of the reply that an actor waits for; None if it has not come."""
@@ -237,6 +246,8 @@ class PartyWorld:
         """Every party has reported, and nothing is missing."""
         self.mail.completed_snapshot(snapshot)
         self.calls.completed_snapshot(snapshot)
+        self.joined[snapshot.number] = rows_of(self, self.mail.completed[-1], snapshot.calls)
+        self.behind[snapshot.number] = len(self.mail.log.actions), len(self.calls.log.events)
 
     def _host_of(self, name: str) -> SimHost:
         return self.mail.hosts[self.mail.places[name]]
@@ -246,6 +257,83 @@ class PartyWorld:
         assert isinstance(scribe, Scribe)
         scribe.outputs.append(output)
         self.mail.log.begin(actor, [], len(scribe.outputs)).sent.append(message)
+
+
+def owed_id(source: str, target: str, number: int) -> str:
+    """What the call of a machine is called in rows."""
+    return f"{source}>{target}/{number}"
+
+
+def rows_of(world: PartyWorld, recorded: Recorded, calls: CompletedCallSnapshot) -> dict[str, Any]:
+    """One snapshot of both as rows, so that detectors can judge it: `Snapshot.from_rows(**rows_of(...))`.
+
+    Machines of hosts have rows of `machines` and `messages`; actors have those, and of `calls`; all have rows of `waits`. A
+    wait for a call is satisfied where that neither runs nor is in flight; one for a machine, where its message is accepted,
+    or the machine is in no action and will.
+    """
+    mail = rows.rows_of(world.mail, recorded)
+    actors = [report for report in calls.machines.values() if report.machine not in world.machines]
+    running = [_call_row(report.machine, call) for report in actors for call in report.calls]
+    flying = [_flying_row(one, number, sent) for one in calls.channels for number, sent in one.in_flight.items()]
+    for row in mail["messages"]:
+        if row.get("kind") == "call":
+            row["call_id"] = owed_id(row["source"], row["target"], row["number"])
+    unfinished = {row["call_id"] for row in mail["messages"] if row["target"] in recorded.waiting and "call_id" in row}
+    waits = [{**row, "satisfied": not _is_held_up(row, recorded)} for row in mail["waits"]]
+    return {
+        "machines": [_machine_row(row, recorded) for row in mail["machines"] if row["machine"] in world.machines]
+        + [_actor_row(report, world.calls.slots()) for report in actors],
+        "waits": waits + [row for one in calls.waits for row in _wait_rows(world.machines, one, unfinished)],
+        "channels": mail["channels"] + [_channel_row(one) for one in calls.channels],
+        "messages": mail["messages"] + flying,
+        "calls": running,
+    }
+
+
+def _machine_row(row: Row, recorded: Recorded) -> Row:
+    return {**row, "status": "blocked"} if row["machine"] in recorded.waiting else row
+
+
+def _actor_row(report: MachineReport, slots: Mapping[str, int]) -> Row:
+    return {"machine": report.machine, "status": report.status, "max_concurrency": slots.get(report.machine, 1)}
+
+
+def _call_row(machine: str, call: RunningCall) -> Row:
+    return {"machine": machine, "call_id": call.call_id, "caller": call.caller, "method": call.method}
+
+
+def _channel_row(one: CallsOf) -> Row:
+    counts = {name: getattr(one, name) for name in ("sent_count", "accepted_count", "settled_count", "in_flight_count")}
+    return {"source": one.source, "target": one.target, "kind": "call", **counts}
+
+
+def _flying_row(one: CallsOf, number: int, sent: Sent) -> Row:
+    call_id = call_id_of(one.source, one.incarnation, one.target, number)
+    ends = {"source": one.source, "target": one.target, "kind": "call"}
+    return {**ends, "number": number, "call_id": call_id, "method": sent.method}
+
+
+def _wait_rows(machines: Collection[str], resolved: ResolvedWait, unfinished: Collection[str]) -> Iterator[Row]:
+    """A machine of a host takes one action at a time: the machine itself waits."""
+    wait = resolved.wait
+    common = {
+        "machine": resolved.machine,
+        "call_id": None if resolved.machine in machines else wait.call_id,
+        "k": wait.k,
+    }
+    for call, answer in zip(wait.on, resolved.answers, strict=True):
+        on = {"on_machine": None if call is None else parsed(call).target, "on_call_id": call}
+        yield {**common, **on, "satisfied": bool(answer) or wait.is_ready}
+    for machine, call in wait.owed:
+        yield {**common, "on_machine": machine, "on_call_id": call, "satisfied": call not in unfinished}
+
+
+def _is_held_up(row: Row, recorded: Recorded) -> bool:
+    """Whether a machine's call of another one is in flight to one that waits inside an action."""
+    return (
+        bool(recorded.channels.get((row["machine"], row["on_machine"], "call")))
+        and row["on_machine"] in recorded.waiting
+    )
 
 
 def process_of(actor: str) -> str:
@@ -264,28 +352,49 @@ def _joined(mail: World, calls: CallWorld) -> Any:
 
 
 @dataclass(frozen=True)
+class Roving:
+    """The state of a `Rover`."""
+
+    left: int
+    """How often it may still act of its own accord, or send."""
+    waits_for: str | None = None
+    """The machine whose reply it waits for."""
+
+
+@dataclass(frozen=True)
 class Rover:
-    """A machine that sends to machines, and calls machines and actors, as `choice` has it; its state counts its actions."""
+    """A machine that sends to machines, and calls machines and actors, as `choice` has it."""
 
     machines: tuple[str, ...]
     actors: tuple[str, ...]
     joins: tuple[tuple[str, ...], ...] = ()
 
+    def is_active(self, state: Roving) -> bool:
+        """Whether it may act unasked."""
+        return state.left > 0
+
+    def call_of(self, state: Roving) -> str | None:
+        """The machine whose reply it waits for."""
+        return state.waits_for
+
     def react(self, name: str, state: Any, inputs: tuple[Input, ...], choice: int, /) -> tuple[Any, tuple[Output, ...]]:
-        """Answer what is to be answered; then send some, and perhaps wait for a reply."""
+        """Answer what is to be answered; then, if it has something left, send some, and perhaps wait for a reply."""
         outputs: list[Output] = [Reply(one.source, None) for one in inputs if one.kind == "call"]
+        if not (choice and state.left):
+            return Roving(state.left), tuple(outputs)
         chance = random.Random(choice)
-        for _ in range(chance.choice((0, 0, 1, 2)) if choice else 0):
+        for _ in range(chance.choice((0, 0, 1, 2))):
+            is_mail = chance.random() < 0.6
             outputs.append(
-                Send(chance.choice(self.machines), "mail", None)
-                if chance.random() < 0.6
-                else Tell(chance.choice(self.actors), "low")
+                Send(chance.choice(self.machines), "mail", None) if is_mail else Tell(chance.choice(self.actors), "low")
             )
-        if choice and chance.random() < 0.4:
-            others = [other for other in self.machines if other != name]
-            ask = Ask(chance.choice(self.actors), chance.choice(("low", "high")))
-            outputs.append(ask if chance.random() < 0.7 or not others else Call(chance.choice(others), "call", None))
-        return state + 1, tuple(outputs)
+        if chance.random() < 0.6:
+            return Roving(state.left - 1), tuple(outputs)
+        others = [other for other in self.machines if other != name]
+        if others and chance.random() < 0.3:
+            target = chance.choice(others)
+            return Roving(state.left - 1, target), (*outputs, Call(target, "call", None))
+        return Roving(state.left - 1), (*outputs, Ask(chance.choice(self.actors), chance.choice(("low", "high"))))
 
 
 def by_chance(chance: random.Random, protocol: str = CHANDY_LAMPORT, trace: list[str] | None = None) -> PartyWorld:
@@ -300,7 +409,7 @@ def by_chance(chance: random.Random, protocol: str = CHANDY_LAMPORT, trace: list
     kinds = {"One": Kind(methods), "Two": Kind(methods, slots=2)}
     driver = (ActorCall("a", "high"), ActorCall("b", "low"), Get((0,)), ActorCall("b", "high"))
     return PartyWorld(
-        {name: (chance.choice("HG"), rover, 0) for name in machines},
+        {name: (chance.choice("HG"), rover, Roving(chance.randrange(3, 12))) for name in machines},
         kinds,
         {name: chance.choice(("One", "Two")) for name in actors},
         driver,
@@ -325,6 +434,9 @@ def run_parties(
     for _ in range(steps):
         world.perform(_chosen(world, chance), chance.randrange(1, 1 << 20))
     calm(world)
+    while ready := _ready(world):
+        world.perform(("mail", "act", chance.choice(ready)), chance.randrange(1, 1 << 20))
+        calm(world)
     world.perform(("snapshot",))
     calm(world)
     try:
@@ -334,14 +446,19 @@ def run_parties(
     return world
 
 
+def _ready(world: PartyWorld) -> list[str]:
+    """Machines that may act of their own accord."""
+    states = world.mail.states()
+    return [name for name in world.machines if states[name].left and world.can_act(name)]
+
+
 def _chosen(world: PartyWorld, chance: random.Random) -> Step:
     dice, pending = chance.random(), sorted(world.mail.coordinator.pending)
     if dice < 0.04:
         return ("snapshot",)
     if dice < 0.045 and pending:
         return "abort", chance.choice(pending)
-    ready = [name for name in world.machines if world.can_act(name)]
-    steps = world.enabled()
+    ready, steps = _ready(world), world.enabled()
     if ready and (dice < 0.1 or not steps):
         return "mail", "act", chance.choice(ready)
     return chance.choice(steps) if steps else ("snapshot",)

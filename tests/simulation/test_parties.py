@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import SettingError
 from ray_snapshot.protocol.call_collector import PendingCallSnapshot
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header
@@ -22,6 +24,7 @@ from ray_snapshot.simulation.machines import Ask, Input, Script, Send, Tell
 from ray_snapshot.simulation.oracle import OracleError
 from ray_snapshot.simulation.parties import PartyWorld, Turn, explore, run_parties
 from ray_snapshot.simulation.world import Answered, World
+from ray_snapshot.snapshot import Snapshot
 
 Patch = pytest.MonkeyPatch
 NIGHTLY = pytest.mark.nightly
@@ -102,6 +105,40 @@ def test_systems_by_chance_are_consistent(seeds: range, protocol: str) -> None:
         crossed += sum(call[0] in "mno" for s in world.calls.completed for call in s.in_flight)
     assert completed > 3 * len(seeds)
     assert min(waits, crossed) > len(seeds), "machines that wait for actors, and calls on their way from them, are cut"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 600), marks=NIGHTLY)], ids=["day", "night"])
+def test_verdicts_across_both_are_right(seeds: range, protocol: str) -> None:
+    """Who is deadlocked never moves again, and at the end all that waits is named; once terminated, nothing happens."""
+    seen: Counter[tuple[str, bool]] = Counter()
+    mixed = 0
+    for seed in seeds:
+        world = run_parties(seed, protocol)
+        for number, rows in world.joined.items():
+            snapshot = Snapshot.from_rows(**rows)
+            deadlock, termination = Deadlock().evaluate(snapshot), Termination().evaluate(snapshot)
+            assert None not in (deadlock.holds, termination.holds), (seed, deadlock.sentence, termination.sentence)
+            stuck = {row["machine"] for row in (*deadlock.evidence["members"], *deadlock.evidence["stuck_behind"])}
+            _check_they_stand_still(world, number, stuck, is_all=bool(termination.holds))
+            seen["deadlock", bool(deadlock.holds)] += 1
+            seen["termination", bool(termination.holds)] += 1
+            mixed += bool(stuck & {"m", "n", "o"}) and bool(stuck & {"a", "b"})
+        waiting = world.mail.suspended | {name for name, one in world.calls.alive.items() if one.runs}
+        assert stuck == waiting, f"seed {seed}: {deadlock.sentence}"
+        assert termination.holds is not bool(waiting), f"seed {seed}: {termination.sentence}"
+    assert len(seen) == 4, seen
+    assert mixed > len(seeds)
+
+
+def _check_they_stand_still(world: PartyWorld, number: int, stuck: set[str], *, is_all: bool) -> None:
+    """Nothing that these do comes behind the snapshot; of an actor with several slots one call may go on."""
+    actions, events = world.behind[number]
+    several = {name for name, slots in world.calls.slots().items() if slots > 1}
+    acted = {action.machine for action in world.mail.log.actions[actions:]}
+    moves = {event.machine for event in world.calls.log.events[events:] if event.kind in ("step", "wake", "finish")}
+    assert not (stuck - several) & (acted | moves), f"snapshot {number} says that {stuck} are stuck"
+    assert not (is_all and (acted or moves)), f"snapshot {number} says that all is done"
 
 
 def test_barriers_are_refused() -> None:
