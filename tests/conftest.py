@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import tempfile
@@ -22,6 +23,20 @@ for number in (signal.SIGHUP, signal.SIGQUIT):
 
 LONGEST = ("test_fuzzed_jobs.py", "test_fuzz.py", "test_a_fault_stays_ours.py", "test_crash_points.py")
 """Files that take minutes at night, the longest first: none of them is left over when all the others are through."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--seed N` runs tests of chance as one did that failed with that seed."""
+    parser.addoption("--seed", type=int, default=None, help="of tests that draw one and print it")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """Another one each time, printed where the test fails."""
+    given: int | None = request.config.getoption("--seed")
+    drawn = random.randrange(10**6) if given is None else given
+    print(f"again with: pytest --seed {drawn} {request.node.nodeid}")
+    return drawn
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -222,7 +222,7 @@ class Watcher(Desk):
     async def report(self, recorded: Recorded) -> None:
         """A machine's part."""
         number = recorded.report.number
-        self.coordinator.report(number, recorded.report)
+        self.coordinator.report_calls(recorded.report)
         collection = self.collections.get(number)
         if collection is not None:
             collection.recorded.setdefault(recorded.report.machine, recorded)
@@ -293,13 +293,13 @@ class Watcher(Desk):
     async def _look_once(self, now: float) -> None:
         if self.rolling.is_rolling:
             await self.rolling.look()
+        for given_up in self.coordinator.expire(now):
+            self._given_up(given_up)
         for number, collection in list(self.collections.items()):
             if number not in self.collections:  # completed while we looked for the dead
                 continue
             age = now - collection.header.started_at
-            if age > collection.timeout:
-                self._give_up(number)
-            elif now > collection.half_time and not collection.is_hurried:
+            if now > collection.half_time and not collection.is_hurried:
                 collection.is_hurried = True
                 for machine in self.parties.pending[number].awaited:
                     self.tell(machine, Overdue(number))
@@ -351,16 +351,14 @@ class Watcher(Desk):
     def give_up_all(self, reason: str) -> None:
         """Give up every pending snapshot."""
         for number in list(self.collections):
-            self._give_up(number, reason)
+            self._given_up(self.coordinator.abort(number, reason))
 
-    def _give_up(self, number: int, reason: str | None = None) -> None:
-        pending = self.coordinator.pending[number]
-        reason = self.roster.in_words(reason or f"timed out waiting for {pending.waits_for()}")
-        given_up: AbortedSnapshot = self.coordinator.abort(number, reason)
+    def _given_up(self, aborted: AbortedSnapshot) -> None:
+        number = aborted.number
         collection = self.collections.pop(number)
         self.tell_all(Abort(number))
         header = collection.header
-        header.completed_at, header.abort_reason = time.time(), given_up.reason
+        header.completed_at, header.abort_reason = time.time(), self.roster.in_words(aborted.reason)
         collection.give_up()
         self._hand_over(number, Collected(header, []), is_complete=False)
 

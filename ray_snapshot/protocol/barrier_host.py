@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.barriers import (
     Alignment,
     AskForBoundary,
@@ -34,6 +35,7 @@ from ray_snapshot.protocol.barriers import (
     SendBarriers,
     Unblock,
 )
+from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.chandy_lamport import MarkerArrived, NumberSeen, SnapshotRequested
 from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
@@ -216,6 +218,10 @@ class BarrierCore(HostCore):
     def must_record(self) -> bool:
         """Whether the machine that is inside an action must record behind it."""
         return self.is_due
+
+    def ledger(self, machine: str) -> CallLedger:
+        """Refused: the machines of this host turn red one by one, and a call's header has the colour of its process."""
+        raise ProtocolError(f"{machine} cannot call watched actors under a barrier protocol", machine=machine)
 
     # ---- machines and channels ------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ in them: the receiver of a call may be blocked for ever and never see it, so the
 
 Assumed of the channels (ordinary Ray calls): nothing. They may be lost, repeated, reordered and cancelled, and an actor
 may die and start again. Assumed of acknowledgements: nothing either (one that is lost is memory lost, never a wrong cut).
-Assumed of creation: a machine is registered with the collector before its constructor is accepted; the answer is the
+Assumed of creation: a machine is registered with the coordinator before its constructor is accepted; the answer is the
 colour to be born with.
 
 A channel is (source, incarnation of the source, target); its calls are numbered from 1, the constructor is number 0. For
@@ -101,11 +101,11 @@ class CallLedger:
     """One machine's side: its sent log, what it accepted, what runs, who waits for what, and what it recorded.
 
     `colour`: born red for every number up to it: the creator's colour for a new machine, and for a new incarnation the
-    highest number given out so far, for its predecessor may have recorded any of them. `turning`: that of the host, if
-    one is in this process; then it has the colour of that. `turn`: what turns it, if that is more (a host's `boundary`).
-    `acts_unasked`: a driver, active
-    except in a wait of its own. `is_starting`: its constructor is about to be accepted; until then it is active, and there is
-    no state (nobody else may know of that call: the creator of a new incarnation has long forgotten it).
+    highest number given out so far, for its predecessor may have recorded any of them. `turning`: that of the host in this
+    process, if there is one; its colour counts then. `turn`: what turns it red, if more must happen then (a host's
+    `boundary`). `acts_unasked`: a driver, active except in a wait of its own. `is_starting`: its constructor is about to be
+    accepted; until then it is active, and there is no state (nobody else may know of that call: the creator of a new
+    incarnation has long forgotten it).
     """
 
     def __init__(
@@ -124,6 +124,8 @@ class CallLedger:
         self.incarnation = incarnation
         self.acts_unasked = acts_unasked
         self.is_starting = is_starting
+        if turning is not None and colour not in (0, turning.colour):
+            raise ProtocolError(f"{machine} cannot be born with colour {colour} beside a host of {turning.colour}")
         self.turning = Turning(born=colour) if turning is None else turning
         self.turn = self.turning.turn if turn is None else turn
         self.born = self.colour
@@ -134,7 +136,7 @@ class CallLedger:
         """Calls that run and were accepted more than once."""
         self.waits: dict[int, CallWait] = {}
         self.open: dict[int, MachineReport] = {}
-        """Recordings that the collector may still ask for."""
+        """Recordings that the coordinator may still ask for."""
         self.closed: set[int] = set()
         """Numbers above `colour`, or not above `born`, of which nothing is wanted: a request for one comes too late."""
         self.others = dict(others or {})
@@ -151,15 +153,16 @@ class CallLedger:
     @property
     def colour(self) -> int:
         """Red for every number up to it."""
-        found: int = self.turning.colour
-        return found
+        return self.turning.colour  # type: ignore[no-any-return]
 
     def successor(self, incarnation: int, colour: int, others: Mapping[str, int]) -> CallLedger:
         """The ledger of a machine that was rolled back, in the same process: all that was sent and accepted is of the past.
 
         What the process has handles of stays known, and no wait of before is taken for one of those that come. The driver's
-        program is not rolled back: where it waits, it waits on.
+        program is not rolled back: where it waits, it waits on. Raises `ProtocolError` beside a host, whose core would stay.
         """
+        if self.turn != self.turning.turn:
+            raise ProtocolError(f"{self.machine} cannot begin anew without the host beside it", machine=self.machine)
         found = CallLedger(
             self.machine, incarnation=incarnation, colour=colour, acts_unasked=self.acts_unasked, others=others
         )
@@ -434,7 +437,7 @@ class CallLedger:
         return all(running.waits for running in self.running.values())
 
     def request(self, number: int) -> bool:
-        """The collector asks for `number`; True if it is to be recorded at the next boundary."""
+        """The coordinator asks for `number`; True if it is to be recorded at the next boundary."""
         if number in self.closed or number in self.open:
             return False
         if number <= self.colour:
@@ -512,7 +515,7 @@ class CallLedger:
         return self.open[number]
 
     def welcome(self, pending: Iterable[int], last: int) -> tuple[int, ...]:
-        """The collector knows this machine: of the numbers up to `last`, only `pending` are wanted; returns the due ones."""
+        """The coordinator knows this machine: of the numbers up to `last`, only `pending` are wanted; returns the due ones."""
         wanted = set(pending)
         for number in [number for number in self.open if number <= last and number not in wanted]:
             self.close(number)
@@ -520,7 +523,7 @@ class CallLedger:
         return tuple(number for number in sorted(wanted) if self.request(number))
 
     def close(self, number: int) -> None:
-        """The collector has everything of `number`, or wants nothing of it."""
+        """The coordinator has everything of `number`, or wants nothing of it."""
         self.open.pop(number, None)
         if number > self.colour or number <= self.born:
             self.closed.add(number)

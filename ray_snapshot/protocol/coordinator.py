@@ -45,7 +45,7 @@ class PendingSnapshot:
 
     def lacking(self) -> set[str]:
         """Parties that have not reported, also those that are only named by others so far."""
-        return self.counts.awaited | self.calls.awaited | self.calls.unheard()
+        return self.counts.awaited | self.counts.unheard | self.calls.awaited | self.calls.unheard()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Coordinator:
         """A watched machine is about to accept its constructor, sent in this colour; returns the colour to be born with."""
         return self.calls.register(machine, incarnation, colour, self.last)
 
-    def start(self, now: float = 0.0, timeout: float = float("inf")) -> int | None:
+    def start(self, now: float, timeout: float) -> int | None:
         """A new number, pending on every party; None if too many are open."""
         if len(self.pending) >= self.most_open:
             return None
@@ -107,18 +107,26 @@ class Coordinator:
         self.pending[number] = PendingSnapshot(counts, self.calls.open(number), now + timeout)
         return number
 
-    def report(self, number: int, report: HostReport | LateReport | MachineReport) -> Answer:
-        """Give a report to the snapshot it belongs to."""
+    def report(self, number: int, report: HostReport | LateReport, calls: Iterable[MachineReport] = ()) -> Answer:
+        """Give a host's report to the snapshot it belongs to, and what the ledgers of its machines recorded.
+
+        In one step: the counts say nothing of ledgers, and the snapshot must not be complete without them.
+        """
         pending = self.pending.get(number)
         if pending is None:
-            return Answer.DISCARDED if number <= self.last else Answer.UNKNOWN
-        match report:
-            case HostReport():
-                return pending.counts.report(report)
-            case LateReport():
-                return pending.counts.late(report)
-            case MachineReport():
-                return pending.calls.report(report)
+            return self._too_late(number)
+        answer = pending.counts.report(report) if isinstance(report, HostReport) else pending.counts.late(report)
+        for one in calls if answer is Answer.SUCCESS else ():
+            pending.calls.report(one)
+        return answer
+
+    def report_calls(self, report: MachineReport) -> Answer:
+        """Give the report of a process with a watched actor to the snapshot it belongs to."""
+        pending = self.pending.get(report.number)
+        return self._too_late(report.number) if pending is None else pending.calls.report(report)
+
+    def _too_late(self, number: int) -> Answer:
+        return Answer.DISCARDED if number <= self.last else Answer.UNKNOWN
 
     def completed(self, number: int) -> CompletedSnapshot | None:
         """The snapshot, once nothing of it is missing; it is pending no more."""

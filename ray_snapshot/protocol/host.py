@@ -112,13 +112,17 @@ class HostCore:
     @property
     def must_record(self) -> bool:
         """Whether `boundary` has something to do before anything may be accepted."""
-        turning = self.turning
-        return bool(turning.due != turning.colour)
+        return self.turning.must_turn
 
     # ---- machines -------------------------------------------------------------------------------------------------
 
     def ledger(self, machine: str) -> CallLedger:
-        """The ledger of a machine of this host that calls watched actors; begun, if there is none yet."""
+        """The ledger of a machine of this host that calls watched actors; begun, if there is none yet.
+
+        Raises `ProtocolError` where the colour is no single number: a header could not carry it.
+        """
+        if not isinstance(self.colour, int):
+            raise ProtocolError(f"the machines of {self.host} cannot call watched actors under these colours")
         found = self.ledgers.get(machine)
         if found is None:
             found = self.ledgers[machine] = CallLedger(machine, turning=self.turning)
@@ -488,8 +492,6 @@ class HostCore:
         """The coordinator asks for `number`; a host born red for it answers with an empty recording."""
         if number in self.closed or number in self.open:
             return ()
-        for ledger in self.ledgers.values():
-            ledger.request(number)
         if not self.turning.is_white(self.colour, number):
             self.open[number] = nothing_of(number)
             return ()

@@ -17,18 +17,15 @@ from ray_snapshot.protocol.colours import Colour, Colours, Numbered
 class Turning:
     """Of one party; `born` is the colour of the one that made it, by default white."""
 
-    __slots__ = ("colour", "colours", "due")
+    __slots__ = ("colour", "colours", "due", "must_turn")
 
     def __init__(self, colours: Colours | None = None, born: Colour | None = None) -> None:
         self.colours: Colours = Numbered() if colours is None else colours
         self.colour: Colour = self.colours.white if born is None else born
         self.due: Colour = self.colour
         """The colour to have at the next boundary."""
-
-    @property
-    def must_turn(self) -> bool:
-        """Whether the next boundary must record before anything is accepted."""
-        return bool(self.due != self.colour)
+        self.must_turn = False
+        """Whether the next boundary must record before anything is accepted: whether `due` is another colour."""
 
     def is_white(self, colour: Colour, number: int) -> bool:
         """Whether something of this colour was sent before its sender recorded `number`."""
@@ -39,6 +36,7 @@ class Turning:
         due = self.colours.joined(self.due, colour)
         fresh = self.colours.newly_red(self.due, due)
         self.due = due
+        self.must_turn = bool(due != self.colour)
         return fresh
 
     def request(self, number: int) -> tuple[int, ...]:
@@ -49,6 +47,7 @@ class Turning:
         """The boundary: the party has the colour that was due; returns the numbers recorded by that, rising."""
         numbers = self.colours.newly_red(self.colour, self.due)
         self.colour = self.due
+        self.must_turn = False
         return numbers
 
     def fingerprint(self) -> Hashable:

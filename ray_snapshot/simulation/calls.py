@@ -34,6 +34,7 @@ Step = tuple[Any, ...]
 """(kind, ...); see `CallWorld.enabled`."""
 
 DRIVER = "driver"
+INF = float("inf")
 APP = ("step", "wake", "timeout", "accept", "birth", "settle", "restart", "notice")
 """Kinds of steps that are the app's own, or Ray's; the others are the snapshot's."""
 
@@ -564,7 +565,7 @@ class CallWorld:
 
     def _snapshot(self) -> str:
         quiet = self.is_quiet
-        number = self.coordinator.start()
+        number = self.coordinator.start(0.0, INF)
         if number is None:
             return "too many are open"
         self.begin_snapshot(number, quiet)
@@ -645,7 +646,7 @@ class CallWorld:
         return self.abroad.ledger_of(name) if self.abroad is not None else None
 
     def _collect(self, report: MachineReport) -> None:
-        answer = self.coordinator.report(report.number, report)
+        answer = self.coordinator.report_calls(report)
         self.answers[answer] += 1
         if answer is Answer.DISCARDED and report.machine in self.alive:
             self.alive[report.machine].ledger.close(report.number)

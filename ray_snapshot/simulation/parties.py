@@ -22,7 +22,7 @@ from ray_snapshot.errors import SettingError
 from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
 from ray_snapshot.protocol.call_messages import MachineReport, RunningCall, Sent, call_id_of, parsed
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT
+from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, OBSERVER
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.simulation import calls_schedules, fingerprints, rows
@@ -103,7 +103,9 @@ class PartyWorld:
                 f"machines and watched actors in one system cannot be under {protocol}: a process has one colour there"
             )
         scribes = {name: (process_of(name), Scribe(), None) for name in actors}
-        self.mail = World({**machines, **scribes}, protocol=protocol, is_atomic=is_atomic, trace=trace)
+        is_fifo = protocol != OBSERVER  # which assumes nothing of the channels
+        everyone = {**machines, **scribes}
+        self.mail = World(everyone, protocol=protocol, is_fifo=is_fifo, is_atomic=is_atomic, trace=trace)
         self.calls = CallWorld(kinds, actors, driver, trace=trace)
         self.calls.coordinator = self.mail.coordinator = _joined(self.mail, self.calls)
         self.mail.abroad = self.calls.abroad = self
@@ -429,7 +431,13 @@ def run_parties(
     seed: int, protocol: str = CHANDY_LAMPORT, steps: int = 250, trace: list[str] | None = None
 ) -> PartyWorld:
     """A system by chance under a schedule by chance, with snapshots all along; checked. Raises `OracleError`."""
-    chance = random.Random(seed)
+    try:
+        return _run(random.Random(seed), protocol, steps, trace)
+    except Exception as error:
+        raise OracleError(f"seed {seed} under {protocol}: {type(error).__name__}: {error}") from error
+
+
+def _run(chance: random.Random, protocol: str, steps: int, trace: list[str] | None) -> PartyWorld:
     world = by_chance(chance, protocol, trace)
     for _ in range(steps):
         world.perform(_chosen(world, chance), chance.randrange(1, 1 << 20))
@@ -439,10 +447,7 @@ def run_parties(
         calm(world)
     world.perform(("snapshot",))
     calm(world)
-    try:
-        check(world)
-    except OracleError as error:
-        raise OracleError(f"seed {seed} under {protocol}: {error}") from error
+    check(world)
     return world
 
 
@@ -483,7 +488,12 @@ def check(world: PartyWorld) -> None:
     for host in world.mail.hosts.values():
         for name, ledger in host.core.ledgers.items():
             _check_ledger(name, ledger)
+    if world.calls.coordinator.calls.pending:
+        raise OracleError("no snapshot is pending, but reports of calls are waited for")
     for seen in world.calls.completed:
+        white = {name for name, length in world.calls.log.cuts[seen.number].items() if length}
+        if missing := white - seen.machines.keys() - seen.gone:
+            raise OracleError(f"snapshot {seen.number} lacks what {sorted(missing)} did inside the cut")
         seen.active.add("hosts")  # what wakes a machine is no call: that all is done, calls alone cannot say
     check_calls(world.calls.log, world.calls.completed, world.calls.slots())
 
@@ -565,12 +575,12 @@ def _is_eager(world: PartyWorld, step: Step) -> bool:
         return _is_no_news(world, (world.mail if side == "mail" else world.calls).control[where[0]])
     if kind == "deliver":
         return _carries_nothing(world, world.mail.network[where[0]])
-    return kind in ("flush", "report", "late", "copy", "record", "acknowledge")
+    return kind in ("flush", "report", "late", "copy", "record")
 
 
 def _is_no_news(world: PartyWorld, message: Step) -> bool:
     if message[0] != "request":
-        return message[0] in ("part", "close", "left", "acks")
+        return message[0] in ("part", "close", "left")
     name, number = message[1:]
     if name in world.mail.hosts:
         return bool(world.mail.hosts[name].core.turning.due >= number)

@@ -705,11 +705,9 @@ class World:
         return f"{where} registers"
 
     def _part(self, number: int, part: Part) -> str:
-        answer = self.coordinator.report(number, part.counts)
+        answer = self.coordinator.report(number, part.counts, part.calls)
         self.answers[answer] += 1
         if answer is Answer.SUCCESS:
-            for report in part.calls:
-                self.coordinator.report(number, report)
             self.parts[number].append(part)
             self._complete(number)
         elif answer is Answer.DISCARDED:  # nobody wants the number any more

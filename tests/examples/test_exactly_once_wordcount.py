@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
@@ -45,9 +44,7 @@ def test_a_killed_host_changes_no_count(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("protocol", wordcount.PROTOCOLS)
-def test_several_hosts_are_killed_under_each_protocol(tmp_path: Path, protocol: str) -> None:
-    seed = random.randrange(10**6)
-    print("seed", seed)
+def test_several_hosts_are_killed_under_each_protocol(tmp_path: Path, protocol: str, seed: int) -> None:
     facts = wordcount.play(tmp_path, protocol=protocol, kills=4, seed=seed, slowness_s=0.06, say=print)
     print(facts)
     assert facts["bytes"] >= 5_000_000

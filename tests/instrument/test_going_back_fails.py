@@ -91,7 +91,7 @@ def test_who_stops_or_starts_again_after_a_restore_was_given_up_changes_nothing(
         await settled(app)
         assert isinstance(task.exception(), SnapshotTimeoutError)
         assert phases(app) == {Phase.RUNNING}
-        assert "D:d" in app.watcher.collector.machines
+        assert "D:d" in app.watcher.parties.machines
 
     play(story)
 
@@ -161,7 +161,7 @@ def test_an_actor_that_registers_while_a_restore_begins_is_of_the_past() -> None
                 await settled(app)
         assert isinstance(late.exception(), RolledBackError)
         assert task.exception() is None
-        assert "D:d" not in app.watcher.collector.machines
+        assert "D:d" not in app.watcher.parties.machines
 
     play(story)
 
@@ -173,7 +173,7 @@ def test_an_actor_that_takes_the_name_of_a_dead_one_takes_its_place_at_once() ->
         app.states["D:1"] = "DEAD", 0
         await app.watcher.register(SYSTEM, "D:2", {**facts, "key": "D:2"}, 0)
         assert app.watcher.rolling._living()["dora"] == "D:2"
-        assert "D:1" not in app.watcher.collector.machines
+        assert "D:1" not in app.watcher.parties.machines
 
     play(story)
 

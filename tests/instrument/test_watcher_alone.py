@@ -122,7 +122,7 @@ def test_who_waits_for_a_verdict_in_vain_hears_how_many_snapshots_there_were(wor
         await world.join(watcher, DRIVER)
         for _ in range(2):
             await world.record(watcher, DRIVER, await _snapshot(watcher))
-        watcher._give_up(await _snapshot(watcher))
+        watcher._given_up(watcher.coordinator.abort(await _snapshot(watcher), "enough"))
         return [await watcher.completed_after(number) for number in (0, 1, 2)]
 
     assert world.run(scenario) == [2, 1, 0]
@@ -153,11 +153,11 @@ def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_is_gon
         await world.record(watcher, DRIVER, number)
         await watcher._look_once(_soon(watcher, number))
         assert number in watcher.collections, "it is this incarnation that Ray calls restarting"
-        assert not watcher.collector.restarting
+        assert not watcher.parties.restarting
         world.states["a"] = "RESTARTING", 2
         await watcher._look_once(_soon(watcher, number))
         assert number not in watcher.collections, "that incarnation has died"
-        assert list(watcher.collector.restarting) == ["A:a"]
+        assert list(watcher.parties.restarting) == ["A:a"]
 
     world.run(scenario)
 
@@ -180,7 +180,7 @@ def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_not_one_
         monkeypatch.setattr(shape, "actor_state", state)
         await watcher._look_once(_soon(watcher, number))
         assert watcher.roster.facts["A:a"]["incarnation"] == 1
-        assert not watcher.collector.restarting
+        assert not watcher.parties.restarting
 
     world.run(scenario)
 

@@ -45,19 +45,19 @@ class App:
 
     def verdict(self) -> bool | None:
         """Whether it is a deadlock, at one consistent moment."""
-        number = self.coordinator.start()
+        number = self.coordinator.start(0, 9)
         assert number is not None
         for ledger in self.ledgers.values():
             ledger.request(number)
             ledger.record(lambda: None)
-            self.coordinator.report(number, ledger.report(number))
+            self.coordinator.report_calls(ledger.report(number))
         completed = self.coordinator.completed(number)
         assert completed is not None
         recorded = {
             name: Recorded(ledger.report(number), 0.0, **self.known[name]) for name, ledger in self.ledgers.items()
         }
         header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)
-        return Deadlock().evaluate(CollectedCalls(header, completed, recorded, self.facts).snapshot()).holds
+        return Deadlock().evaluate(CollectedCalls(header, completed.calls, recorded, self.facts).snapshot()).holds
 
 
 def test_a_parked_call_that_nothing_can_wake_is_a_deadlock_with_its_caller() -> None:

@@ -174,12 +174,10 @@ def test_sinks_that_die_at_the_worst_moments_show_everything_once(
 
 @pytest.mark.nightly
 def test_the_service_the_analyst_and_sinks_are_killed_at_random_and_everything_shows_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """A service may die between a snapshot's being kept and the sinks' hearing of it: the next one knows no less."""
     monkeypatch.setenv(checkpoints.KEY_VARIABLE, "the key of these tests")
-    seed = random.randrange(10**6)
-    print("seed", seed)
     chance = random.Random(seed)
     settings: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "detectors": []}
     with rs.System("bereft", history=tmp_path / "history", **settings) as system:

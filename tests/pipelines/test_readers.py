@@ -106,9 +106,7 @@ def test_half_a_line_waits_until_it_is_whole_or_nothing_more_comes(text: Path) -
     assert reading.read(10, True) == []
 
 
-def test_a_file_written_in_pieces_of_any_size_is_read_whole(text: Path) -> None:
-    seed = random.randrange(10**6)
-    print("seed", seed)
+def test_a_file_written_in_pieces_of_any_size_is_read_whole(text: Path, seed: int) -> None:
     chance = random.Random(seed)
     content = "".join(chance.choice("aß\n\N{EARTH GLOBE EUROPE-AFRICA} ") for _ in range(3_000)).encode()
     reader = TextFile(str(text), follow=True, chunk_bytes=chance.randrange(1, 50))

@@ -78,7 +78,7 @@ def marker_does_not_make_red(patch: pytest.MonkeyPatch) -> None:
     def quiet(self: ChandyLamport, source: str, colour: Any) -> Any:
         due = self.turning.due
         effects = marker(self, source, colour)
-        self.turning.due = due
+        self.turning.due, self.turning.must_turn = due, due != self.turning.colour
         return effects
 
     patch.setattr(ChandyLamport, "_marker", quiet)

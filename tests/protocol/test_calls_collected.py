@@ -43,7 +43,7 @@ class System:
         return call_id
 
     def start(self) -> int:
-        number = self.coordinator.start()
+        number = self.coordinator.start(0, 9)
         assert number is not None
         return number
 
@@ -51,7 +51,7 @@ class System:
         for machine in machines or list(self.ledgers):
             self.ledgers[machine].request(number)
             self.ledgers[machine].record(lambda: "state")
-            self.coordinator.report(number, self.ledgers[machine].report(number))
+            self.coordinator.report_calls(self.ledgers[machine].report(number))
 
     def completed(self, number: int) -> CompletedCallSnapshot:
         found = self.coordinator.completed(number)
@@ -128,14 +128,14 @@ def test_reports_are_answered_by_rule() -> None:
     system.report(number, "a")
     report = system.ledgers["a"].report(number)
 
-    assert system.coordinator.report(number, report) is Answer.DUPLICATE
+    assert system.coordinator.report_calls(report) is Answer.DUPLICATE
     assert system.coordinator.completed(number) is None
     assert system.coordinator.pending[number].waits_for() == "the report of b"
     with pytest.raises(ProtocolError, match="snapshot 1 waits for the report of b"):
         system.coordinator.pending[number].calls.completed()
     aborted = system.coordinator.abort(number, "enough")
     assert (aborted.reason, aborted.awaited) == ("enough", ("b",))
-    assert system.coordinator.report(number, report) is Answer.DISCARDED
+    assert system.coordinator.report_calls(report) is Answer.DISCARDED
     with pytest.raises(ProtocolError, match="snapshot 1 is not pending"):
         system.coordinator.abort(number, "again")
     assert PendingCallSnapshot(7, ()).waits_for() == "nothing"
@@ -143,15 +143,15 @@ def test_reports_are_answered_by_rule() -> None:
 
 def test_numbers_are_never_used_twice_and_a_bound_holds() -> None:
     coordinator = Coordinator(most_open=2, last=5)
-    assert [coordinator.start(), coordinator.start(), coordinator.start()] == [6, 7, None]
+    assert [coordinator.start(0, 9), coordinator.start(0, 9), coordinator.start(0, 9)] == [6, 7, None]
     coordinator.abort(7, "")
 
-    assert coordinator.start() == 8
-    assert coordinator.report(0, CallLedger("a").leave()) is Answer.DISCARDED
+    assert coordinator.start(0, 9) == 8
+    assert coordinator.report_calls(CallLedger("a").leave()) is Answer.DISCARDED
     ledger = CallLedger("a")
     ledger.request(9)
     ledger.record(None)
-    assert coordinator.report(9, ledger.report(9)) is Answer.UNKNOWN
+    assert coordinator.report_calls(ledger.report(9)) is Answer.UNKNOWN
 
 
 def test_a_machine_that_is_not_born_is_in_flight_with_its_constructor() -> None:
@@ -211,7 +211,7 @@ def test_a_machine_that_was_born_red_is_no_part_of_the_cut() -> None:
 def test_a_machine_that_is_registered_late_is_born_behind_what_is_pending_no_more() -> None:
     coordinator = Coordinator()
     for number in (1, 2, 3):
-        assert coordinator.start() == number
+        assert coordinator.start(0, 9) == number
     coordinator.abort(1, "")
 
     assert coordinator.join("kid") == 1
@@ -362,7 +362,7 @@ def test_who_leaves_after_it_has_recorded_is_waited_for_until_its_report_comes()
     system.coordinator.calls.left(driver.leave())
     system.report(number, "a")
     assert system.coordinator.completed(number) is None
-    system.coordinator.report(number, driver.report(number))
+    system.coordinator.report_calls(driver.report(number))
 
     assert system.completed(number).channels == ()
 

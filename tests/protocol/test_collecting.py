@@ -264,7 +264,7 @@ def test_a_copy_goes_its_own_way() -> None:
     other.start(0, 9)
     other.leave("C")
     other.join("late")
-    other.report(1, CallLedger("watched").leave())
+    other.report_calls(CallLedger("watched").leave())
     other.calls.died("stays")
     assert in_full(one) == before
 
@@ -280,11 +280,11 @@ def test_a_snapshot_is_complete_when_hosts_and_watched_processes_are() -> None:
     ledger = CallLedger("watched")
     ledger.request(1)
     ledger.record(None)
-    assert one.report(1, ledger.report(1)) is Answer.SUCCESS
+    assert one.report_calls(ledger.report(1)) is Answer.SUCCESS
     found = one.completed(1)
     assert found is not None
     assert (found.hosts, set(found.calls.machines)) == ({"A"}, {"watched"})
-    assert one.report(1, ledger.report(1)) is Answer.DISCARDED
+    assert one.report_calls(ledger.report(1)) is Answer.DISCARDED
 
 
 def test_a_snapshot_that_is_given_up_says_which_parties_were_missing() -> None:

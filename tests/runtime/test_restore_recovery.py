@@ -197,9 +197,7 @@ def test_without_recovery_whoever_waits_is_told_which_host_died_and_what_it_carr
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier"])
-def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: str) -> None:
-    seed = random.randrange(10**6)
-    print("seed", seed)
+def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: str, seed: int) -> None:
     chance = random.Random(seed)
     options: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "protocol": protocol}
     with rs.System("chaos", detectors=[conservation(TOTAL)], **options) as system:
