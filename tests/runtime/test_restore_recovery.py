@@ -206,7 +206,7 @@ def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: st
         many = town(system)
         for machine in many:
             for _ in range(5):
-                machine.pass_on.send(1, 20_000)
+                machine.pass_on.send(1, 5_000)
         for turn in range(1, 14):
             time.sleep(chance.uniform(0.0, 1.0))
             kill_host_of(chance.choice(many))
