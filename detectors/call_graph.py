@@ -1,10 +1,10 @@
 """The calls of a snapshot as nodes of the wait-for graph: those that run, those that have not begun, and the gates
 that these must pass.
 
-A call that has not begun needs a slot of its actor. Whoever holds a slot may give it back, so a gate (one for each
-machine and concurrency group that has such calls) waits for any one of the holders; a call waits for its gate.
-While a constructor runs, or a call blocks the event loop of its actor, the gate waits for that call alone. A slot
-once free may be given to a call of which nothing is known yet: so whoever can begin may also end.
+A call that has not begun needs a slot of its actor. Any running call that holds a slot may give it back, so a gate (one
+for each machine and concurrency group that has such calls) waits for any one of the holders; a call waits for its gate.
+While a constructor runs, or a call blocks the event loop of its actor, the gate waits for that call alone. What a call
+will wait for once it has its slot is not known yet: so a call that can begin counts as one that can also end.
 
 Call ids are `SOURCE/INCARNATION/TARGET/NUMBER`; other ids (`HOST/NUMBER`) belong to machines that take one action
 at a time, of which the machine itself is the node. Nothing here imports Ray or Spark. Read `wait_graph` next.
@@ -74,7 +74,7 @@ class CallNodes:
 
     @property
     def is_running(self) -> Booleans:
-        """Of each node."""
+        """For each node: whether it is a running call."""
         return np.arange(self.node_count) < self.running_count
 
     def find(self, call_ids: Any) -> Integers:
@@ -91,7 +91,7 @@ def is_call_id(call_ids: Any) -> Booleans:
 
 
 def without_run(call_ids: Any) -> Any:
-    """`call_ids` without the `#2` of a run that is a retry: who waits for the call waits for any of its runs."""
+    """`call_ids` without the `#2` of a run that is a retry: a wait for the call is a wait for any of its runs."""
     if len(call_ids) == call_ids.null_count or not pc.any(pc.match_substring(call_ids, "#")).as_py():
         return call_ids
     return pc.replace_substring_regex(call_ids, "#.*$", "")
@@ -165,7 +165,8 @@ def _exclusive(rows: _Rows, run_ids: Any, run_of: Integers, loops: Integers) -> 
 
 
 def _blocked_loops(snapshot: Snapshot, recorded: Any, ids: Any) -> Integers:
-    """Per machine (and, last, for none) the call that blocks its event loop, as coverage tells; -1: none."""
+    """Per machine the call that blocks its event loop, by the coverage; -1: none. The last item, always -1, is for
+    calls whose machine is not recorded."""
     loops = snapshot.coverage.get("blocked_loops") or {}
     machine = positions(pa.array(list(loops), pa.string()), recorded)
     call = positions(without_run(pa.array(list(loops.values()), pa.string())), ids)

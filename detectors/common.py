@@ -66,7 +66,7 @@ def uncovered(snapshot: Snapshot) -> list[Any]:
 
 
 def reaching(snapshot: Snapshot) -> list[Any]:
-    """The same, without what is known to reach no machine (`apart`): plain tasks that were given no handle and no ref."""
+    """`uncovered` without `apart`: plain tasks that can reach no machine, for they were given no handle and no ref."""
     return list(snapshot.coverage.get("uncovered", [_COVERAGE_UNKNOWN]))
 
 

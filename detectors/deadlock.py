@@ -2,21 +2,21 @@
 any mixture.
 
 The least set of those that can move is computed first (`reduction.movable`); what is blocked outside of
-it is deadlocked for good, so the predicate is stable. Who moves:
+it is deadlocked for good, so the predicate is stable. These can move:
 
 - an active machine; a blocked one as soon as an alternative of its wait has enough rows whose message is in
   flight, or whose machine can move; one whose wait has a time-out or for which a timer is pending;
 - a passive machine with a message in flight to it, and every passive machine as soon as anything at all can
-  move: it waits for any one message, and anybody may send it;
-- a passive machine with rows of `waits` (its inputs are declared) only by these; it is no member by itself, for it has
-  nothing begun, but those that are stuck may wait for it, and then it is one of them;
+  move: it waits for any one message, and any machine or call may send it;
+- a passive machine with rows of `waits` (its inputs are declared) only by these; it is not stuck by itself, for it has
+  begun nothing, but if a stuck machine or call waits for it, it counts as stuck, too;
 - never a stopped machine;
 - of a machine that runs several calls, each call by itself: one that waits for nothing, or for calls enough of which
   can move, or with a time-out; a call that has not begun, as soon as a slot is free or one of those that hold the
   slots can move (`call_graph`).
 
-A passive machine that holds a part of a join, and of which it is not declared who sends the rest (`undeclared` in the
-coverage), moves as soon as anything at all can; where nothing can, it is not known whether it waits for anything: None.
+A passive machine may hold a part of a join while no senders of the rest are declared (`undeclared` in the coverage). It
+moves as soon as anything at all can; where nothing can, it is not known whether it waits for anything: None.
 
 What the snapshot did not observe may act too: it may wake any passive machine, but it cannot answer a wait
 that names exact machines. So everything is decided a second time with its help; where the two differ the
@@ -56,9 +56,9 @@ _REMEDY = "declare who sends to each port by system.connect(source, target, port
 class Deadlock:
     """True iff some blocked machine or waiting call can never move again.
 
-    Evidence: `members` (the core: the knots that nobody in them can leave), `stuck_behind` (who only waits
-    for those), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order;
-    empty if the core waits for stopped machines, or for passive ones that nobody is left to wake),
+    Evidence: `members` (the core: all in a knot, a set out of which no wait leads), `stuck_behind` (those that
+    only wait for members), `cores` (the names of each independent core), `cycle` (a shortest one, in waiting order;
+    empty if the core waits for stopped machines, or for passive ones that no machine is left to wake),
     `advice` (what a person can change, a sentence each), `member_count`, `stuck_behind_count`, `core_count`; lists
     stop at 1,000 records and 100 cores. Where machines run calls there is a record for each call. If None:
     the same for what would be stuck if nothing unobserved acts, and `depends_on`.
@@ -78,7 +78,8 @@ class Deadlock:
         return f"Deadlock(name={self.name!r})"
 
     def warm_up(self) -> None:
-        """Load what only a deadlock needs (scipy: hundreds of modules), before there is one: two machines in each other."""
+        """Load what only a deadlock needs (scipy: hundreds of modules) before there is one, by deciding a made-up
+        deadlock of two machines."""
         rows = [{"machine": name, "status": "blocked", "waits_for": [on]} for name, on in ("ab", "ba")]
         self.evaluate(Snapshot.from_rows(machines=[{**row, "wait_mode": "all"} for row in rows]))
 
@@ -111,7 +112,7 @@ def _anybody_blocked(snapshot: Snapshot) -> bool:
 
 
 def _can_move(waits: WaitGraph, seeds: Booleans, *, helped: bool = False) -> Booleans:
-    """Everybody who can move if `seeds` do; `helped`: something that is no node here may act as well.
+    """All nodes that can move if `seeds` do; `helped`: something that is no node here may act as well.
 
     As soon as anything can move at all, it may send to any passive machine: so these can move, too.
     """
@@ -128,9 +129,9 @@ class _Stuck:
     cores: list[Integers]
     core_count: int
     cycle: list[int]
-    """Nodes, those between calls too (`WaitGraph.inner`)."""
+    """Nodes in waiting order, also those that only pass on what others do (`WaitGraph.inner`)."""
     stuck: Integers
-    """All of them, and the nodes between calls."""
+    """All nodes that cannot move: members, those behind them, and those of `WaitGraph.inner`."""
 
     @classmethod
     def nobody(cls) -> _Stuck:
@@ -152,7 +153,7 @@ class _Stuck:
         }
 
     def _round(self, waits: WaitGraph) -> Integers:
-        """Who waits, along the cycle."""
+        """The machines and calls that wait, along the cycle."""
         cycle = np.array(self.cycle, np.int64)
         return cycle[(waits.blocked | waits.resting)[cycle]]
 
@@ -167,7 +168,7 @@ def _round(names: list[str]) -> list[str]:
 
 
 def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
-    """Tell the cores apart from those behind them, in the graph of the blocked that cannot move."""
+    """Split the blocked machines and calls that cannot move into the cores and those that only wait for them."""
     blocked = waits.blocked | _resting_between(waits, moves)
     nodes = np.flatnonzero((blocked | waits.inner) & ~moves)
     local = np.full(len(waits.names), -1, np.int64)
@@ -196,7 +197,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
 
 
 def _resting_between(waits: WaitGraph, moves: Booleans) -> Booleans:
-    """Machines at rest for which those wait that are stuck, directly or through others at rest."""
+    """Machines at rest that a stuck machine or call waits for, directly or through other machines at rest."""
     if not (waits.resting & ~moves).any():
         return waits.resting & ~moves
     source, target = waits.graph.owner[waits.graph.alternative], waits.graph.target
@@ -215,7 +216,8 @@ def _resting_between(waits: WaitGraph, moves: Booleans) -> Booleans:
 
 
 def _is_own_machine(waits: WaitGraph, source: Integers, target: Integers) -> Booleans:
-    """Where a call waits for any later call to its own machine: a cycle over that one would tell a person nothing."""
+    """True for edges from a call to its own machine (it waits for any later call there): a cycle over such an edge tells
+    a person nothing."""
     machine = np.full(len(waits.names), -1, np.int64)
     machine[waits.first_call :] = waits.calls.machine
     found: Booleans = machine[source] == target
@@ -223,7 +225,8 @@ def _is_own_machine(waits: WaitGraph, source: Integers, target: Integers) -> Boo
 
 
 def _joined(label: Integers, same: Integers) -> Integers:
-    """One core of those cores that wait for passive machines: any of them, freed, might wake the others'."""
+    """Make one core of those cores that wait for passive machines: if one is freed, it might wake what the others wait
+    for."""
     return np.where(np.isin(label, same), same[0], label) if len(same) else label
 
 
@@ -262,7 +265,7 @@ def _all_clear(waits: WaitGraph) -> str:
 
 
 def _may_still_come(waits: WaitGraph) -> str:
-    """What is said of half a join while somebody can act."""
+    """The part of the sentence about half a join, while a machine that can act may still send the rest."""
     half = np.flatnonzero(waits.undeclared)
     if not len(half):
         return ""

@@ -1,5 +1,5 @@
-"""A deadlock in words and records: who waits where in the app's source, for whom, round which cycle, and what to
-change."""
+"""A deadlock in words and records: which machines and calls wait, where in the app's source, for which others, round
+which cycle, and what to change."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
 
 
 def _without_errors(waits: WaitGraph, choices: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
-    """Without what says that the first error of a list ends the wait for all of it: fewer of the same calls."""
+    """`choices` without those that stand for "the first error of a list ends the wait": fewer of the same calls."""
     most = max(choices, key=lambda choice: choice[0])
     return [one for one in choices if one[0] == most[0] or not _is_within(waits, one[1], most[1])]
 
@@ -281,7 +281,7 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
 
 
 def _callers(about: _About, node: int) -> list[str]:
-    """Of a call that waits inside its own actor (on an event, a lock): who might call that actor; else nothing."""
+    """Of a call that waits inside its own actor (on an event, a lock): machines that might call it; else nothing."""
     on = [about.nodes[other] for _, choice in about.alternatives.get(node, []) for other in choice]
     names = list(dict.fromkeys(other.machine for other in on if not other.is_call))
     mine = about.nodes[node]
@@ -310,7 +310,7 @@ def _is(names: Iterable[str]) -> str:
 
 
 def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integers) -> list[str]:
-    """What a person can change so that the calls among `members` (the cores) get on; `stuck`: all who cannot move."""
+    """What a person can change so that the calls among `members` (the cores) get on; `stuck`: all that cannot move."""
     calls = members[members >= waits.first_call]
     if not len(calls):
         return []

@@ -50,7 +50,7 @@ def _regex(pattern: str) -> str:
 
 
 def absent(names: Any, group: Sequence[str]) -> list[str]:
-    """What of the group is not among an Arrow array of names: exact names, and patterns that nobody bears."""
+    """The exact names and patterns of the group that match none of an Arrow array of names."""
     exact = [name for name in group if not is_pattern(name)]
     known = set(texts(names).filter(pa.array(is_any_of(names, *exact))).to_pylist()) if exact else set()
     patterns = [one for one in group if is_pattern(one) and not np.any(members(names, [one]))]

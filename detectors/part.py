@@ -1,9 +1,10 @@
 """Is a part of the system done: can no machine of a group ever act again?
 
-That its members are passive and nothing is in flight to them is not enough: somebody outside may send to them at any
-moment. So the claim that is decided is the stable one, on the same graph as `deadlock`: nobody who can ever move may send
-to a member. To a member at rest only its declared sources send (`system.connect(..., port=...)`), or only `senders`; to any
-other passive member anybody who can move at all, who may have its handle. Read `termination` first.
+That its members are passive and nothing is in flight to them is not enough: a machine outside may send to them at any
+moment. So the claim that is decided is the stable one, on the same graph as `deadlock`: no machine that can ever move
+may send to a member. To a member at rest only its declared sources send (`system.connect(..., port=...)`). To any other
+passive member only `senders` send; if these are not given, any machine that can move may have its handle and send to
+it. Read `termination` first.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ def _busy(evidence: dict[str, Any]) -> str:
 
 
 def _wakers(waits: WaitGraph, mine: Booleans, names: Any, senders: Sequence[str] | None) -> list[str]:
-    """Who may act again and then send to a member, or lead to somebody who does; what was not observed, too.
+    """Names of what may act again and then send to a member, directly or through others; what was not observed, too.
 
-    A member whose inputs are declared is reached by any source that can move, also if that is not enough for it to act: a
-    part of a join in its mailbox, and it is no longer at rest.
+    A member whose inputs are declared counts as reached by any source that can move, also if one message is not enough
+    for it to act: with a part of a join in its mailbox it is no longer at rest.
     """
     member = np.zeros(waits.graph.node_count, np.bool_)
     member[: len(mine)] = mine
@@ -104,7 +105,7 @@ def _wakers(waits: WaitGraph, mine: Booleans, names: Any, senders: Sequence[str]
 
 
 def _moving_sources(waits: WaitGraph, at_rest: Booleans, moves: Booleans) -> Booleans:
-    """Those who can move and for whom the machines at rest wait."""
+    """The nodes that can move and that a machine at rest waits for."""
     owner, target = waits.graph.owner[waits.graph.alternative], waits.graph.target
     found = np.zeros_like(moves)
     found[target[at_rest[owner] & moves[target]]] = True
@@ -116,7 +117,8 @@ def _names(waits: WaitGraph, nodes: Booleans) -> list[str]:
 
 
 def _moves(waits: WaitGraph, kept: Booleans) -> Booleans:
-    """Who can ever move, what was not observed included; `kept`: passive machines that not just anybody may wake."""
+    """The nodes that can ever move, also with help of what was not observed; `kept`: passive machines with given
+    senders."""
     seeds = waits.seeds | waits.outside
     anything = bool(waits.unseen) or seeds.any() or free(waits.graph).any()
     return movable(waits.graph, seeds | (waits.passive & ~kept) if anything else seeds)

@@ -1,8 +1,7 @@
 """Have all machines come as far as some phase?
 
-"Past a phase" is stable if phases only grow, and then it can be read off a consistent cut (a barrier that nobody has to
-wait at). The detector is data (a path, a value), so that Spark can run it again.
-"""
+"Past a phase" is stable if phases only grow, and then it can be read off a consistent cut: a barrier at which no
+machine has to wait. The detector is data (a path, a value), so that Spark can run it again."""
 
 from __future__ import annotations
 

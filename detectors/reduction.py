@@ -1,8 +1,8 @@
-"""Who can ever move again: reduction of a wait-for graph over integer nodes, and the knots of what is left.
+"""Which nodes can ever move again: reduction of a wait-for graph over integer nodes, and the knots of what is left.
 
 A node has alternatives, any one of which lets it move; an alternative needs k of its edges. So AND, OR and
 k-of-n waits mix freely (the "(k, n) model" of Bracha and Toueg 1987, here on a recorded graph instead of a
-running one). Nothing in this file knows what a node is: a machine today, a call tomorrow. Read `wait_graph`
+running one). Nothing in this file knows what a node stands for, a machine or a call. Read `wait_graph`
 for how the tables become nodes.
 """
 
@@ -78,7 +78,7 @@ def _reached(starts: Integers, waiting: Integers, nodes: Integers) -> Integers:
 
 
 def _level(owner: Integers, missing: Integers, moves: Booleans, reached: Integers) -> Integers:
-    """Take those edges off what is missing; who can move now and could not before, marked in `moves`."""
+    """Take the reached edges off what is missing; return, and mark in `moves`, the nodes that can move only now."""
     np.subtract.at(missing, reached, 1)
     freed = owner[reached[missing[reached] <= 0]]
     found = distinct(freed[~moves[freed]])
@@ -105,7 +105,7 @@ def _one_by_one(
 
 @dataclass(frozen=True, slots=True)
 class Knots:
-    """Strongly connected components: `label` of each node; `core` tells which labels nobody leaves."""
+    """Strongly connected components: `label` of each node; `core` tells which labels no edge leaves."""
 
     label: Integers
     core: Booleans

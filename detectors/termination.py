@@ -1,4 +1,4 @@
-"""Is the computation over: is everybody passive and nothing on its way?
+"""Is the computation over: is every machine passive and nothing on its way?
 
 "Everyone is idle" alone is not termination: a message in flight wakes its target. The snapshot holds both
 at one consistent moment, so the conjunction is stable and can be believed (Chandy and Lamport 1985, section

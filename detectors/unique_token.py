@@ -62,7 +62,7 @@ class UniqueToken:
         return f"UniqueToken(state={self.state!r}, messages={self.messages!r}, name={self.name!r})"
 
     def evaluate(self, snapshot: Snapshot, earlier: Snapshot | None = None) -> Verdict:
-        """Count the holders; if there is none, say who was the last, by `earlier`."""
+        """Count the holders; if there is none, say which was the last, by `earlier`."""
         reason = unsound(snapshot)
         if reason:
             return answer(self, snapshot, None, {}, f"Whether the token is unique cannot be told: {reason}.")

@@ -1,7 +1,7 @@
-"""From the tables of a snapshot to integers: the nodes, who can move for sure, and who waits for whom.
+"""From the tables of a snapshot to integers: the nodes, which can move for sure, and which waits for which.
 
 Nodes are the recorded machines (by row), then every name (of a machine or a call) that is waited for but not
-recorded, then one for a wait whose row names nobody, then the calls and gates of `call_graph`. A row of `waits`
+recorded, then one for all waits whose row gives no name, then the calls and gates of `call_graph`. A row of `waits`
 leads to the call it names, else to its machine; a machine that runs calls moves as soon as one of them does, or as
 one that has not begun. `reduction` decides on these; `deadlock` turns its answer back into names.
 """
@@ -47,27 +47,28 @@ class WaitGraph:
     """Arrow array: the name of each node; of a call or a gate, that of its machine."""
     graph: Graph
     blocked: Booleans
-    """Who waits: machines, and calls."""
+    """Machines and calls that wait."""
     undeclared: Booleans
-    """Of these, passive machines that hold a part of a join, of which it is not declared who sends the rest: `outside`, too."""
+    """Of these, passive machines that hold a part of a join and have no declared senders of the rest; also in
+    `outside`."""
     inner: Booleans
     """Nodes that only pass on what others do: calls that have not begun, gates, machines by the calls they run."""
     stopped: Booleans
     passive: Booleans
-    """Who waits for any message of anybody."""
+    """Machines that wait for any message, from any sender."""
     resting: Booleans
-    """Passive machines of which it is known who can wake them: they have rows of `waits`, and are not stuck, but at rest."""
+    """Passive machines whose senders are known, by rows of `waits`: they are at rest, not stuck."""
     seeds: Booleans
-    """What moves without anybody's help."""
+    """Nodes that move by themselves, without help of another node."""
     outside: Booleans
     """What may move, for all that the snapshot knows."""
     unseen: list[Any]
     """Why `outside` is more than `seeds`, for a person."""
     calls: CallNodes
     first_call: int
-    """The node that node 0 of `calls` is here."""
+    """The number that node 0 of `calls` has here."""
     recorded_count: int
-    """Nodes below are machines."""
+    """Nodes with smaller numbers are recorded machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)
     unseen = reaching(snapshot)
     outside |= nodes.flags(_suspects(nodes.names, unseen))
-    if unseen:  # whoever was not observed may call a machine, though not answer for it
+    if unseen:  # what was not observed may call a machine, though not answer for it
         outside |= nodes.flags(by_calls.owner[by_calls.owner < nodes.recorded_count])
     unseen += [f"{name}, which is sent to but not recorded" for name in expected[:MOST_LISTED]]
     return WaitGraph(
@@ -201,7 +202,7 @@ def _status(snapshot: Snapshot, word: str, node_count: int) -> Booleans:
 
 
 def _node_names(snapshot: Snapshot, recorded: Any, awaited: Integers, on_recorded: Integers) -> Any:
-    """Recorded machines, then the other names waited for (calls by their id), then the node of waits for nobody."""
+    """Recorded machines, then the other names waited for (calls by their id), then the node of waits without a name."""
     waits = snapshot.tables["waits"]
     on_machine, on_call = texts(waits["on_machine"]), texts(waits["on_call_id"])
     by_call = is_call_id(on_call)
@@ -242,7 +243,7 @@ def _looked_up(column: Any, names: Any, rows: Booleans) -> Integers:
 
 
 def _joined(*parts: _Rows) -> _Rows:
-    """All rows of `parts`, whose groups are told apart."""
+    """All rows of `parts`; groups of different parts get different numbers."""
     parts = tuple(part for part in parts if len(part.owner)) or parts[:1]
     if len(parts) == 1:
         return parts[0]
@@ -335,7 +336,8 @@ def _hindered(nodes: _Nodes, rows: _Rows) -> _Rows:
 
 
 def _by_calls(nodes: _Nodes, rows: _Rows) -> _Rows:
-    """Machines that somebody waits for, by their calls; and gates, by the calls that hold their slots."""
+    """Rows of waits of machines that are waited for, for their calls; and of gates, for the calls that hold their
+    slots."""
     calls, gates = nodes.calls, nodes.calls.gates
     call = np.arange(calls.call_count)
     machine = calls.machine[call]
@@ -387,7 +389,9 @@ def _undeclared(snapshot: Snapshot, nodes: _Nodes) -> Integers:
 def _seeds(
     snapshot: Snapshot, nodes: _Nodes, status: dict[str, Booleans], undeclared: Booleans
 ) -> tuple[Booleans, list[str]]:
-    """Machines that move by themselves; and who is sent to without being recorded. Half a join moves nobody."""
+    """Machines that move by themselves, and names of machines that are sent to but not recorded.
+
+    A machine with half a join in its mailbox does not move by that."""
     message, timer, expected = _woken(snapshot, nodes)
     seeds = ~np.logical_or.reduce(list(status.values()))
     seeds[nodes.recorded_count :] = False
@@ -396,7 +400,7 @@ def _seeds(
 
 
 def _woken(snapshot: Snapshot, nodes: _Nodes) -> tuple[Booleans, Booleans, list[str]]:
-    """Which nodes have a message coming, which a pending timer; and who is sent to without being recorded.
+    """Which nodes have a message coming, which a pending timer; and the names that are sent to but not recorded.
 
     A timer that was due before the snapshot started is an ordinary message by now: it lies in the mailbox.
     """
@@ -414,7 +418,8 @@ def _woken(snapshot: Snapshot, nodes: _Nodes) -> tuple[Booleans, Booleans, list[
 def _outside(
     snapshot: Snapshot, nodes: _Nodes, untold: Booleans, silent: Booleans, graph: Graph
 ) -> tuple[Booleans, list[str]]:
-    """Nodes the snapshot cannot speak for: who is waited for but not recorded, and waits without rows."""
+    """Nodes of which the snapshot does not know enough: waited for but not recorded, or waiting without a row that says
+    for what. And why, for a person."""
     awaited = distinct(graph.target)
     strangers = awaited[(awaited >= nodes.recorded_count) & (awaited < nodes.first_call)]
     names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()
