@@ -117,7 +117,8 @@ def _whole(frame: DataFrame, at_path: AtPath, name: str) -> DataFrame:
     """With `name`: the number at a path in `text`, if it is a JSON integer of at most 64 bits; else null.
 
     These are by far the most frequent. Most are seen without reading the JSON (`_pattern`). From the other texts Spark
-    extracts what is there; that is text, and does not tell a number from a string: nowhere may the same stand in quotes.
+    extracts what is there. That is text, and does not tell a number from a string, so it counts only if the same text
+    in quotes stands nowhere in the JSON.
     """
     seen, found, text = F.col(f"{name}_seen"), F.col(f"{name}_found"), F.col("text")
     unseen = F.when(seen.isNull(), text)
@@ -134,7 +135,7 @@ def _only(path: str) -> AtPath:
 
 
 def _extracted(text: Column, path: str) -> Column:
-    """What Spark finds at `path`; nothing where a name of it comes twice, of which Spark would take the first."""
+    """What Spark finds at `path`; null where a key of the path occurs twice, for Spark would take the first."""
     is_clear = text.isNotNull()
     for name in (step for step in compile_path(path).steps if isinstance(step, str)):
         is_clear &= F.substring_index(text, json.dumps(name, ensure_ascii=False), 2) == text
@@ -175,8 +176,8 @@ def _added_whole(rows: DataFrame, column: str, quick: Sequence[str]) -> DataFram
     """Per snapshot and class or method: how many `rows` there are, and for each of the paths `quick`, by its place, the sum
     of all that is a whole number there, and how many `others` there are.
 
-    The sum is in halves, which cannot overflow, and are added much faster than decimals. Nothing is joined to the rows:
-    which ledger counts them is asked of the sums, which are few.
+    The sum is in two halves of 32 bits, which cannot overflow and are added much faster than decimals. Nothing is
+    joined to the rows: which ledger counts them is found out later, for the sums, which are few.
     """
     rows = rows.withColumn("text", _recorded(column))
     found = [F.count(F.lit(1)).alias("rows")]
@@ -270,6 +271,6 @@ def _sums(*amounts: DataFrame) -> DataFrame:
         F.try_sum(F.when(~machine, exact)).alias("message_exact"),
         F.sum(F.when(~machine, F.col("rounded"))).alias("message_rounded"),
         (F.count_if("unreadable") + overflow.cast("int")).alias("unreadable"),
-        # Nobody holds anything where the paths lead: they are probably wrong.
+        # No machine holds anything where the paths lead: they are probably wrong.
         (F.bool_or(machine) & ~has_amount).alias("pathless"),
     )

@@ -54,7 +54,7 @@ BRIEF_ROWS = 2_000_000
 
 @dataclass(slots=True)
 class Request:
-    """What somebody asks of a job; options that a job does not take are None or empty."""
+    """What the caller asks of a job; options that a job does not take are None or empty."""
 
     history: str
     master: str | None = None
@@ -230,7 +230,7 @@ def _times(rows: pa.Table) -> str:
 
 
 def default_out(history: str, job: str) -> str:
-    """Where the results of a job go if nobody says otherwise: beside the history's tables, never inside one."""
+    """Where the results of a job go if the caller names no folder: beside the history's tables, never inside one."""
     return str(Path(history) / "results" / job)
 
 
@@ -314,8 +314,8 @@ def reported(job: str) -> Iterator[None]:
 class _Interrupts:
     """Ctrl-C while Spark starts and runs, in the main thread: `KeyboardInterrupt`, and nothing is printed.
 
-    While Java starts it waits until Java is there: a Java whose starter has gone would stay for ever. PySpark's own
-    handler, which it installs as it starts, asks Java once more over the connection that is in use.
+    While Java starts, the interrupt waits until Java is there: a Java whose starter has gone would stay for ever.
+    PySpark's own handler, which it installs as it starts, would ask Java once more over the connection that is in use.
     """
 
     def __init__(self) -> None:
@@ -351,7 +351,7 @@ class _Interrupts:
 
 
 def _is_no_broken_command(record: logging.LogRecord) -> bool:
-    """py4j's own report of a command that was cut off; that the job failed is said by whoever gets the error."""
+    """False for py4j's own log line about a command that was cut off: the error that the job raises already says so."""
     return not record.getMessage().endswith("while sending command.")
 
 

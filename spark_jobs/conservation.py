@@ -227,7 +227,7 @@ def own_specs(snapshots: DataFrame, stored: DataFrame, *, is_asked_for: bool) ->
 def with_given(
     settings: DataFrame, state: str | None = None, messages: Mapping[str, str] = MappingProxyType({}), total: Any = None
 ) -> DataFrame:
-    """The settings of `read_specs` with those in place that somebody gave; `messages` method by method."""
+    """The settings of `read_specs`, replaced by those that the caller gave; `messages` method by method."""
     if state is not None:
         no_paths = F.lit(None).cast("map<string,string>")
         settings = settings.withColumns({"state_path": F.lit(state), "state_paths": no_paths})
@@ -428,7 +428,7 @@ def breaks(ledgers: DataFrame) -> DataFrame:
 
 
 def ends(breaks: DataFrame) -> DataFrame:
-    """The two snapshots between which each ledger broke, a row each: `is_after` tells which."""
+    """The two snapshots between which each ledger broke, a row for each; `is_after` is true for the later one."""
     broken = breaks.where(F.col("first_broken").isNotNull() & F.col("last_right").isNotNull())
     both = F.array(
         F.struct(F.col("last_right").alias("snapshot_id"), F.lit(False).alias("is_after")),
@@ -438,7 +438,7 @@ def ends(breaks: DataFrame) -> DataFrame:
 
 
 def _before_after(name: str, how: Callable[[Column], Column]) -> tuple[Column, Column]:
-    """One column as of either end."""
+    """The value of a column in the snapshot before the break, and in the one after it."""
     return how(F.when(~F.col("is_after"), F.col(name))), how(F.when(F.col("is_after"), F.col(name)))
 
 

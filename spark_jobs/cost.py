@@ -1,4 +1,5 @@
-"""What did the snapshots cost: time, control messages, bytes; which were given up, and who made the slow ones slow?
+"""What did the snapshots cost: time, control messages, bytes; which were given up, and which host made the slow ones
+slow?
 
 A snapshot takes as long as its last machine needs to record. So of each slow one the host is named whose machines recorded
 last, and by how much it was later than all others. In Spark's own expressions over `snapshots` and `machines`.

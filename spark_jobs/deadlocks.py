@@ -1,4 +1,5 @@
-"""Each distinct deadlock once: how it formed edge by edge, who is in it and where they wait, how long before it was reported.
+"""Each distinct deadlock once: how it formed edge by edge, its members and where they wait, how long before it was
+reported.
 
 A deadlock never ends by itself, so thousands of snapshots show the same one. It is told by its waits: each by machine,
 `call_id` and `waiting_since`. The detector `Deadlock` finds the cores in each snapshot that has waits at all (ids are
@@ -83,7 +84,7 @@ def run(
 
 
 def with_waits(snapshots: DataFrame, waits: DataFrame, machines: DataFrame) -> DataFrame:
-    """The ids of the snapshots in which anybody waits."""
+    """The ids of the snapshots in which a machine is blocked or has a row of `waits`."""
     blocked = machines.where(F.col("status") == "blocked").select("snapshot_id")
     waiting = waits.select("snapshot_id").unionByName(blocked).distinct()
     return snapshots.select("snapshot_id").join(waiting, "snapshot_id", "left_semi")
@@ -140,13 +141,13 @@ def _brief(snapshot: Snapshot, machine: str) -> dict[str, Any]:
 
 
 def _identity(run_id: str, edges: Sequence[Mapping[str, Any]]) -> str:
-    """The same for the same waits."""
+    """A short hash of the run and the waits of a deadlock: equal in every snapshot that shows the same deadlock."""
     waits = sorted({f"{edge['machine']} {edge['call_id']} {edge['waiting_since']}" for edge in edges})
     return hashlib.sha256("\n".join([run_id, *waits]).encode()).hexdigest()[:12]
 
 
 def reports(snapshots: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """Who was named in a live verdict of a deadlock: `run_id, machine, sequence, reported_at, reported_id`."""
+    """The machines that a live verdict of a deadlock named: `run_id, machine, sequence, reported_at, reported_id`."""
     live = verdicts.where((F.col("evaluator") == "live") & F.col("holds"))
     kind = F.coalesce(F.get_json_object("detector_spec", "$.type"), F.col("detector"))
     members = F.from_json("evidence", "members array<struct<machine:string>>")["members"]["machine"]

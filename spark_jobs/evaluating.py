@@ -102,7 +102,7 @@ def evaluate_assignments(
 
 
 def _loaded(history: History, ids: Mapping[str, str]) -> Iterator[tuple[str, Snapshot]]:
-    """The snapshots of `ids`, by whatever names them; without those that retention has taken away."""
+    """The key and the snapshot of each item of `ids`; without snapshots that retention has taken away."""
     known: dict[str, Snapshot | None] = {}
     for name, snapshot_id in ids.items():
         if snapshot_id not in known:

@@ -18,12 +18,12 @@ from ray_snapshot.snapshot import Snapshot
 CONFIRMED, WRONG, UNCHECKED = "confirmed", "wrong", "unchecked"
 
 Outcome = tuple[str, str]
-"""One of the three, and why."""
+"""CONFIRMED, WRONG or UNCHECKED, and why."""
 
 Evidence = Mapping[str, Any]
 
 _LARGEST_EXPONENT = 1_000
-"""Of ten, in a number that is counted with."""
+"""The largest power of ten in a number that is counted."""
 
 _STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]")
 
@@ -73,7 +73,7 @@ def _deadlock(snapshot: Snapshot, _: Evidence, evidence: Evidence, holds: bool) 
 
 
 def _is_closed(snapshot: Snapshot, evidence: Evidence) -> Outcome:
-    """Whoever is named must wait, and no alternative of a wait may be had without somebody who is named."""
+    """Each named machine must wait, and each alternative of its waits must need a named machine."""
     records = [*evidence.get("members", ()), *evidence.get("stuck_behind", ())]
     named = {record["machine"] for record in records}
     if not records:
@@ -100,14 +100,15 @@ def _is_closed(snapshot: Snapshot, evidence: Evidence) -> Outcome:
 
 
 def _open(alternative: _Alternative, named: set[str], status: Mapping[str, str]) -> bool:
-    """Whether an alternative can be had, were all machines that are not named to move."""
+    """Whether an alternative can be had with the help of active machines that are not named."""
     k, on = alternative
     can = [one for one, satisfied in on if satisfied or (one not in named and status.get(one) == "active")]
     return len(can) >= k
 
 
 def _all_can_move(snapshot: Snapshot) -> Outcome:
-    """Machine by machine, until nobody is left or nobody more is found."""
+    """Find the machines that can move, round by round, until a round finds no more; then none may be left that
+    cannot."""
     waits, status = _waits(snapshot), _statuses(snapshot)
     waiting = {machine for machine, _ in waits}
     blocked = {machine for machine, word in status.items() if word == "blocked"} | waiting
@@ -132,7 +133,7 @@ def _met(alternative: _Alternative, moving: set[str]) -> bool:
 
 
 _Alternative = tuple[int, list[tuple[str, bool]]]
-"""How many are needed, and of whom (and whether their answer is on its way)."""
+"""How many answers are needed; and the machines that may give one, each with whether its answer is on its way."""
 
 
 def _waits(snapshot: Snapshot) -> dict[tuple[str, str | None], list[_Alternative]]:

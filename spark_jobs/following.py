@@ -1,9 +1,10 @@
 """`--follow`: a job on every snapshot as it comes into the history, each exactly once, whatever kills it in between.
 
-A turn takes the versions of `snapshots` that came since the last one, lets the job answer for their snapshots, and commits
-the answers to a Delta table under OUT, with the number of the turn as the transaction of this follower. What the next turn must
-know (the last version, who is still waiting, what the job carries over) was written before, under that number. So whoever is
-killed at any point begins with the turn that was not committed, from the same state, and nothing is there twice.
+A turn takes the versions of `snapshots` that came since the last one, lets the job answer for their snapshots, and
+commits the answers to a Delta table under OUT, with the number of the turn as the transaction of this follower. What
+the next turn must know (the last version, the snapshots still waiting, what the job carries over) was written before,
+under that number. So a follower that was killed at any point begins again with the turn that was not committed, from
+the same state, and nothing is there twice.
 
 A snapshot waits for its first live verdict, which says with which detectors its run is watched, but not longer than
 `PATIENCE_S` behind its completion; and none is taken before an earlier one of its run.
@@ -59,7 +60,7 @@ class State:
 
     turn: int = 0
     version: int = BEGINNING
-    """Of `snapshots`: all up to it has been seen."""
+    """The version of the table `snapshots` up to which all has been seen."""
     waiting: list[dict[str, Any]] = field(default_factory=list)
     """Snapshots that were seen and not taken yet: `LISTED`."""
     seen: dict[str, int] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class State:
     specs: dict[str, dict[str, str]] = field(default_factory=dict)
     """By run and detector: the data of the detectors that it is watched with."""
     carried: dict[str, Any] = field(default_factory=dict)
-    """The job's own."""
+    """What the job itself carries over from step to step."""
 
 
 @dataclass
@@ -170,8 +171,8 @@ class Follower:
     def _new(self) -> tuple[int, list[dict[str, Any]]]:
         """The version of `snapshots` as of now, and the rows that came since the last turn.
 
-        Where a compaction and a vacuum have taken away the files that they came in: what lies there now with a higher
-        number than any snapshot of its run that was seen.
+        If a compaction and a vacuum have taken away the files in which these rows came, every row counts as new whose
+        number is higher than that of any snapshot of its run that was seen.
         """
         start, seen = self.state.version, dict[str, int]()
         for attempt in range(_READ_ATTEMPTS):
@@ -200,7 +201,8 @@ class Follower:
         ]
 
     def _parted(self, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Those whose detectors are known (or will not be), and those that wait, or come behind one that does."""
+        """The rows to answer for now: their detectors are known, or were waited for long enough. And those that wait
+        for that, or come after one of their run that waits."""
         judged = _judged(self.history, [row["snapshot_id"] for row in rows])
         patience = (datetime.now(UTC) - timedelta(seconds=self.patience_s)).isoformat()
         ready: list[dict[str, Any]] = []
@@ -252,7 +254,7 @@ class Follower:
 def follow(follower: Follower, told: Callable[[pa.Table], None], every_s: float, *, once: bool = False) -> None:
     """Turn after turn, `every_s` seconds apart, until interrupted; `once`: what is there now, and no more.
 
-    `told` hears of the rows behind their commit: a kill in between costs a line on the terminal, never one in the results.
+    `told` gets the rows after their commit: a kill in between costs a line on the terminal, never one in the results.
     """
     while True:
         found = follower.turn()

@@ -182,7 +182,8 @@ def _wrapped(executable: Path) -> Path:
 
 
 def _private_folders() -> Iterator[Path]:
-    """Where the wrapper may live: the user's cache, else a new temporary folder (nobody else's can be planted there)."""
+    """Where the wrapper may live: the user's cache, else a new temporary folder, into which no other user can put
+    one."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     yield Path(cache, "ray-snapshot")
     folder = tempfile.mkdtemp(prefix="ray-snapshot-")

@@ -74,7 +74,7 @@ def print_view(view: View, frame: DataFrame, top: int) -> None:
 
 
 def print_rows(view: View, table: pa.Table, top: int) -> None:
-    """The same, of rows that are here already, in their order."""
+    """Print the first `top` rows of a table that is in memory already, in their order."""
     if not table.num_rows:
         print(f"{view.title}: {view.none}")
         return

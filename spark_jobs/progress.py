@@ -1,4 +1,5 @@
-"""How much moves: who is active, passive, blocked, what is in flight over time, in which phases, and when did it stop?
+"""How much moves: which machines are active, passive or blocked, what is in flight, in which phases, and when did it
+stop?
 
 A run moves between two snapshots if any machine sent or accepted anything in between. Everything is in Spark's own
 expressions over `snapshots` and `machines`.
@@ -58,8 +59,8 @@ def snapshots(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
     """One row a snapshot: machines by status, messages in flight, what moved since the one before, and the phase.
 
     `busy`: something was sent or accepted. Else `computing`: machines are active (the driver does not count); `stuck`: some
-    are blocked and none is active; `waiting`: messages are in flight that nobody accepts; `quiet`: none of these. `standing`
-    is the phase if nothing had moved.
+    are blocked and none is active; `waiting`: messages are in flight that no machine accepts; `quiet`: none of these.
+    `standing` is the phase if nothing had moved.
     """
     counts = machines.groupBy("snapshot_id").agg(
         *(F.count_if(F.col("status") == status).alias(status) for status in STATUSES),
@@ -154,8 +155,8 @@ def runs(snapshots: DataFrame, judged: DataFrame) -> DataFrame:
 
     `ended`, by its last snapshot: `terminated` or `deadlocked` if a live verdict on it says so (and, of a deadlock, no
     machine is active); else its phase if nothing moved for `STILL_AFTER` snapshots or more; else `quiet` or `stuck` if
-    nothing is active and nothing in flight; else `busy`. `stopped`: somebody should have moved on: any but `busy`, `quiet`
-    and `terminated`.
+    nothing is active and nothing in flight; else `busy`. `stopped`: true unless `ended` is `busy`, `quiet` or
+    `terminated`: a machine should have moved on.
     """
     when_moved = F.when(F.col("moved"), F.col("sequence"))
     nothing_comes = F.col("last_standing").isin("quiet", "stuck") & (F.col("last_in_flight") == 0)

@@ -50,7 +50,7 @@ class Options:
     table: str
     columns: tuple[str, ...]
     version: int | None = None
-    """Of `snapshots`: a version of the history."""
+    """A version of the history, which is a version of its table `snapshots`."""
     time: datetime | None = None
     starting: int | None = None
     most_commits: int | None = None
@@ -127,7 +127,7 @@ def _time(given: Mapping[str, str], name: str) -> datetime | None:
 
 
 class HistorySource(DataSource):  # type: ignore[misc]
-    """A table of a history; see the module. Options: `OPTIONS`."""
+    """The Spark data source that reads a table of a history, batch and streaming. Options: `OPTIONS`."""
 
     @classmethod
     def name(cls) -> str:
@@ -277,7 +277,7 @@ class HistoryReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringReader(HistoryReader):
-    """One read of one table for one query, of which Spark says what it filters by."""
+    """One read of one table for one query; Spark says what the query filters by."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remember what can be skipped; Spark applies all of it again."""

@@ -32,7 +32,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
     def __init__(self, options: Options) -> None:
         self.options = options
         self.last: int | None = None
-        """With the trigger `availableNow`: where it ends."""
+        """With the trigger `availableNow`: the version where it ends."""
 
     @property
     def log(self) -> str:
@@ -44,7 +44,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         return {"version": BEGINNING if self.options.starting is None else self.options.starting}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """So many commits at once as the option says."""
+        """The number of commits in a batch, by the option; all if it is not given."""
         most = self.options.most_commits
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
@@ -60,7 +60,7 @@ class HistoryStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         return {"version": self._version()}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes from now on is for the next time."""
+        """Fix the end of this run of the stream: what comes from now on is for the next run."""
         self.last = self._version()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Task]:

@@ -47,9 +47,9 @@ class Selection:
     since: datetime | None = None
     until: datetime | None = None
     runs: tuple[str, ...] = ()
-    """Of any of these runs, if there are some."""
+    """Only snapshots of these runs, if there are some."""
     ids: tuple[str, ...] = ()
-    """These snapshots alone, if there are some."""
+    """Only these snapshots, if there are some."""
 
 
 @dataclass
@@ -80,7 +80,8 @@ class Tables:
     def unlisted(self, table: str) -> DataFrame:
         """The rows of another table as they lie there, those too that belong to no selected snapshot.
 
-        For who adds up by snapshot, and asks of the sums, which are few, what `rows` asks of every row.
+        For a job that adds up by snapshot and joins the sums, which are few, with the selected snapshots; `rows` joins
+        every row.
         """
         selection = self.selection
         frame = self._selected_partitions(read_table(self.spark, self.history, table, selection.ids))
@@ -172,7 +173,8 @@ def generations(snapshots: DataFrame, *kept: str) -> DataFrame:
 
 
 def whole_run_id(history: History, given: str | None, option: str = "--run") -> str | None:
-    """The run id that begins like this, if only one does: nobody types sixteen digits. Raises `SettingError`."""
+    """The run id that begins with what was given, if only one does, for sixteen digits are much to type. Raises
+    `SettingError`."""
     if given is None:
         return None
     known = set(history.table("snapshots")["run_id"].drop_null().to_pylist())

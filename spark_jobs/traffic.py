@@ -176,7 +176,7 @@ def _numbered(known: DataFrame) -> DataFrame:
 def _narrow(known: DataFrame, channels: DataFrame, messages: DataFrame) -> DataFrame:
     """The rows of channels with their heads, and of their snapshots only what tells their order.
 
-    All that follows happens where a channel's rows are brought to here: they are moved once.
+    The rows of a channel are brought to one partition here, and all that follows happens there: they are moved once.
     """
     has_previous = F.col("previous_id").isNotNull().alias("has_previous")
     near = F.broadcast(known.select("snapshot_id", "span", "at", has_previous))
