@@ -1,7 +1,7 @@
 """A bank: accounts on two hosts pay each other while snapshots are taken, and no money is ever lost or made.
 
 What to look at: the column "balances" is what adding up the accounts gives. It is wrong nearly every time,
-although each balance is right, because the money that is on its way is in nobody's account. A snapshot
+although each balance is right, because the money that is on its way is in no account. A snapshot
 records it too, as the messages of the channels, and the sum of both columns is the same to the coin in every
 snapshot, however long the bank goes on while it is taken. At the end nothing is in flight any more: that the
 bank has closed is proven, not guessed.

@@ -7,7 +7,7 @@ takes its forks in the other order: then the circle cannot close, all of them ea
 silent to the proven end.
 
 The circle is certain and not a matter of luck: a bell rings when every philosopher has heard from its first
-fork, be it "take me" or "wait", and nobody reaches for the second one before.
+fork, be it "take me" or "wait", and no philosopher reaches for the second one before.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Fork(rs.SnapshotMixin):
             self.holder.take_it.send()
 
     def waiting_for(self) -> Any:
-        """A fork that somebody wants waits for its holder."""
+        """A fork that other philosophers want waits for the one that holds it."""
         return rs.all_of(self.holder) if self.wanted_by else None
 
 
@@ -120,7 +120,7 @@ def play(
     meals: int = 3,
     polite: bool = False,
 ) -> dict[str, Any]:
-    """Dine until a deadlock or the end is proven; returns which, who is in it, and who has eaten."""
+    """Dine until a deadlock or the end is proven; returns which, the members, and which philosophers have eaten."""
     watch = [detectors.Deadlock(), detectors.Termination()]
     with rs.System("dining_philosophers", history=history, every=every, detectors=watch) as system:
         if on_verdict:

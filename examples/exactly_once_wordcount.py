@@ -117,7 +117,8 @@ class Growth(Mortal, pipelines.ParquetSink):
 
 
 def make_text(folder: Path, most_bytes: int | None = None) -> list[Path]:
-    """Write the standard library's modules, in the order of their paths, into one file per source; the files."""
+    """Write the standard library's modules, in the order of their paths, into one file per source; returns the
+    files."""
     library = Path(os.__file__).parent
     modules = sorted(path.relative_to(library).as_posix() for path in library.rglob("*.py") if _is_module(path))
     parts = [folder / f"text-{number}.txt" for number in range(SOURCES)]
@@ -134,7 +135,7 @@ def _is_module(path: Path) -> bool:
 
 
 def counted_at_once(parts: list[Path]) -> Counter[str]:
-    """The same counts without machines, messages or snapshots."""
+    """Count the words of the text without machines, messages or snapshots."""
     return sum((Counter(WORD.findall(part.read_text("utf-8", "replace").lower())) for part in parts), Counter())
 
 
@@ -170,7 +171,7 @@ def _many(system: rs.System, kind: type, name: str, args: list[tuple[Any, ...]],
 
 
 def kill_hosts(system: rs.System, kills: int, seed: int, say: Callable[[str], None]) -> int:
-    """Kill a host at random, let the others work or recover, and again; how many, before all was read."""
+    """Kill a host at random, let the others work or recover, and again; returns how many died before all was read."""
     chance, killed = random.Random(seed), 0
     sources = [system.machine(f"lines-{number}") for number in range(SOURCES)]
     while killed < kills:
@@ -200,7 +201,7 @@ def play(
     slowness_s: float = 0.03,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Count the words of the text while hosts are killed; what was counted, and what should have been."""
+    """Count the words of the text while hosts are killed; returns what was counted, and what should have been."""
     history = history or str(out / "history")
     parts = make_text(out / "text", most_bytes)
     settings: dict[str, Any] = {"protocol": protocol, "every": every, "mailbox_bound": 4, "detectors": []}
@@ -233,7 +234,7 @@ def play(
 
 
 def gone_back_to(history: rs.History, last: rs.Snapshot) -> list[rs.Snapshot]:
-    """The snapshots that the system has gone on from, the first one first: those in whose future the last one lies."""
+    """The snapshots that the system went back to and went on from, up to `last`; the first one first."""
     found: list[rs.Snapshot] = []
     snapshot = last
     while snapshot.restored_from is not None:

@@ -1,4 +1,4 @@
-"""An incident, from the first symptom to the cause, by somebody who was not there: six questions to a history.
+"""An incident, from the first symptom to the cause, by an engineer who was not there: six questions to a history.
 
 The bank's night shift left a note: "money is missing since some time, and transfers hang". There is a history of the night,
 made up here with `ray_snapshot.synth` so that the answer is known: a run that went well, and the one with the incident. Each

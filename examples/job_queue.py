@@ -46,7 +46,7 @@ class Dispatcher:
 
 @ray.remote
 class ResultStore:
-    """Adds up the counts, and calls back whoever wants to know."""
+    """Adds up the counts, and calls its listener back."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""A ring: one right to enter goes round, and whoever has it may use what only one may use at a time.
+"""A ring: one right to enter goes round, and the member that has it may use what only one may use at a time.
 
-What to look at: in most snapshots no member has the right. Somebody who looks at the members alone would call
+What to look at: in most snapshots no member has the right. A program that looks at the members alone would call
 it lost and hand out a second one. The snapshot finds it in the channel between two members, as the message
 that carries it, and `UniqueToken` says so: one right, held by a member or in transit, in every snapshot,
 never none and never two.

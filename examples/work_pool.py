@@ -2,12 +2,12 @@
 
 What to look at: a front desk asks each worker in turn whether it is idle, and once everyone has said yes in
 one round it calls the work finished. It is wrong, every time: a part of the work is on its way to a worker
-that has not come up yet, and nobody who is asked can know. On the very snapshot in which the desk is sure,
+that has not come up yet, and no worker that is asked can know. On the very snapshot in which the desk is sure,
 `Termination` says no and names the messages in flight. It says yes only when there is neither a busy worker
 nor a message, and then the count is complete.
 
-The work: how many primes are there below a limit? Who has a long range keeps one half and gives the other
-away.
+The work: how many primes are there below a limit? A worker with a long range keeps one half and gives the
+other away.
 """
 
 from __future__ import annotations
