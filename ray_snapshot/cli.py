@@ -2,7 +2,7 @@
 
 Each command lives in a module of `ray_snapshot.commands` with a function `register(app)`; they import what is
 heavy inside their functions, so that `--help` and mistakes are answered at once. A fault of the user's is one
-line on stderr and exit code 2. What nobody foresaw is one line, too, and exit code 70.
+line on stderr and exit code 2. A fault of ours, an error that we did not foresee, is one line, too, and exit code 70.
 """
 
 from __future__ import annotations

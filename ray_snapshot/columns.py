@@ -14,7 +14,7 @@ import pyarrow as pa
 
 @cache
 def inner(schema: pa.Schema) -> pa.Schema:
-    """A table's columns without those that are the same in all rows of a snapshot."""
+    """A table's columns, but for those that have one value in all rows of a snapshot."""
     return pa.schema([item for item in schema if item.name not in ("snapshot_id", "run_id")])
 
 

@@ -1,8 +1,8 @@
 """Recorded JSON back into Python values, as far as that can be done without executing or unpickling anything.
 
 The other way of `ray_snapshot.encoding`. JSON does not know a tuple from a list, nor 1 from "1" as a key: `exact` tags what
-would be lost, for who records something that must be built again. Only the standard library is imported, and
-numpy; classes of dataclasses and the like come from whoever decodes.
+would be lost, for a recorder of values that must be built again. Only the standard library is imported, and
+numpy; the caller that decodes supplies the classes of dataclasses and the like.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _fields(value: Any) -> tuple[str, ...] | None:
 def decoded(value: Any, machine: NamedMachine, find: Find) -> Any:
     """The value that `to_json` has written as `value` (parsed); raises `NotDecodableError`.
 
-    `machine` gives the handle of a machine by name, `find` a class or function: whoever decodes decides what may be
+    `machine` gives the handle of a machine by name, `find` a class or function: so the caller decides what may be
     imported. Where `exact` has not tagged them, tuples and deques come back as lists.
     """
     if isinstance(value, list):

@@ -28,7 +28,7 @@ STATE_MS = 200.0
 """How long the text of one machine's state may take, in milliseconds of processor time: the machine stands still meanwhile."""
 
 RETRY_EVERY = 16
-"""A machine whose state took longer is given so many times less, but for one in so many snapshots."""
+"""A machine whose state took longer gets `STATE_MS` divided by this, except in one of so many snapshots."""
 
 _CUT_OFF = '{"$truncated":'
 _PLAIN_DEPTH = 3
@@ -39,7 +39,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Patience:
-    """How long the state of one machine may take the next time: little after it was cut off, so that it rarely stands still."""
+    """Decides how long the state of one machine may take: only a little if the last one took too long and was cut
+    off."""
 
     __slots__ = ("cut_offs",)
 
@@ -47,7 +48,7 @@ class Patience:
         self.cut_offs = 0
 
     def to_json(self, state: Any) -> Encoded:
-        """Its text, within `STATE_MS` or a small part of that."""
+        """The state's text, made within `STATE_MS` or a small part of that, else cut off."""
         is_whole_tried = self.cut_offs % RETRY_EVERY == 0
         found = to_json(state, STATE_MS if is_whole_tried else STATE_MS / RETRY_EVERY)
         self.cut_offs = self.cut_offs + 1 if found.text.startswith(_CUT_OFF) else 0

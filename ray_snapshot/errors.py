@@ -119,7 +119,7 @@ class SourceChangedError(RaySnapshotError, ValueError):
 
 
 class OutputChangedError(RaySnapshotError, ValueError):
-    """What a sink has written is not there any more, or is somebody else's; `.path`."""
+    """What a sink has written is not there any more, or another run or program writes there; `.path`."""
 
 
 class UnreachableMachineError(RaySnapshotError, ValueError):

@@ -35,18 +35,20 @@ LEAST_CHARACTERS = 4
 """Shorter texts, and numbers of fewer digits, are taken out under their names only: they would be found everywhere."""
 
 LONGEST_NUMBER = 2_000
-"""In bits; the text of a longer number is not looked for (the number itself is)."""
+"""The most bits of a secret number whose text is looked for, too; of a longer one only the number is."""
 
 LONGEST_WHOLE = 4_000
-"""Of a longer text, or longer bytes, so much is looked for, and taken out with all that follows it there."""
+"""Of a longer secret, a text or bytes, only a head of this length is looked for; it is taken out with all that
+follows."""
 
 MOST_SECRETS = 100_000
 MOST_HELD = 16_000_000
-"""So many forms of secrets, and so many bytes of memory for them, are looked for in a process; that it has met more is said."""
+"""The most forms of secrets, and the most bytes of memory for them, in a process; once there are more, it warns."""
 
 MOST_LOOKED_FOR = 200
 LONGEST_PATTERN = 20_000
-"""More of them, or longer ones, are not looked for one by one: every text is taken for one that may have a secret."""
+"""The most secrets, and characters of them, in `pattern`; if there are more, every text counts as one that may have a
+secret."""
 
 UNKNOWN = "argument"
 """What stands for the name of a parameter that this process does not know."""
@@ -93,7 +95,7 @@ _bytes: dict[bytes, bool] = {}
 _held = 0
 _is_full = False
 _parameters: dict[str, list[Parameters]] = {}
-"""By the name of a method, or of a port: the parameters of those of that name."""
+"""By name: the parameters of the methods, or of the method of the ports, of that name."""
 
 is_active = False
 """Whether there is anything to take out."""
@@ -244,7 +246,7 @@ def _hold(known: dict[Any, bool], form: str | bytes | int | float, is_cut: bool)
 
 
 def _has_room() -> bool:
-    """Whether this process can look for more secrets; that it cannot is said once."""
+    """Whether this process can look for more secrets; the first time that it cannot, it prints so."""
     global _is_full
     if secret_count() < MOST_SECRETS and _held < MOST_HELD:
         return True
@@ -260,7 +262,7 @@ def _has_room() -> bool:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """A text, and how it stands in what `repr` and JSON write of a text around it, and of that."""
+    """A text, and how it looks inside a longer text once `repr` or JSON have written that, also twice in a row."""
     forms = {text}
     if not (text.isascii() and text.isalnum()):
         for _ in range(2):
@@ -269,7 +271,8 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _escaped(text: str) -> tuple[str, ...]:
-    """In quotes of either kind, and in JSON with and without characters beyond ASCII."""
+    """A text as it looks inside Python's quotes of either kind, and inside JSON with and without non-ASCII
+    characters."""
     in_json = json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
     return repr(text)[1:-1], repr(f'"{text}')[2:-1], *in_json
 
@@ -338,7 +341,7 @@ def mark(name: Any) -> dict[str, str]:
 
 
 def purged(value: Any, depth: int = 0) -> Any:
-    """Parsed JSON without what is redacted, for what was recorded where that was not known."""
+    """Parsed JSON without what is redacted here: for values recorded by a process that did not know of it."""
     if isinstance(value, str):
         return scrubbed(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -408,7 +411,7 @@ def _know(method: str, found: Parameters) -> None:
 
 
 def _parameters_of(member: Any) -> Parameters | None:
-    """Those of a method, or of what its decorator has wrapped; None if they cannot be told."""
+    """The parameters of a method, or of what its decorator has wrapped; None if they cannot be told."""
     function = getattr(member, "__func__", member)
     for _ in range(MOST_DEPTH):
         if (wrapped := getattr(function, "__wrapped__", None)) is None:
@@ -429,7 +432,7 @@ def _parameters_of(member: Any) -> Parameters | None:
 
 
 def arguments(method: str, args: Sequence[Any]) -> list[Any]:
-    """Positional arguments with those of redacted parameters taken out; all of them if nobody knows the method."""
+    """Positional arguments with those of redacted parameters taken out; all of them if the method is unknown here."""
     if not _names:
         return list(args)
     return [_out(_name_at(method, position, UNKNOWN), value) for position, value in enumerate(args)]
@@ -457,7 +460,7 @@ def _out(name: str | None, value: Any) -> Any:
 
 
 def _name_at(method: str, position: int, unknown: str | None = None) -> str | None:
-    """The redacted name under which a positional argument arrives; `unknown` if nobody knows the method."""
+    """The redacted name under which a positional argument arrives; `unknown` if the method is unknown here."""
     if is_redacted(method):
         return method
     known = _parameters.get(method)

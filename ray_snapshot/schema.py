@@ -237,4 +237,4 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "calls": {"holds_slot": True},
     "waits": {"alternative": 0, "k": 1, "satisfied": False},
 }
-"""What a row gets for a column that whoever wrote the snapshot by hand left out; absent here means null."""
+"""What a row of a snapshot written by hand gets for a column that was left out; null if the column is not in here."""

@@ -75,7 +75,7 @@ def _shape(class_name: str, module: str | None, fields: list[dict[str, str]], js
 
 
 def _fields_of(state: Any) -> Mapping[str, Any] | None:
-    """The fields of a state, whatever holds them."""
+    """The fields of a state by name: of a dict, a named tuple, or an object with `__dict__`; None of anything else."""
     if type(state) is dict:
         return state if all(type(name) is str for name in state) else None
     fields = getattr(type(state), "_fields", None)

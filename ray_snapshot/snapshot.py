@@ -1,7 +1,7 @@
 """A completed (or aborted) snapshot: Arrow tables, with friendly row views on top.
 
-The tables are those of `ray_snapshot.schema`; a view is made only when somebody asks for that row, so that a million
-machines are detected on and written without a Python object each. Read `verify` for what makes a cut consistent.
+The tables are those of `ray_snapshot.schema`; a view is made only when the caller asks for that row. So a million
+machines are evaluated and written without a Python object each. Read `verify` for what makes a cut consistent.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def typed(reducer: Reducer, value: Any, pairs: Iterable[tuple[Any, Any]], count:
 
 
 def _plain_dict_cost(value: dict[Any, Any]) -> int | None:
-    """The same of a small dictionary of ASCII names to numbers and short strings."""
+    """Upper bound in bytes of the JSON of a small dict of ASCII names to integers, short strings, bools and None; None
+    if it holds anything else, or is large."""
     if dict.__len__(value) > FEW:
         return None
     cost = 2

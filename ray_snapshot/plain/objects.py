@@ -21,7 +21,7 @@ _BY_NAME_ONLY = frozenset(
     {"_asyncio", "_io", "_thread", "_ctypes", "asyncio", "concurrent", "contextvars", "io", "logging", "mmap"}
     | {"multiprocessing", "selectors", "socket", "sqlite3", "ssl", "subprocess", "threading", "weakref"}
 )
-"""Libraries whose objects are plumbing: their fields lead to locks, loops and other people's data."""
+"""Libraries whose objects are shown by name only: their fields lead to locks, event loops and data of other code."""
 
 
 def reduce_object(reducer: Reducer, value: Any) -> Any:
