@@ -1,8 +1,8 @@
 """A Delta table as an output: parts are published together, by one commit to its log. Imports no Ray.
 
-Each commit carries the sink's name and the number of its last part as a transaction of the application: so a commit that is
-repeated, by whoever, is seen to be there. It is made only on the version of the table that was looked at; if somebody
-else was faster, that is looked at again.
+Each commit carries the sink's name and the number of its last part as a transaction of the application. So when this
+sink, or a later life of it, repeats a commit, it sees that the commit is there already. A commit is made only on the
+version of the table that was read; if another writer was faster, the sink reads the new version and tries again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Change:
     last: int
     """The number of the last part that is shown then: the version of the transaction."""
     places: Sequence[str]
-    """Where the added ones may wait."""
+    """The places in which the added parts may wait."""
 
 
 class DeltaOutput:
@@ -110,7 +110,7 @@ class DeltaOutput:
             try:
                 table.create_write_transaction(actions, "append", table.schema(), [], commit_properties=done)
                 return
-            except CommitFailedError:  # somebody was faster: look again
+            except CommitFailedError:  # another writer was faster: look again
                 continue
         raise OutputChangedError(
             f"Delta table {self.place.path}: others commit to it all the time; try again later",

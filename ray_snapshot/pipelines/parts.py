@@ -42,7 +42,7 @@ class Part:
 
     sink: str
     run: str
-    """From the sink's construction on, through all its restores."""
+    """An id that a sink gets at its construction and keeps through all its restores."""
     number: int
     life: str
 
@@ -72,18 +72,18 @@ class Ledger:
 
     @classmethod
     def begun(cls, sink: str) -> Ledger:
-        """Of a sink that has written nothing."""
+        """The ledger of a sink that has written nothing."""
         return cls(sink, new_life(), [(1, new_life())])
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Ledger:
-        """From a recorded state, to a life of its own."""
+        """The ledger of a recorded state, in which a new life of the sink begins."""
         lives = [(int(first), str(life)) for first, life in state["lives"] if first <= state["last"]]
         lives.append((state["last"] + 1, new_life()))
         return cls(state["sink"], state["run"], lives, state["last"], list(state["pending"]))
 
     def state(self) -> dict[str, Any]:
-        """Plain values; those of another time do not change it."""
+        """The ledger as plain values, copied, so that later changes of the ledger do not change them."""
         return {
             "sink": self.sink,
             "run": self.run,
@@ -93,7 +93,7 @@ class Ledger:
         }
 
     def part(self, number: int) -> Part:
-        """The part of a number."""
+        """The part with this number."""
         life = next(life for first, life in reversed(self.lives) if first <= number)
         return Part(self.sink, self.run, number, life)
 
@@ -102,12 +102,12 @@ class Ledger:
         return self.part(self.last + 1)
 
     def staged(self) -> None:
-        """It is staged."""
+        """Note that the part to be staged next is staged."""
         self.last += 1
         self.pending.append(self.last)
 
     def published(self, numbers: Iterable[int]) -> None:
-        """These can be seen."""
+        """Note that the parts with these numbers are published: readers can see them."""
         gone = set(numbers)
         self.pending = [number for number in self.pending if number not in gone]
 
@@ -116,7 +116,7 @@ class Ledger:
         return part.number <= self.last and part == self.part(part.number)
 
     def is_mine(self, part: Part | None) -> bool:
-        """Whether this sink wrote it, in whatever past."""
+        """Whether this sink wrote the part, in this past or in one that was given up."""
         return part is not None and (part.sink, part.run) == (self.sink, self.run)
 
 
@@ -159,7 +159,7 @@ class Place:
         durable.sync(path.parent)
 
     def move(self, part: Part, source: str, target: str) -> None:
-        """Move a part from one place to another, on the disk; nothing, if somebody else has just done it."""
+        """Move a part from one place to another, on the disk; if it is in the other place already, it stays there."""
         try:
             os.rename(self.path_of(part, source), self.path_of(part, target))
         except FileNotFoundError:
@@ -169,7 +169,7 @@ class Place:
         durable.sync(self.path / target)
 
     def reject(self, ledger: Ledger, *places: str) -> list[Part]:
-        """Put aside what this sink has in these places and is not of its past; what was half staged goes."""
+        """Move this sink's parts of other pasts from these places to `REJECTED`; delete what was half staged."""
         found = []
         for place in places:
             for part in self.parts(ledger, place):
@@ -181,13 +181,13 @@ class Place:
         return found
 
     def forget_rejected(self, ledger: Ledger) -> None:
-        """Something later is committed: nobody goes back to the past of what was rejected."""
+        """Delete rejected parts. Something later is committed, so the sink will not go back to the past they are of."""
         for part in self.parts(ledger, REJECTED):
             if not ledger.holds(part):
                 self.path_of(part, REJECTED).unlink(missing_ok=True)
 
     def mark(self, ledger: Ledger, numbers: Iterable[int]) -> None:
-        """Note on the disk that these parts, which are all here, are about to be seen, and so all in front of them."""
+        """Note on the disk that readers may soon see these parts, which are all here, and all parts before them."""
         last = max(numbers, default=0)
         if not last or self.marked(ledger).holds(ledger.part(last)):
             return

@@ -1,8 +1,8 @@
 """What a source can read again from any position: a text file, a folder of Parquet files, a sequence that a function makes.
 
-A reader is a plain value that says what is read; `open(position)` begins to read there (None: at the beginning). A position
-is a plain value, too: it is in the source's state, so in the snapshot. Whoever opens at a recorded position gets what comes
-behind it, or `SourceChangedError` if that is not the same data any more. Imports no Ray.
+A reader is a plain value that says what is read; `open(position)` begins to read there (None: at the beginning). A
+position is a plain value, too: it is in the source's state, so in the snapshot. A source that opens at a recorded
+position gets what comes behind it, or `SourceChangedError` if that is not the same data any more. Imports no Ray.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ class _Sink(SnapshotMixin):
         self._committer.write(rows)
 
     def snapshot_state(self) -> Any:
-        """Phase one."""
+        """Phase one: stage what was written as a part."""
         own = {name: value for name, value in self.__dict__.items() if name != "_committer"}
         return {**own, "ledger": self._committer.stage()}
 
     def snapshot_kept(self, snapshot_id: str, state: Any) -> None:  # noqa: ARG002 - the state says it all
-        """Phase two."""
+        """Phase two: publish the parts that the kept state names."""
         self._committer.commit(state["ledger"])
 
     def restore_state(self, state: Any) -> None:

@@ -1,8 +1,8 @@
 """The machine that reads: a batch per action, from a position that is in its state. Imports no Ray.
 
-A position is rolled back with everything else, so what came behind it is read and sent again, and whoever gets it was rolled
-back, too. It goes on by a message to itself, which is in the snapshot like any other; it is held back at full mailboxes like
-any sender, between two batches.
+A position is rolled back with everything else, so what came behind it is read and sent again; the machines that get it
+were rolled back, too. The source goes on by a message to itself, which is in the snapshot like any other; it is held
+back at full mailboxes like any sender, between two batches.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     recording      `stage()`: what was written since the last one becomes a part on the disk; the ledger names it, and is the
                    state that the snapshot holds
-    kept           `commit(state)`: exactly the parts that this state names are published: nobody goes back behind it any more
+    kept           `commit(state)`: exactly the parts that this state names are published; no restore goes back behind it
     going back     `Committer.restored(output, state)`: what the state names and is not published is published now; what came
                    behind it is rejected, be it staged or published
 
-A snapshot that is given up, or that cannot be restored, is never told of: its parts are named by the next one, too, and are
-published with that. Each step may be repeated, and the process may end between any two changes of the files
+If a snapshot is given up, or cannot be restored, the sink never hears of it: the next one names its parts, too, and
+they are published with that. Each step may be repeated, and the process may end between any two changes of the files
 (`tests/pipelines/test_kill_between_steps.py` ends it at every one).
 """
 
@@ -52,14 +52,15 @@ class Committer:
 
     @classmethod
     def begun(cls, output: Output, sink: str) -> Committer:
-        """For a sink that begins."""
+        """The committer of a sink that begins."""
         found = cls(output, Ledger.begun(sink))
         output.open(found.ledger)
         return found
 
     @classmethod
     def restored(cls, output: Output, state: dict[str, Any]) -> Committer:
-        """For a sink that goes on from a recorded state, which can be relied on: its snapshot was kept."""
+        """The committer of a sink that goes on from a recorded state; its snapshot was kept, so the state can be relied
+        on."""
         ledger = Ledger.restored(state)
         output.place.make()
         output.go_back(ledger)
@@ -125,8 +126,9 @@ class Folder:
     def _check(self, ledger: Ledger) -> list[tuple[Part, str]]:
         """Which parts are to be shown, and from where; raises if one is lost, before anything is changed.
 
-        A part that was published and is nowhere has been taken away by who reads them; but not if another one was
-        published in its place since. It may be pending here, if word of the snapshot in front had not come yet.
+        A part that was published and is nowhere counts as taken away by a reader, but not if another part was published
+        in its place since. Such a part may still be pending here, if the sink had not heard yet that its snapshot was
+        kept.
         """
         marked = self.place.marked(ledger)
         replaced = {part.number for part in self.place.parts(ledger, "") if not ledger.holds(part)}

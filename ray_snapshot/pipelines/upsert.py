@@ -5,8 +5,8 @@ in the end it is as if nothing had happened. In between a reader may see what ha
 moment. SQLite is a keyed store with transactions in the standard library; any other that can upsert would do.
 
 The last write counts, and not the one with the highest number: going back may group what is written otherwise, and a
-number that was never reached again would keep a value of the past that was given up. So nobody of that past may write any
-more: each life of the sink announces itself with its first write, and an earlier one is refused.
+number that was never reached again would keep a value of the past that was given up. So no earlier life of the sink may
+write any more: each life announces itself with its first write, and an earlier one is refused.
 """
 
 from __future__ import annotations
