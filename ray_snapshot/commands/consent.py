@@ -1,7 +1,7 @@
 """Whether the user wants code to run that a history names: by `--trust`, or asked once on a terminal.
 
 A history may be a stranger's file. Reading executes nothing; where a command could do more by importing what the history
-names, it asks here first. In a pipe or a script nobody can be asked, and the answer is no.
+names, it asks here first. In a pipe or a script there is no user to ask, and the answer is no.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def _say_passed(count: int, bad: int, bad_tables: int) -> None:
 
 
 def _say_what_repeats(history: History, system: str | None) -> None:
-    """That a snapshot is not consistent by design is no fault, and is said."""
+    """Say how many snapshots are inconsistent by design, under `at-least-once-barrier`: that is no fault of theirs."""
     import pyarrow.compute as pc
 
     from ray_snapshot.snapshot import AT_LEAST_ONCE

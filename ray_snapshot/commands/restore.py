@@ -36,7 +36,7 @@ def restore(
         int | None, typer.Option(min=1, help="On so many hosts (default: as the program spawns).", show_default=False)
     ] = None,
 ) -> int:
-    """See `register`."""
+    """The command `restore`; `register` has its help text."""
     from ray_snapshot.history import History
     from ray_snapshot.instrument.running import run_script
     from ray_snapshot.runtime.restoring import want

@@ -31,7 +31,7 @@ def run(
     ] = False,
     name: Annotated[str | None, typer.Option(help="The system's name (default: from the program's).")] = None,
 ) -> int:
-    """See `register`."""
+    """The command `run`; `register` has its help text."""
     from ray_snapshot.instrument.running import Options, run_program
 
     wanted = [item.strip() for item in detect.split(",") if item.strip()]

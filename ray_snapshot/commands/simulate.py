@@ -140,7 +140,7 @@ def _check(events: str | None, schedule: str | None, seed: int | None, protocol:
 
 
 def _check_reordering(protocol: str, reorders: bool) -> None:
-    """A barrier divides its channel: out of order, nothing tells what lies in front of it from what lies behind."""
+    """Refuse channels without order under barriers: a barrier divides the messages before it from those after it."""
     if reorders and protocol in BARRIERS:
         raise SettingError(
             f"under {protocol} channels are FIFO, for barriers divide them: --reorder goes with --protocol {OBSERVER},"
@@ -285,6 +285,6 @@ def _print_every_order(found: Exhausted, as_json: bool, protocol: str) -> None:
 
 
 def _exit_if_wrong(results: list[Result], protocol: str) -> None:
-    """What is not consistent by design is no fault; what is not what it says it is, is one under every protocol."""
+    """Exit with code 1 if a snapshot is not what it says it is; or is inconsistent, unless its protocol allows that."""
     if any(result.problem or (result.is_consistent is False and protocol != AT_LEAST_ONCE) for result in results):
         raise typer.Exit(1)

@@ -24,7 +24,7 @@ FAULT = 2
 
 @contextmanager
 def visitor() -> Iterator[None]:
-    """Ray's own lines do not reach stderr, and Ray takes this process for nobody's job."""
+    """Ray's own lines do not reach stderr, and Ray does not count this process as a part of any submitted job."""
     for name in _OF_THE_JOB:
         os.environ.pop(name, None)
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"  # `uv run` would upload the current folder

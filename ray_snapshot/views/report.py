@@ -10,7 +10,7 @@ from typing import Any
 MOST_LINES = 12
 
 _SITES = re.compile(rf"[^\s(]*/site-packages/|{re.escape(str(Path.cwd()))}/")
-"""What call sites begin with, and nobody reads."""
+"""What call sites begin with and a report leaves out: the path to installed libraries, and the current folder."""
 
 
 def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) -> str:
@@ -71,7 +71,8 @@ def short_site(site: str) -> str:
 
 
 def wait_tree(waits: Iterable[Mapping[str, Any]], places: Mapping[str, str]) -> list[str]:
-    """Who waits for whom, each once, as an indented tree from those that nobody waits for; cycles are closed by an arrow."""
+    """Which machine waits for which, each once, as an indented tree: first from machines that no other waits for, then
+    from the rest. An arrow closes a cycle."""
     edges: dict[str, list[str]] = {}
     for row in waits:
         if not row["satisfied"]:

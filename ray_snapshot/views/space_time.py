@@ -1,9 +1,9 @@
 """A run as a space-time diagram, in one self-contained SVG: a pure function of events and cuts.
 
-A line per machine, a dot per atomic action (white or red for the first cut), an arrow per message from the sending to the
-accepting action, and each cut as a line through the points at which machines recorded. Messages in flight in the first cut
-stand out; what nobody accepted ends in an open arrow. All colours can be read on white and on black. Imports only the
-standard library.
+A line per machine, a dot per atomic action (white or red for the first cut), an arrow per message from the sending to
+the accepting action, and each cut as a line through the points at which machines recorded. Messages in flight in the
+first cut stand out; a message that was not accepted ends in an open arrow. All colours can be read on white and on
+black. Imports only the standard library.
 
 The same events can be drawn as they happened, and as the equivalent computation of EWD864a (`equivalent=True`): all white
 actions before all red ones, where the cut is a straight line.
@@ -78,7 +78,7 @@ class Cut:
 
     label: str
     counts: Mapping[str, int]
-    """How many actions of each machine it has behind it; machines left out are not in it."""
+    """For each machine in the cut: how many of its actions lie before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class Control:
 
     source: str
     behind: int
-    """It was sent behind that many actions of its source."""
+    """It was sent after that many actions of its source."""
     target: str
     before: int
-    """It arrived behind that many actions of its target."""
+    """It arrived after that many actions of its target."""
     label: str = ""
 
 

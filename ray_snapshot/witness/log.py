@@ -47,7 +47,8 @@ class Message:
     seconds: float | None = None
     """Of a timer: for how long it was set."""
     colour: int | None = None
-    """If it is not that of its action: the machine recorded in the middle of it."""
+    """The message's colour, if it is not its action's, for the machine recorded in the middle of the action; else
+    None."""
 
     @property
     def channel(self) -> ChannelId:
@@ -248,9 +249,10 @@ def _ordered(by_machine: Mapping[str, list[Action]], sent_by: Mapping[MessageId,
 
 
 def _check_left_out(left_out: list[Action], sent_by: Mapping[MessageId, Action]) -> None:
-    """What accepts a message that nobody sent may stand at the end only: the sender's log ends before it.
+    """An action may accept a message that no logged action sent only if the log of the sender ends before it.
 
-    A channel whose later messages are logged has lost one (`_check_channels` sees that); one that begins late has, too.
+    Then it is left out, at the end. For other messages `_check_channels` makes sure of that: the numbers on a channel
+    have no gap and begin with 1. Here it is checked for creations, which have no such numbers.
     """
     for action in left_out:
         for message in action.accepted:

@@ -51,7 +51,8 @@ class Modules:
 
 
 def loaded(class_names: Iterable[str]) -> frozenset[str]:
-    """The modules of those machine classes that are in this process already, and not ours: the program's own, which asks."""
+    """The modules of those machine classes that this process has loaded already and that are not ours, but the
+    program's."""
     found = set()
     for name in class_names:
         module, _, path = name.partition(":")

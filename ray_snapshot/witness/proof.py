@@ -283,7 +283,7 @@ def _original(witness: Witness, others: list[Recorded]) -> Stage:
 
 
 def _points(witness: Witness, snapshots: list[Recorded]) -> dict[ActionId, list[tuple[str, Any]]]:
-    """Behind which action which snapshot recorded which state."""
+    """By action: the snapshots whose cut comes right after it, and the states that they recorded of its machine."""
     found: dict[ActionId, list[tuple[str, Any]]] = defaultdict(list)
     for recorded in snapshots:
         ends: dict[str, Action] = {}

@@ -285,22 +285,24 @@ class Stage:
     # ---- what machines ask of their post --------------------------------------------------------------------------
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """See `runtime.transport.post.Post.send`."""
+        """Gather a message that the action sends; on Ray, `runtime.transport.post.Post.send`."""
         self._gather(handle._name, "mail", method, args, kwargs)
 
     def send_after(
         self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """See `runtime.transport.post.Post.send_after`; when it is due is in the log: when it was accepted."""
+        """Gather a timer that the action sets; the log says when it was accepted. On Ray, `Post.send_after`."""
         self._gather(handle._name, "timer", method, args, kwargs, seconds=seconds)
 
     def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        """See `runtime.transport.post.Post.call`; an action that waits for the result is not done again."""
+        """Gather a call that the action makes; an action that waits for the result is not done again. On Ray,
+        `Post.call`."""
         self._gather(handle._name, "call", method, args, kwargs)
         return object()
 
     def create(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
-        """See `runtime.host.post.HostPost.spawn_here`; a name that the system chose is in the log."""
+        """Gather the creation of a machine; a name that the system chose is in the log. On Ray,
+        `HostPost.spawn_here`."""
         kind = getattr(kind, "machine_class", kind)
         assert self.action is not None
         logged = [message for message in self.action.sent if message.is_creation]
