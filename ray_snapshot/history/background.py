@@ -1,4 +1,4 @@
-"""A history that is written in a thread of its own: who adds a snapshot does not wait for the disk.
+"""A history that is written in a thread of its own: the thread that adds a snapshot does not wait for the disk.
 
 What is added is committed together with what comes soon after: when the oldest of it has waited `flush_s`, or when all of it
 takes `flush_bytes`. If the disk cannot follow, `add` waits at `most_bytes`, so that memory is bounded; if a commit fails, it
@@ -55,12 +55,13 @@ class BackgroundWriter:
         self.thread.start()
 
     def add(self, snapshot: Snapshot) -> None:
-        """See `HistoryWriter.add`; waits while too much waits to be committed, raises if that fails."""
+        """Take in a snapshot, as `HistoryWriter.add`; wait while too much is uncommitted, raise if commits fail."""
         self._wait_for_room()
         self._added(lambda: self.writer.add(snapshot))
 
     def add_whole(self, snapshot: Snapshot, verdicts: list[Verdict], *, again: bool = False) -> int:
-        """A snapshot and the verdicts on it; returns what `committed` will have reached when both are in the history.
+        """Take in a snapshot and the verdicts on it. Both are in the history once `committed` has reached the number
+        returned.
 
         `again`: they may be in the history already, wholly or in part.
         """
@@ -73,16 +74,16 @@ class BackgroundWriter:
         return self.added
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """See `HistoryWriter.add_verdicts`."""
+        """Take in verdicts, as `HistoryWriter.add_verdicts`."""
         self._added(lambda: self.writer.add_verdicts(verdicts))
 
     def add_actions(self, rows: pa.Table, *, system: str) -> None:
-        """See `HistoryWriter.add_actions`; waits as `add` does."""
+        """Take in rows of the trace, as `HistoryWriter.add_actions`; wait as `add` does."""
         self._wait_for_room()
         self._added(lambda: self.writer.add_actions(rows, system=system))
 
     def add_classes(self, rows: Iterable[Mapping[str, Any]], *, system: str) -> None:
-        """See `HistoryWriter.add_classes`."""
+        """Take in rows of `classes`, as `HistoryWriter.add_classes`."""
         self._added(lambda: self.writer.add_classes(rows, system=system))
 
     def flush(self) -> None:
@@ -121,7 +122,8 @@ class BackgroundWriter:
                 self.changed.wait(1.0)
 
     def _flushed(self, began: float, trouble: RaySnapshotError | None) -> None:
-        """What came while it was flushed waits since then at most; what could not be committed goes on waiting."""
+        """Note how a flush that `began` then has ended. Rows that are left, or came since, count as waiting since it
+        began."""
         with self.changed:
             self.trouble = trouble
             self.oldest = began if self.writer.buffered_bytes or trouble is not None else None
@@ -141,7 +143,7 @@ class BackgroundWriter:
                 )
 
     def _is_due(self) -> bool:
-        """Wait until there is something to commit; False if there never will be."""
+        """Wait until there is something to commit; False if nothing will come any more."""
         with self.changed:
             while not self.is_closed:
                 waited = 0.0 if self.oldest is None else time.monotonic() - self.oldest

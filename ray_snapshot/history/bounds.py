@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 
 BYTES = 128_000_000
 BYTES_PER_BYTE = 200
-"""The rows that are read together may take so many bytes, or so many for each byte of their files if that is more."""
+"""The rows that are read together take at most `BYTES`, or so many for each byte of their files if that is more."""
 
 ROWS = 400_000
 ROWS_PER_BYTE = 1
-"""They may be so many, or so many for each byte of their files if that is more."""
+"""The number of rows read together is at most `ROWS`, or so many for each byte of their files if that is more."""
 
 _FIXED = 16
-"""Bytes of a value beside its text, at most: the value or the offset, and what a list adds."""
+"""The most bytes that a value takes beside its text: the value or the offset, and what a list adds."""
 _SUSPICIOUS = 1_000_000
 _GROUPS_AT_ONCE = 64
 
@@ -38,7 +38,7 @@ class Allowance:
         self.rows = max(ROWS, ROWS_PER_BYTE * size)
 
     def use(self, path: Path, rows: int, size: int) -> None:
-        """Use it up for some rows of a file, or for bytes that they take in memory."""
+        """Subtract some rows of a file, or the bytes that they take in memory."""
         self.rows -= rows
         self.bytes -= size
         if rows < 0 or size < 0 or self.rows < 0 or self.bytes < 0:

@@ -1,7 +1,7 @@
 """Checkpoints: what a restore needs of a snapshot, in `HISTORY/checkpoints/SNAPSHOT.checkpoint`.
 
-Whoever can write such a file can have a program run when it is unpickled. So each ends in a keyed digest (HMAC-SHA256, RFC
-2104), and nothing of it is given out before that has been checked. Layout:
+A stranger who can write such a file could have any program run when it is unpickled. So each ends in a keyed digest
+(HMAC-SHA256, RFC 2104), and `read` returns nothing of it before that has been checked. Layout:
 
     MAGIC | length of the header, 8 bytes | header, JSON | sections, one behind the other | digest of all that, 32 bytes
 
@@ -39,7 +39,7 @@ KEY_VARIABLE = "RAY_SNAPSHOT_KEY"
 SHORTEST_KEY = 16
 _LONGEST_KEY = 65_536
 MOST_BYTES = 16 << 30
-"""No checkpoint is larger; a stranger's file may be."""
+"""No checkpoint of ours is larger; a file that a stranger made may be."""
 _LONGEST_HEADER = 16 << 20
 _LENGTH = 8
 _DIGEST = hashlib.sha256().digest_size
@@ -107,7 +107,7 @@ def _long_enough(key: bytes, where: str) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """Never half a key under that name, and the first of two that make one at once counts."""
+    """Make a key file, whole or not at all; if two processes make one at once, the first one counts."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)  # rights: the owner's only
     try:
@@ -242,7 +242,7 @@ class Stated:
 
     about: dict[str, Any]
     lengths: list[int]
-    """Of the sections, in bytes."""
+    """The lengths of the sections, in bytes."""
     digest: str | None
     """SHA-256 of the sections; None in files of older versions."""
 
@@ -334,8 +334,8 @@ def discard(history: str | Path, path: Path) -> None:
 
 
 def older_than(history: str | Path, moment: float) -> dict[Path, str]:
-    """Checkpoints, whole or begun, that were last written to before `moment` (seconds since 1970), and of which snapshot
-    each is; of those that were only begun nobody knows (empty)."""
+    """Checkpoints, whole or begun, that were last written to before `moment` (seconds since 1970), each with the id of
+    its snapshot; empty for those that were only begun, which do not say."""
     whole = {path: path.name.removesuffix(SUFFIX) for path, about in _all(history) if about.st_mtime < moment}
     begun = {path: "" for path, about in _all(history, _BEGUN) if about.st_mtime < moment}
     return dict(sorted((begun | whole).items()))

@@ -1,8 +1,9 @@
 """Commits to one table: new files in, or old files out and what replaces them in, as one version of the log.
 
-Adding never conflicts with anybody. Replacing is committed only on the very version of the table in which the files that
-go were still there; if somebody commits in between, that is looked at again, and then tried again. Either returns when the
-log's new entry is on the disk (Delta writes it, and does not wait for that). Imports no Ray.
+Adding never conflicts with another writer. Replacing is committed only on the very version of the table in which the
+files that go were still there; if another writer commits in between, the new version is read, and the commit is tried
+again. Either returns when the log's new entry is on the disk (Delta writes it, and does not wait for that). Imports no
+Ray.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def replace(
                 _commit(table, [*(_removal(file, data_change) for file in removed), *added], 0)
                 inside.sync_log(path, path / name / tables.LOG, table.version())
                 return True
-            except CommitFailedError:  # somebody was faster: look again
+            except CommitFailedError:  # another writer was faster: look again
                 continue
     raise HistoryWriteError(
         f"history {path}: table {name} cannot be rewritten: others commit to it all the time; try again later",

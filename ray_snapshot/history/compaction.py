@@ -33,7 +33,7 @@ FULL_BLOCK_ROWS = 4_000_000
 
 MOST_BLOCK_ROWS = 16_000_000
 MOST_UNORDERED_ROWS = 1_000_000
-"""Rows of a table without snapshots are sorted all at once."""
+"""The most rows in a block of a table that is not in `SPREAD_BY`: they are sorted all at once."""
 
 LEAST_TILE_ROWS = 65_536
 MOST_TILES = 64
@@ -63,7 +63,7 @@ def compact(path: Path, name: str, owner: str) -> dict[str, int]:
 
 
 def _rewrite(path: Path, name: str, block: list[tables.DataFile], owner: str, counts: dict[str, int]) -> bool:
-    """Turn the files of one block into tiles; False if somebody else was faster with one of them."""
+    """Turn the files of one block into tiles; False if another writer has replaced one of them meanwhile."""
     added: list[AddAction] = []
     done = False
     try:
@@ -82,7 +82,7 @@ def _rewrite(path: Path, name: str, block: list[tables.DataFile], owner: str, co
 
 
 def merge_small(path: Path, name: str, system: str | None, owner: str) -> dict[str, int]:
-    """Make one file of many small ones, for who writes all the time; what has been merged once is left to `compact`."""
+    """Make one file of many small ones, for a writer that writes all the time; merged files are left to `compact`."""
     counts = {"files_added": 0, "files_removed": 0}
     with tables.faults(path, name, "rewritten", HistoryWriteError):
         found = tables.data_files(path, name, tables.open_table(path, name), system=system)

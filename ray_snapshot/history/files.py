@@ -36,7 +36,7 @@ BYTES_PER_GROUP = 64 * 1_024 * 1_024
 PAGE_BYTES = 64 * 1_024
 
 JSON_TEXT = ("state", "args", "coverage", "evidence", "detector_spec", "accepted", "sent", "fields", "json_schema")
-"""Columns that nobody compares: no statistics, no dictionary."""
+"""Columns that no reader filters by: they have no statistics and no dictionary."""
 
 _LONGEST_BOUND = 256
 _NAME = re.compile(r"(?:part|tile-(?P<block>[0-9a-f]{12}))-(?P<owner>[0-9a-f]{12})-[0-9a-f]{12}\.parquet")
@@ -65,7 +65,7 @@ class Partition:
 
 
 def file_name(owner: str, block: str | None = None) -> str:
-    """A new name for a file of a writer; `block`: what a compaction has made it a tile of."""
+    """A new name for a file of a writer; `block`: the compaction block that it is a tile of, if any."""
     kind = "part" if block is None else f"tile-{block}"
     return f"{kind}-{owner}-{uuid.uuid4().hex[:12]}.parquet"
 
@@ -77,7 +77,7 @@ def owner_of(name: str) -> str | None:
 
 
 def block_of(name: str) -> str | None:
-    """Of which block a compaction has made the file a tile; None if it is none."""
+    """The compaction block in the file's name, or None."""
     found = _NAME.fullmatch(name)
     return found["block"] if found else None
 
@@ -231,7 +231,7 @@ class _Bounds:
                 self.high[key] = max(self.high.get(key, found["max"]), found["max"])
 
     def statistics(self) -> str:
-        """Bounds that would be long are shortened below, and left out above."""
+        """The statistics as JSON text for the log; a long lower bound is shortened, a long upper bound is left out."""
         low = {key: value[:_LONGEST_BOUND] if isinstance(value, str) else value for key, value in self.low.items()}
         high = {
             key: value for key, value in self.high.items() if not isinstance(value, str) or len(value) <= _LONGEST_BOUND

@@ -1,10 +1,10 @@
 """Inside a history: whatever lies below its folder is reached folder by folder, and no link is followed on the way.
 
-A history may be a stranger's file. A link in it could lead any command that reads, writes or removes to other files of the
-reader. So every folder is opened by descriptor, from the history's own folder on (which may be a link: that was the user's
-choice), and what is read, written, renamed or removed is so relative to the descriptor of the folder that holds it: between
-the check and the use nobody can put a link in between. `top` is the folder of the history, `path` something below it.
-Hard links and mounts are not told apart from files and folders of the history. Imports no Ray.
+A history may be a stranger's file. A link in it could lead any command that reads, writes or removes to other files of
+the reader. So every folder is opened by descriptor, from the history's own folder on (which may be a link: that was the
+user's choice). Files are read, written, renamed and removed relative to the descriptor of the folder that holds them:
+so no other process can put a link there between the check and the use. `top` is the folder of the history, `path`
+something below it. Hard links and mounts are not told apart from files and folders of the history. Imports no Ray.
 """
 
 from __future__ import annotations
@@ -200,7 +200,8 @@ def refuse_links(top: Path, path: Path) -> None:
 
 
 def refuse_all_but_files(top: Path, path: Path) -> None:
-    """The same, also for a pipe or a device: who opens one may wait for ever."""
+    """Raise `HistoryFormatError` if anything below a folder is no regular file: opening a pipe or device may never
+    end."""
     for inner, about in below(top, path):
         if not stat.S_ISREG(about.st_mode):
             raise _no_file(top, inner)

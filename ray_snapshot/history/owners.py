@@ -1,8 +1,8 @@
-"""Who writes into a history: a record per writer, held by a lock while it lives, so that its leftovers can be told.
+"""The writers of a history: a record for each, held by a lock while it lives, so that its leftovers can be told.
 
-A record is a file `_writers/<owner>.json` in the history, locked by its process. Before a writer commits anything, it notes
-there which snapshots it is about to write or to drop; when that is done, it removes the record. One that nobody holds is of a
-writer that died: only then, and only by the record, is anything removed. Imports no Ray.
+A record is a file `_writers/<owner>.json` in the history, locked by its process. Before a writer commits anything, it
+notes there which snapshots it is about to write or to drop; when that is done, it removes the record. A record that no
+process has locked is of a writer that died: only then, and only by the record, is anything removed. Imports no Ray.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER = "_writers"
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _MOST_BYTES = 16_000_000
-"""No record is larger; a stranger's file may be."""
+"""No record of ours is larger; a file that a stranger made may be."""
 
 
 class Owner:
@@ -39,9 +39,9 @@ class Owner:
         self.file: IO[str] | None = None
 
     def intend(self, snapshot_ids: Collection[str]) -> None:
-        """Note which snapshots are about to be written or dropped; none of them: nothing is under way.
+        """Note which snapshots are about to be written or dropped; an empty collection: nothing is under way.
 
-        A line is added, so that one that is cut short leaves the one before it.
+        Each note is a line of its own: if writing it is cut short, the line before it still counts.
         """
         file = self._open()
         if not snapshot_ids:
@@ -53,7 +53,7 @@ class Owner:
         os.fsync(file.fileno())
 
     def close(self) -> None:
-        """All is done, and there would be nothing to clean up; `intend` begins again."""
+        """Remove the record: all is done, and there would be nothing to clean up. `intend` makes a new one."""
         if self.file is not None:
             inside.unlink(self.history, self.path)
             self.file.close()
@@ -67,7 +67,7 @@ class Owner:
             fcntl.flock(file, fcntl.LOCK_EX)
             if _is_at(self.history, self.path, file):
                 self.file = file
-            else:  # somebody took it for a dead one's before it was locked
+            else:  # another process took it for a dead writer's, and removed it, before it was locked
                 file.close()
         return self.file
 
@@ -82,7 +82,7 @@ def _is_at(history: Path, path: Path, file: IO[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """A writer that died; the lock on its record is ours until `done`, so that nobody else cleans up after it."""
+    """A writer that died; the lock on its record is ours until `done`, so that no other process cleans up after it."""
 
     owner: str
     key: str
@@ -92,17 +92,17 @@ class Dead:
     file: IO[str]
 
     def done(self) -> None:
-        """All it left is gone."""
+        """Remove its record: all that it left is gone."""
         inside.unlink(self.history, self.path)
         self.file.close()
 
     def leave(self) -> None:
-        """Not all is gone: let the next one try."""
+        """Give the lock back and keep the record: not all is gone, and the next upkeep tries again."""
         self.file.close()
 
 
 def dead_writers(history: Path, key: str | None = None) -> Iterator[Dead]:
-    """Writers of this computer that died while they had work under way; `key`: only those that did the same."""
+    """Writers of this computer that died while they had work under way; `key`: only those whose record has this key."""
     for path, about in inside.entries(history, history / FOLDER):
         if path.suffix != ".json" or not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:  # no writer's
             continue
@@ -117,7 +117,7 @@ def dead_writers(history: Path, key: str | None = None) -> Iterator[Dead]:
 
 
 def _held(history: Path, path: Path, file: IO[str], key: str | None) -> Dead | None:
-    """The dead writer of a record that could be locked and is of `key`."""
+    """The writer of a record, if it is dead (so the record can be locked) and its key is `key` (None: any)."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # it lives

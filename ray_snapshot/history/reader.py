@@ -59,7 +59,7 @@ class History:
         return self.records("snapshots", self.snapshot_table(system, run_id=run_id))
 
     def snapshot_table(self, system: str | None = None, *, run_id: str | None = None) -> pa.Table:
-        """The same as an Arrow table."""
+        """`snapshots`, as an Arrow table."""
         found = _where(self._read("snapshots", system=system), run_id=run_id)
         return tables.in_order(found, ("started_at", "snapshot_id"))
 
@@ -353,7 +353,7 @@ class History:
             return Records(name, table)
 
     def _complete(self, name: str, rows: pa.Table) -> pa.Table:
-        """The same rows; raises `HistoryFormatError` if one lacks a value that no reader can do without."""
+        """`rows`; raises `HistoryFormatError` if one lacks a value that every reader needs."""
         if missing := rows_alone.without(name, rows):
             raise HistoryFormatError(
                 f"history {self.path}: table {name} is damaged: {missing[0]}; put it back from a copy",
@@ -363,7 +363,7 @@ class History:
         return rows
 
     def each(self, name: str, table: pa.Table) -> Iterator[Row]:
-        """The same rows one by one: parsed, all of them at once would take many times their memory."""
+        """The rows of `table`, parsed one by one: all of them at once would take many times the memory."""
         with tables.faults(self.path, name, "read", HistoryFormatError):
             yield from parsed(name, table)
 

@@ -1,7 +1,8 @@
 """Retention: which snapshots are kept, and removing the others, whole and from all tables.
 
-`snapshots` goes first: with its row there a snapshot ceases to exist. Its checkpoint goes last. Should this process die in
-between, its record says which rows and checkpoints nobody needs any more, and the next upkeep removes them. Imports no Ray.
+The row in `snapshots` goes first: without it a snapshot does not exist any more. Its checkpoint goes last. If this
+process dies in between, its record says which rows and checkpoints belong to no snapshot any more, and the next upkeep
+removes them. Imports no Ray.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def drop(path: Path, snapshot_ids: Sequence[str], owner: owners.Owner) -> dict[s
 
 
 def _counted(count: int) -> dict[str, int]:
-    """Checkpoints, where there are any."""
+    """The count of checkpoints as an item to add to a result; no item if there are none."""
     return {checkpoints.FOLDER: count} if count else {}
 
 

@@ -96,7 +96,7 @@ def unreadable(name: str, rows: pa.Table) -> list[str]:
 
 
 def wrong(name: str, rows: pa.Table) -> list[str]:
-    """What else is wrong with them."""
+    """What else is wrong with rows that are not `unreadable`: their JSON, or rows that are there twice."""
     return list(_json_problems(name, rows)) + (_twice(name, rows) if name in ALONE else [])
 
 

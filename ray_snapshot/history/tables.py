@@ -211,7 +211,7 @@ def open_table(path: Path, name: str) -> DeltaTable:
 
 
 def check_log(path: Path, name: str) -> None:
-    """Refuse a log of which a stranger made something else than files, or that would exhaust memory.
+    """Raise if a log holds anything but files, or would exhaust memory: a stranger may have made it so.
 
     `deltalake` follows links, waits at pipes, and takes as much memory as it is told to.
     """
@@ -220,7 +220,7 @@ def check_log(path: Path, name: str) -> None:
         for entry in entries:
             try:
                 about = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # somebody's temporary file
+            except FileNotFoundError:  # the temporary file of a writer, removed meanwhile
                 continue
             if not stat.S_ISREG(about.st_mode):
                 _check_no_file(path, log / entry.name, about)
@@ -279,7 +279,7 @@ class DataFile:
     system: str
     date: date
     relative: str = ""
-    """Its name in the log."""
+    """The file's name in the log."""
     size: int = 0
     """In bytes."""
     rows: int | None = None
@@ -339,7 +339,7 @@ def _check_dates(dates: pa.Array) -> None:
 
 
 def _overlapping(actions: pa.Table, column: str, low: str, high: str) -> pa.Table:
-    """Those whose statistics do not rule out a value from `low` to `high`."""
+    """The files whose statistics do not rule out a value from `low` to `high`."""
     if f"min.{column}" not in actions.column_names or f"max.{column}" not in actions.column_names:
         return actions
     begins_after = pc.fill_null(pc.greater(actions[f"min.{column}"], high), False)

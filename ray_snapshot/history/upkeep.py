@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
 
 UPKEEP = "upkeep"
-"""The key in the record of who compacts or drops snapshots."""
+"""The key in the record of a writer that compacts the history or drops snapshots."""
 
 STRAY_HOURS = 24
 """A file that no commit names may belong to a commit that is under way for so long, if its writer is not known."""
@@ -89,7 +89,8 @@ def _partition(file: tables.DataFile) -> tuple[str, object]:
 
 
 def _drop_in(path: Path, name: str, affected: Sequence[tables.DataFile], gone: Gone, owner: str) -> int | None:
-    """Remove rows from the files of one partition in one commit; None if somebody has rewritten them meanwhile."""
+    """Remove rows from the files of one partition in one commit; None if another writer has replaced a file
+    meanwhile."""
     removed: list[tables.DataFile] = []
     added: list[AddAction] = []
     count = 0
@@ -164,7 +165,7 @@ def clean(path: Path, key: str | None = None) -> list[str]:
 
 
 def _clean_after(path: Path, dead: owners.Dead) -> None:
-    """Its rows of snapshots that are not listed, and its files that no commit has named."""
+    """Remove a dead writer's rows of snapshots that are not listed, and its files that no commit names."""
     unlisted = set(dead.snapshot_ids) - listed(path, dead.snapshot_ids)
     for name in (*tables.DETAIL_TABLES, "verdicts") if unlisted else ():
         drop(path, name, unlisted, dead.owner)
@@ -189,7 +190,8 @@ def listed(path: Path, snapshot_ids: Collection[str]) -> set[str]:
 
 
 def _named(path: Path, name: str) -> set[Path]:
-    """The files that the log of a table names, those that have left the table included: somebody may still read them."""
+    """The files that the log of a table names, those that have left the table included: a reader may still read
+    them."""
     table = tables.open_table(path, name)
     current = {file.path for file in tables.data_files(path, name, table)}
     return current | {tables.file_path(path, name, file) for file in _replaced(table, 0)}

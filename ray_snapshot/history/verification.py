@@ -124,8 +124,8 @@ def _strangers(name: str, part: pa.Table, row: Mapping[str, Any]) -> list[str]:
 def _absent(snapshot: Snapshot) -> list[str]:
     """Channels whose counts need a machine that is not there.
 
-    A message may be on its way to a machine that is not born yet, and an actor that has died is recorded no more: then its
-    channels say only what others counted.
+    It is no problem that a message is on its way to a machine that is not born yet, or that an actor that has died is
+    not recorded any more: then its channels have only the counts of the other machines.
     """
     known = set(snapshot.tables["machines"]["machine"].to_pylist()) | {DRIVER}
     columns = (snapshot.tables["channels"][name].to_pylist() for name in ("source", "target", "kind", *_SUMS))

@@ -302,9 +302,9 @@ def _stored(name: str, table: pa.Table, system: str, day: date) -> pa.Table:
 
 
 def _purged(found: dict[str, pa.Table]) -> dict[str, pa.Table]:
-    """Tables without what is redacted in this process, for rows that were recorded where that was not known.
+    """Tables without what is redacted in this process: the process that recorded the rows may not have known of it.
 
-    A secret that is met on the way may stand in what came before, too: then once more.
+    A secret that is met on the way may also stand in a row that was done before: then all rows are done once more.
     """
     known = -1
     while redaction.is_active and known != redaction.secret_count():
@@ -349,7 +349,7 @@ def _rewritten(table: pa.Table, column: str, pattern: str, rewrite: Callable[[st
 def _purged_json(text: str) -> str:
     try:
         return json.dumps(redaction.purged(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
-    except (ValueError, RecursionError):  # nobody can read it: nothing of it is kept
+    except (ValueError, RecursionError):  # it cannot be parsed, so a secret in it cannot be found: none of it is kept
         return json.dumps(redaction.mark("unreadable"))
 
 
@@ -360,7 +360,7 @@ def _batches(rows: list[pa.Table]) -> Iterable[pa.Table]:
 
 
 def _told_by_states(machines: pa.Table, described: set[str]) -> Iterable[Shape]:
-    """The shape of one state of each class that nobody has described."""
+    """The shape of one recorded state of each class that is not among `described`."""
     names = machines["class_name"].combine_chunks().dictionary_encode()
     _, first = np.unique(names.indices.to_numpy(zero_copy_only=False), return_index=True)
     for row in first.tolist():
@@ -377,7 +377,7 @@ def _told_by_states(machines: pa.Table, described: set[str]) -> Iterable[Shape]:
 
 
 def _snapshots_in(rows: pa.Table) -> list[str]:
-    """The snapshots that rows belong to, if they belong to any."""
+    """The snapshots that rows belong to; none for a table whose rows belong to no snapshot."""
     if "snapshot_id" not in rows.column_names:
         return []
     found: list[str] = rows["snapshot_id"].unique().to_pylist()
