@@ -1,7 +1,7 @@
 """The analyst of a system: the detector service, and the writer of its history.
 
 A Ray actor of its own, off the snapshot's path: snapshots arrive as they are completed, a thread evaluates every detector
-on each; another writes snapshots and verdicts in batches. Verdicts are kept for whoever polls (subscribers, `wait_for`).
+on each; another writes snapshots and verdicts in batches. Verdicts are kept for subscribers and `wait_for`, which poll.
 Arrow and the like are imported where they are used: Ray imports this module in every process that gets a handle of an analyst.
 """
 
@@ -43,20 +43,20 @@ MOST_WAITING = 4
 LOOK_S = 0.02
 
 AGAIN_S = 0.5
-"""How soon a commit that has failed is tried again where somebody waits for it."""
+"""How soon a commit that has failed is tried again while a caller waits for it."""
 
 WARM_S = 30.0
 """How long an analyst waits for what detectors load beforehand."""
 
 NICENESS = 4
-"""Where the machines use every core, evaluating and writing come second."""
+"""The niceness of this process: where the machines use every core, evaluating and writing come second."""
 
 MOST_KEPT = 1_000
-"""So many verdicts are kept for who asks late; a subscriber gets all, however far behind it is."""
+"""So many verdicts are kept for a caller that asks late; a subscriber gets all, however far behind it is."""
 
 
 LIFE = 10**9
-"""Verdicts are counted from this times the life of the analyst on: no count of an earlier life is as high."""
+"""The first verdict of an analyst has this number times its life: so no count of an earlier life is as high."""
 
 
 class Handed(NamedTuple):
@@ -83,7 +83,7 @@ class Analyst:
         self.forgotten = 0
         """How many verdicts there were before those in `verdicts`."""
         self.handed_out: int | None = None
-        """How many the subscribers have; None if there are no subscribers."""
+        """How many verdicts the subscribers have; None if there are no subscribers."""
         self.evaluated = 0
         """Snapshots evaluated so far."""
         self.received = 0
@@ -100,16 +100,17 @@ class Analyst:
         self.changed = asyncio.Condition()
         self.writer: Any = None
         self.generation = 0
-        """Of the latest snapshot: those of different ones are not compared."""
+        """The generation of the latest snapshot; snapshots of different generations are not compared."""
         self.keeper: Keeper | None = None
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
         self.session = uuid.uuid4().hex
-        """Of whoever hands snapshots over now: the service, in this life of both."""
+        """Session id; changes when service or analyst restarts."""
         self.in_work: deque[tuple[int, int, int]] = deque()
-        """(place, what the writer must have committed, verdicts that must have been handed out) of what is evaluated."""
+        """Of each evaluated snapshot: (place, the `committed` that the writer must reach, verdicts to be handed
+        out)."""
         self.marks: dict[str, int] = {}
-        """By snapshot, the latest last: what the writer will have committed when the history lists it."""
+        """By snapshot, the latest last: the `committed` of the writer from which on the history lists it."""
         self.finished = 0
         """The highest place of this session up to which nothing would be lost if this process died."""
 
@@ -289,9 +290,9 @@ class Analyst:
         """Open the history and begin to work; nothing happens if that has been done.
 
         `redacted`: names of fields that are not written; `keeper`: keeps what a restore needs; `life`: how many
-        analysts of this system have died; `has_subscribers`: somebody is to get every verdict; `is_lean`: what only a
-        verdict that holds needs is loaded when there is one (scipy, 20 MB, for a deadlock).
-        Raises `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
+        analysts of this system have died; `has_subscribers`: subscribers are to get every verdict; `is_lean`: what only
+        a verdict that holds needs is loaded when there is one (scipy, 20 MB, for a deadlock). Raises
+        `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
         """
         if self.opened.is_set():
             return
@@ -315,7 +316,7 @@ class Analyst:
         self.opened.set()
 
     async def begin_session(self) -> str:
-        """Who hands snapshots over begins anew, with the first place; what comes of a session before is refused."""
+        """The service begins a session, and counts places from 1 again; snapshots of an earlier session are refused."""
         self.session = uuid.uuid4().hex
         self.received -= len(self.early)
         self.early.clear()
@@ -330,9 +331,10 @@ class Analyst:
     ) -> int | None:
         """A snapshot has been completed or aborted; answers when few others wait to be evaluated.
 
-        `place`: its place in the line, from 1 on, by which snapshots are evaluated: Ray may swap calls. What waits behind a gap
-        keeps nobody in front waiting: what fills the gap comes only once that is answered. Returns up to which
-        place everything is done with for good; None if it was refused, for it is of another `session`.
+        `place`: its place in the line, from 1 on, by which snapshots are evaluated: Ray may swap calls. Snapshots
+        behind a gap do not count as waiting: the one that fills the gap may come only once an earlier call is answered.
+        Returns up to which place everything is done with for good; None if it was refused, for it is of another
+        `session`.
         """
         if session not in (None, self.session):
             return None
@@ -351,7 +353,7 @@ class Analyst:
         return self._finished()
 
     def _finished(self) -> int:
-        """Up to which place all is written, if it is to be, and handed out, if anybody wants it."""
+        """Up to which place all is written, if there is a history, and handed out, if there are subscribers."""
         with self.lock:
             while self.in_work:
                 place, mark, count = self.in_work[0]
@@ -424,7 +426,7 @@ class Analyst:
         return self.trouble
 
     async def watched(self) -> None:
-        """Never answers: who waits for it hears at once that this process is gone."""
+        """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()
 
 

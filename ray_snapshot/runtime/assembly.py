@@ -142,7 +142,8 @@ def _meta(
 
 
 def _is_restorable(header: SnapshotHeader, obstacles: list[str], *, consistent: bool) -> bool:
-    """Where alignment was skipped a cut is not consistent, and may be restored all the same: at least once."""
+    """Whether a restore can use this snapshot: complete, without obstacles, and consistent (or `AT_LEAST_ONCE`, which
+    need not be)."""
     is_whole = header.is_kept and header.abort_reason is None and not header.uncovered
     return is_whole and not obstacles and (consistent or header.protocol == AT_LEAST_ONCE)
 
@@ -186,7 +187,7 @@ def warm_up() -> None:
 
 
 class _NoPandas:
-    """Finds no pandas."""
+    """An import finder that refuses pandas."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 - as Python calls it
         if name == "pandas":
@@ -194,7 +195,7 @@ class _NoPandas:
 
 
 def warm_up_without_pandas() -> None:
-    """The same for a process of ours, in which nothing else is imported meanwhile: pandas takes 40 MB, and we use none of it.
+    """`warm_up` without pandas (40 MB, which we do not use): for a process of ours that imports nothing else meanwhile.
 
     A detector that does, by `to_pandas()` or by its own import, gets it then.
     """

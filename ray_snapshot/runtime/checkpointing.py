@@ -41,7 +41,7 @@ SavedCreation = tuple[str, str, str, SavedPayload, float]
 
 
 class _ForeignHandleError(Exception):
-    """A reference or a handle that belongs to somebody else's process."""
+    """A reference or an actor handle, which is worth nothing once the process that owns it is gone."""
 
 
 class _SecretError(Exception):
@@ -67,7 +67,7 @@ def pickled_state(state: Any) -> tuple[bytes | None, str | None]:
 
 
 def pickled(value: Any, what: str, dumps: Callable[[Any], bytes]) -> tuple[bytes | None, str | None]:
-    """As `pickled_state`, of any value and with any pickler; `what` it is, for the obstacle."""
+    """(pickle, None), or (None, why there is none), for any value and pickler; `what` names the value in the reason."""
     try:
         return dumps(value), None
     except Exception as error:  # whatever the value's own classes raise

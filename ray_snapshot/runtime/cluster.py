@@ -16,7 +16,7 @@ _LONGEST_SOCKET_PATH = 107
 
 
 def connect(address: str | None = None, temp_dir: str | None = None, *, is_visit: bool = False) -> bool:
-    """Start or reach Ray if nobody has; returns whether it was done here. Raises `ClusterError`.
+    """Start or reach Ray if this process has not yet; returns whether it was done here. Raises `ClusterError`.
 
     `is_visit`: this process only looks, and prints nothing of what the cluster's workers print.
     """
@@ -41,7 +41,8 @@ def connect(address: str | None = None, temp_dir: str | None = None, *, is_visit
 
 
 def _authorize(address: str | None) -> None:
-    """Where the cluster is known, see that it answers, and show it the token if it asks for one: Ray does neither."""
+    """If the cluster's address is known, check that it answers, and give it the token if it asks for one: Ray does
+    not."""
     from ray_snapshot.instrument.clusters import address_given, authorize
 
     given = address_given(address)

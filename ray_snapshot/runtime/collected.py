@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
-"""The obstacle of every snapshot that was taken without."""
+"""The obstacle of every snapshot that was taken without `checkpoint=True`."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,8 @@ class HostPayload:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """All that a snapshot is put together from; whoever needs it does that (`assemble`), so the service need not."""
+    """All that a snapshot is put together from; the process that needs the snapshot does that (`assemble`), not the
+    service."""
 
     header: SnapshotHeader
     parts: list[bytes]
@@ -77,7 +78,7 @@ class Collected:
     """Sections of the checkpoint (`checkpointing.Section`), for the analyst only."""
 
     def snapshot(self) -> Snapshot:
-        """See `assembly.assemble`."""
+        """The snapshot, put together by `assembly.assemble`."""
         from ray_snapshot.runtime.assembly import assemble
 
         return assemble(self)

@@ -9,7 +9,7 @@ from ray_snapshot.errors import HostDiedError, RaySnapshotError
 
 
 def own_error(error: BaseException) -> RaySnapshotError | None:
-    """The error of ours in what Ray raised; None if it is somebody else's (an exception of the user's method)."""
+    """The error of ours in what Ray raised; None if there is none (an exception of the user's method)."""
     cause = getattr(error, "cause", None)
     for found in (cause, error):
         if isinstance(found, RaySnapshotError):

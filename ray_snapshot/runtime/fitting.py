@@ -62,7 +62,7 @@ def check_fits(kind: type, machine: str, method: str, args: tuple[Any, ...], kwa
 
 
 def _signature(kind: type, method: str) -> inspect.Signature | None:
-    """Of a method, without the machine itself, or of a port; None if it cannot be told."""
+    """The signature of a method, without the machine itself, or of a port; None if it cannot be told."""
     if any(method in ports for ports in joins_of(kind)):
         return _PORT
     function = inspect.getattr_static(kind, method, None)

@@ -30,7 +30,7 @@ _INTERNED: dict[tuple[str, str], MachineHandle] = {}
 
 
 _ALIASES: dict[str, str] = {}
-"""Runs that were restored in another: handles in what they recorded are of that one."""
+"""By a run that another run was restored from: that other run. Handles in the recorded states mean machines of it."""
 
 
 class MachineHandle(Generic[K_co]):

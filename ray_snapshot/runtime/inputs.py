@@ -4,7 +4,7 @@ Only there is every message in flight known, those included that a host has hear
 `protocol.joins` for the rule; here its answer becomes rows.
 
 A machine in whose mailboxes lies a part of a join is *blocked*. One in whose mailboxes nothing lies is at rest: it stays
-*passive*, and its rows of `waits` only say who can wake it.
+*passive*, and its rows of `waits` only say which machines can wake it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ray_snapshot.waits import Wait
 
 
 def waits_by_inputs(inputs: Mapping[str, Inputs], messages: pa.Table) -> tuple[dict[str, Waiting], dict[str, str]]:
-    """What those machines wait for that wait for something; and what those lack of which it is not declared who sends it.
+    """By machine: what it waits for, if it waits; and what a join of it lacks for which no senders are declared.
 
     O(machines + messages to them).
     """
@@ -43,7 +43,7 @@ def _channels(messages: pa.Table, targets: pa.Array) -> dict[str, list[list[str]
 
 
 def wait_rows(machine: str, wait: Wait) -> Iterator[dict[str, Any]]:
-    """Rows of `waits`: nothing of it is there, for what is there is no part of the wait."""
+    """Rows of `waits` for a wait; none is satisfied, for the wait leaves out what has arrived."""
     for position, one in enumerate(wait.alternatives):
         for name in one.on:
             yield {"machine": machine, "alternative": position, "k": one.k, "on_machine": name, "satisfied": False}

@@ -20,10 +20,10 @@ IN_MEMORY = 32
 """So many checkpoints are kept in memory without a history: these are the ones that can be restored."""
 
 BESIDE_HISTORY = 2
-"""So many with one: the ones that a recovery needs."""
+"""So many are kept in memory beside a history: these are the ones that a recovery needs."""
 
 MOST_BYTES = 256_000_000
-"""Past this there are fewer, but for the last two."""
+"""If the checkpoints in memory take more bytes than this, fewer are kept, but at least the last two."""
 
 MOST_SEEN = 1_000
 
@@ -46,7 +46,7 @@ class Keeper:
         self.lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made in the driver, for an analyst: with what it is to know from the beginning."""
+        """A keeper is made in the driver and pickled for an analyst, with the checkpoints that it has by then."""
         known = list(self.kept.values())
         return _keeper, (self.run_id, self.history, self.key, self.source, known, self.aliases)
 
@@ -80,7 +80,7 @@ class Keeper:
         return snapshot
 
     def _evict(self) -> None:
-        """Let go of the oldest, but for what is held and the last two; under the lock."""
+        """Drop the oldest checkpoints in memory, but for those that are held and the last two; under the lock."""
         most = IN_MEMORY if self.history is None else BESIDE_HISTORY
         for snapshot_id in self.retention.loose(self.kept, BESIDE_HISTORY):
             if len(self.kept) <= most and self._size() <= MOST_BYTES:
@@ -88,7 +88,7 @@ class Keeper:
             del self.kept[snapshot_id]
 
     def lend(self, snapshot_id: str) -> Checkpoint | None:
-        """The copy for the driver; None if it is not there any more."""
+        """The checkpoint of a snapshot, for the driver to copy; None if it is not in memory any more."""
         with self.lock:
             self.retention.lend(snapshot_id)
             return self.kept.get(snapshot_id)
@@ -102,7 +102,7 @@ class Keeper:
         return sum(len(section) for checkpoint in self.kept.values() for section in checkpoint.sections)
 
     def recall(self, checkpoint: Checkpoint) -> None:
-        """What an analyst that has died had kept, and the system may go back to."""
+        """Take in a checkpoint that an analyst that has died had kept, and that the system may go back to."""
         self.retention.recall(checkpoint.snapshot_id)
         self.kept[checkpoint.snapshot_id] = checkpoint
         self.seen[checkpoint.snapshot_id] = None

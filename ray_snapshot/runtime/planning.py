@@ -1,4 +1,4 @@
-"""What becomes of a checkpoint: who carries what.
+"""What becomes of a checkpoint: which host carries which part of it.
 
 What was in flight is given to its sender, which sends it again; machines go to the hosts where they were, or are dealt out.
 Opens no state and no argument: only the host that loads them does.
@@ -24,15 +24,15 @@ class Share:
     """What one host (or the driver) loads."""
 
     last: int = 0
-    """The highest snapshot number that was given out: who is restored is red for all of them."""
+    """The highest snapshot number that was given out: a restored host is red for all of them."""
     machines: list[SavedMachine] = field(default_factory=list)
     messages: list[SavedMessage] = field(default_factory=list)
-    """Of its machines, as senders; in the order of their numbers."""
+    """Messages in flight that its machines have sent, in the order of their numbers."""
     creations: list[SavedCreation] = field(default_factory=list)
-    """By its machines, as creators."""
+    """Creations in flight by its machines."""
     classes: dict[str, bytes] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
-    """The hosts of those to whom its machines have sent something."""
+    """The hosts of the machines to which its machines have sent something."""
     stopped: list[str] = field(default_factory=list)
     declared: list[tuple[str, str, str | None]] = field(default_factory=list)
     """(source, target, port) that concern its machines."""
@@ -43,7 +43,7 @@ class Share:
     actors: dict[str, Any] = field(default_factory=dict)
     """For the driver: the hosts, each in a list of one."""
     snapshot_id: str = ""
-    """For the driver: what is restored."""
+    """For the driver: the snapshot that is restored."""
     number: int = 0
     """Its number, if it is of this run; else 0."""
     again_from: int | None = None

@@ -1,9 +1,9 @@
 """Replies of calls: an envelope that turns into the bare value where it is read, and tells that process the colour.
 
-A reply is no message on a link, so no marker goes before it; whoever reads it may still be white when its sender was red.
-The colour in the envelope closes that: the reader's host turns red before the value is used. A result that can change is
-pickled within the action that made it: what the reader gets is the result of that moment. Large buffers (numpy) travel
-beside the pickle and are not copied again by whoever reads them.
+A reply is no message on a link, so no marker goes before it; the machine that reads it may be white when its sender was
+red. The colour in the envelope closes that: the reader's host turns red before the value is used. A result that can
+change is pickled within the action that made it: what the reader gets is the result of that moment. Large buffers
+(numpy) travel beside the pickle and are not copied again where they are read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def accept(run_id: str, colour: Colour, value: Any, under: str = "") -> Any:
 
 
 def accept_pickled(run_id: str, colour: Colour, blob: bytes, buffers: list[Any], under: str = "") -> Any:
-    """The same for a result that was pickled when it was made."""
+    """`accept` for a result that was pickled when it was made."""
     return accept(run_id, colour, pickle.loads(blob, buffers=buffers), under)
 
 

@@ -40,9 +40,10 @@ class BodyCopy:
     short_wait: tuple[str | None, int | None, tuple[str, ...]] = (None, None, ())
     obstacle: str | None = None
     shape: Shape | None = None
-    """Of its state."""
+    """The shape of its state."""
     inputs: Inputs | None = None
-    """By which it is decided what it waits for, where all messages in flight are known."""
+    """Its declared inputs: from these and all messages in flight, `runtime.inputs` finds out later what it waits
+    for."""
     recorded_at: float | None = None
     """When the machine turned red by itself; None if its host did so as a whole."""
     kept: tuple[str, bytes] | None = None
@@ -77,9 +78,9 @@ class HostPart:
     markers: int = 0
     """Markers that this host put on its links."""
     inputs: dict[str, Inputs] = field(default_factory=dict)
-    """Of passive machines whose inputs are declared, or that have joins."""
+    """The inputs of passive machines that have declared inputs, or joins."""
     shapes: tuple[Shape, ...] = ()
-    """Of the states of its machines, each once."""
+    """The shapes of the states of its machines, each once."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         batches = [None if batch is None else packed(batch) for batch in (self.messages, self.ends, self.machines)]

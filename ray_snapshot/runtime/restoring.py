@@ -37,7 +37,7 @@ class Wanted:
     snapshot_id: str
     history: str
     names: set[str]
-    """The machines that the snapshot holds, those included that were just being created, as long as nobody spawns them."""
+    """The machines of the snapshot that the program has not spawned yet, also those that were just being created."""
     hosts: int | None = None
     """On how many hosts; None: as the program says."""
     is_taken: bool = False

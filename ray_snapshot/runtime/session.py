@@ -1,4 +1,5 @@
-"""What a program holds, whoever takes the snapshots: a system of machines (`rs.System`), or a watched app (`rs.watch`).
+"""What a program holds, with a service or a watcher that takes snapshots: a system (`rs.System`) or a watched app
+(`rs.watch`).
 
 It takes snapshots, waits for verdicts on them, hears of verdicts, and closes. Everything waits with a bound, and says what it
 waited for.
@@ -56,13 +57,13 @@ class Part(Protocol):
         """What has stopped the system."""
 
     def check(self) -> None:
-        """Raise that."""
+        """Raise what has stopped the system, if anything has."""
 
     def tell(self, error: RaySnapshotError) -> None:
         """This error is about to be raised to the program."""
 
     def was_told(self, error: RaySnapshotError) -> bool:
-        """Whether the program has met it."""
+        """Whether this error was raised to the program already."""
 
     def rest(self) -> AbstractContextManager[None]:
         """The program waits for a verdict, and does nothing else."""
@@ -109,7 +110,7 @@ class Session(ABC):
         self._is_closed = False
         self._has_clock = False
         self._lock = threading.Lock()
-        """Around what several threads of the program may change at once."""
+        """Held around what several threads of the program may change at once."""
 
     def _keeper(self) -> Keeper | None:
         """What keeps the checkpoints of this run, and has those of the run that it goes on from; None without any."""
@@ -215,7 +216,7 @@ class Session(ABC):
             )
 
     def _is_certain(self, verdict: Verdict, deadline: float) -> bool:
-        """Whether what the verdict says of its snapshot stays true whoever dies."""
+        """Whether what the verdict says of its snapshot stays true whichever process dies."""
         if self._memory is None or verdict.alarm:
             return True
         left = max(0.1, deadline - time.monotonic())

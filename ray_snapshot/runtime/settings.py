@@ -92,7 +92,7 @@ class SettingsGiven(TypedDict, total=False):
 
 
 class WatchSettingsGiven(TypedDict, total=False):
-    """Those of them that `rs.watch(...)` and `rs.install(...)` take."""
+    """The fields of `Settings` that `rs.watch(...)` and `rs.install(...)` take."""
 
     every: float | None
     start_timeout: float
@@ -143,7 +143,7 @@ def arguments(item: Any) -> tuple[Any, ...]:
 
 
 def seconds_of(where: str, timeout: Any) -> float:
-    """A timeout that somebody gave; raises `SettingError` if it is no number."""
+    """A timeout that the program gave; raises `SettingError` if it is no number."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise SettingError(f"{where}(timeout={timeout!r}): it is a number of seconds")
     return timeout

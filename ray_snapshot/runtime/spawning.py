@@ -125,7 +125,7 @@ class Spawner:
         names, generation = self._claim(class_name, names, places, role)
         found = self._restored_among(names)
         spawned = [item for item in zip(names, places, payloads, strict=True) if item[0] not in found]
-        if self.post.is_dropping:  # not started: nobody has been restored yet
+        if self.post.is_dropping:  # not started: no machine has been restored yet
             self.claimed.update((name, host) for name, host in zip(names, places, strict=True))
             self.claimed_classes.update((name, (key, blob)) for name in found)
         for host in dict.fromkeys(places if self.post.is_dropping else [host for _, host, _ in spawned]):
@@ -153,7 +153,7 @@ class Spawner:
         return [f"host-{first + position // per_host}" for position in range(count)]
 
     def _restored_among(self, names: list[str]) -> set[str]:
-        """Those that are restored, and need not be made; each once."""
+        """The names among these that are restored, and need not be made; each is returned once."""
         if self.wanted is None:
             return set()
         found = self.wanted.names & set(names)
@@ -218,7 +218,7 @@ class Spawner:
         self.hosts.update((host, wrapped[0]) for host, wrapped in share.actors.items())
         self.machine_counts.clear()
         self.shipped.clear()
-        if share.again_from is not None:  # nobody has asked for it
+        if share.again_from is not None:  # a recovery: the program has not asked for it
             print(
                 f"ray-snapshot: {self.name} has lost a process: it goes back to snapshot {share.snapshot_id}, and on",
                 file=sys.stderr,

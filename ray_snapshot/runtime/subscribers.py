@@ -1,4 +1,4 @@
-"""Who hears of every verdict: the driver's callbacks, called one after the other in a thread of their own."""
+"""Subscribers: callbacks of the driver that get every verdict, called one after the other in a thread of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGAIN_S = 0.1
 """How often an analyst that is being started anew is asked."""
 
 MOST_HEARD = 10_000
-"""More verdicts than are ever evaluated again."""
+"""So many verdicts are remembered as handed out: more than an analyst ever evaluates again."""
 
 
 class Subscribers:

@@ -134,7 +134,7 @@ class System(Session):
         return None if attendant is None else attendant.memory
 
     def _enlist(self) -> None:
-        """The process has one more system."""
+        """Note that this process has one more system open."""
         waits.install()
         if not _OPEN:
             atexit.register(_close_forgotten)
@@ -143,7 +143,8 @@ class System(Session):
             _LEAVING.install()
 
     def _attendant(self) -> Attendant | None:
-        """Who sees to it that the system goes on when its service or its analyst dies."""
+        """The driver's part that makes the system go on when its service or its analyst dies; None without
+        `recover`."""
         settings = self.settings
         if settings.recover is None:
             return None
@@ -198,10 +199,10 @@ class System(Session):
     ) -> MachineHandle[M]:
         """Create a machine on a host of its own; returns its handle at once.
 
-        `resources`: what the host asks Ray for (`{"CPU": 1, ...}`; default nothing). `role`: under barriers a `"source"`
-        records when it is asked, whatever is connected to it; so does who has no declared inputs, and `"operator"` and
-        `"sink"` are notes for the reader. Raises `DuplicateMachineError`, `NameNotAllowedError`, `SettingError`,
-        `UnpicklableMessageError`, `WrongArgumentsError` (of the constructor).
+        `resources`: what the host asks Ray for (`{"CPU": 1, ...}`; default nothing). `role`: under barriers a
+        `"source"` records when it is asked, whatever is connected to it; so does a machine without declared inputs.
+        `"operator"` and `"sink"` are notes for the reader. Raises `DuplicateMachineError`, `NameNotAllowedError`,
+        `SettingError`, `UnpicklableMessageError`, `WrongArgumentsError` (of the constructor).
         """
         names = None if name is None else [check_machine_name(name)]
         (handle,) = self._spawner.spawn(kind, [(args, kwargs)], names, 1, resources, role)
@@ -256,7 +257,7 @@ class System(Session):
     def stop(self, machine: MachineHandle | str) -> None:
         """Stop a machine behind its current action: it accepts nothing any more, and sending to it is an error.
 
-        Everybody is told, since anybody may send to it, and what they are told is red if the driver was: so under barriers
+        All hosts are told, since any machine may send to it, and this word is red if the driver was: so under barriers
         a machine that has not recorded an open snapshot does so at once, unaligned. It is consistent all the same.
 
         Raises `UnknownMachineError` at once if it has not been spawned.
@@ -282,9 +283,10 @@ class System(Session):
           flight. `at-least-once-barrier`: as aligned, but what comes behind a barrier is accepted meanwhile: then the
           snapshot is not `consistent`, and `duplicate_count` of a channel says how much of it is in the state.
 
-        Past half of `timeout` who is inside a long action is recorded without its state, and nobody aligns any more. Raises
-        `SnapshotAbortedError` (past `timeout`, naming who did not record; or when a host dies), `UnreachableMachineError`
-        (from `initiators` no channels lead to some machine), `UnknownMachineError`, and whatever stopped the system.
+        Past half of `timeout` a machine inside a long action is recorded without its state, and no machine aligns any
+        more. Raises `SnapshotAbortedError` (past `timeout`, naming what did not record; or when a host dies),
+        `UnreachableMachineError` (from `initiators` no channels lead to some machine), `UnknownMachineError`, and
+        whatever stopped the system.
         """
         given: Any = [initiators] if isinstance(initiators, (str, MachineHandle)) else initiators
         names = [machine_name(item) for item in given]
@@ -376,7 +378,8 @@ class System(Session):
             )
 
     def _say_who_is_new(self, found: Wanted) -> None:
-        """A name that the snapshot has not is a new machine, or a name that has changed: only the program's author can tell."""
+        """Print the spawned names that the snapshot does not have: new machines, or machines whose names have
+        changed."""
         new = sorted(set(self._spawner.claimed) - set(self._spawner.claimed_classes))
         if new:
             left = f"; in it, and not spawned by the program: {listed(sorted(found.names))}" if found.names else ""
@@ -405,7 +408,8 @@ class System(Session):
             print(f"ray-snapshot: SIGTERM: {self.name} is {found}; {how}", file=sys.stderr, flush=True)
 
     def _ship_trace(self) -> RaySnapshotError | None:
-        """What of the trace no report has taken; a host that is gone takes its own with it, and is the trouble told of."""
+        """Write the rest of the trace, which no report has taken. Returns the error of a host that is gone with its
+        part."""
         if self._trace is None:
             return None
         ask(list(self._post.recorder.reports), "the driver's trace", 10)
@@ -463,7 +467,7 @@ _LEAVING = Leaving(_take_last_of_all)
 
 
 def _close_forgotten() -> None:
-    """At the program's end: systems that nobody closed."""
+    """At the program's end: close the systems that the program has not closed."""
     for system in reversed(_OPEN.copy()):
         try:
             system.close()

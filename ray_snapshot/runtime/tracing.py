@@ -2,7 +2,7 @@
 
 An entry is made under the post's lock, in the step that accepts: so its colour is that of its machine at that moment. What
 it accepted and sent is kept as it travels, which cannot change, and becomes JSON only when it is shipped. No vector clocks
-are kept: whoever reads the trace can compute them from it, and messages stay as they are. Imports no Ray.
+are kept: a reader of the trace can compute them from it, and messages stay as they are. Imports no Ray.
 """
 
 from __future__ import annotations

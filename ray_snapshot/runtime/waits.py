@@ -176,7 +176,7 @@ def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], 
 
 
 def _naming(error: HostDiedError, posts: list[Any], refs: list[Any]) -> HostDiedError:
-    """The same error, with the machines that were waited for, and their host."""
+    """The error again, with the machines that were waited for, and their host."""
     names = sorted({name for post in posts for name, _ in post.calls.find(refs)})
     places = {post.core.places.get(name) for post in posts for name in names} - {None}
     host = places.pop() if len(places) == 1 else None

@@ -1,4 +1,4 @@
-"""The driver program's part in a run: a machine named `driver`, in a process that nobody can call.
+"""The driver program's part in a run: a machine named `driver`, in a process that other processes cannot call.
 
 A thread of its own runs an event loop: it awaits deliveries, asks the coordinator for commands (a long poll) and records.
 The driver's sends are its actions, so it is at a boundary whenever the lock is free. Its program state is its own: a

@@ -25,7 +25,7 @@ AGAIN_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How many deaths are borne."""
+    """How many deaths the system survives, within how long, and how long the next life may take to begin."""
 
     most_failures: int
     failures_within: float
@@ -33,7 +33,7 @@ class Patience:
 
 
 class Attendant:
-    """Starts the service and the analyst of one system again; of one driver."""
+    """The driver's part that sets the service and the analyst of its system to work again after a death."""
 
     def __init__(
         self, system: str, service: Any, analyst: Any, open_analyst: Callable[[int], Any], patience: Patience
@@ -42,13 +42,14 @@ class Attendant:
         self.service = service
         self.analyst = analyst
         self.open_analyst = open_analyst
-        """Asks an analyst, of that life, to open; the reference to wait for."""
+        """Asks the analyst to open; the argument says which life of it this is. Returns the reference to wait for."""
         self.patience = patience
         self.memory = Memory()
         self.is_closing = False
 
     async def service_again(self, reason: BaseException, lock: Any) -> bool:
-        """The service has died: tell the next one. False if it has not; raises `HostDiedError` if nobody can go on."""
+        """The service has died: tell the next one how to go on. False if it has not died; raises `HostDiedError` if
+        there is no snapshot to go back to, or no next service in time."""
         text = f"the service of system {self.system} is gone: {first_line(reason)}"
         lost = HostDiedError(text, host="service", machines=[])
         if (base := self.memory.base) is None:

@@ -23,7 +23,7 @@ LOOK_S = 0.5
 
 
 class Holding:
-    """Of one driver; `check` raises what has stopped the system."""
+    """Holds the threads of the driver's program; `check` raises what has stopped the system."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Holding:
         self.send_timeout = send_timeout
         self.check = check
         self.changed = threading.Condition(member.lock)
-        """Something that a held thread waits for may be there."""
+        """Notified when something that a held thread waits for may have come."""
         self.polling: set[str] = set()
-        """Hosts that have been asked what they have accepted."""
+        """Hosts that have been asked what they have accepted, and have not answered yet."""
 
     # ---- full mailboxes -------------------------------------------------------------------------------------------
 

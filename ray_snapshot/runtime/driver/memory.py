@@ -1,10 +1,10 @@
 """What the driver remembers, so that a service or an analyst that is started anew can go on where the one before has died.
 
-The driver is the only process that everything ends with; so it is where all is kept that must not be lost: which hosts there
-are, what was declared, up to where numbers of snapshots may have been given out, and what to go back to. The service may give
-out numbers only as far as the driver knows of (a block at a time): so none is used twice, whoever dies, and some are skipped.
-What is decided about these, `protocol.recovery_line` decides. Generations of the system are counted from `GENERATIONS` times
-the life of the service on, for the same reason.
+The driver is the only process that everything ends with; so it is where all is kept that must not be lost: which hosts
+there are, what was declared, up to where numbers of snapshots may have been given out, and what to go back to. The
+service may give out numbers only as far as the driver knows of (a block at a time): so no number is used twice,
+whichever process dies, and some are skipped. What is decided about these, `protocol.recovery_line` decides. Generations
+of the system are counted from `GENERATIONS` times the life of the service on, for the same reason.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Recollection:
 
     life: int
     analyst: list[Any]
-    """In a list of one."""
+    """The actor, in a list of one."""
     actors: dict[str, Any]
-    """By host, each in a list of one."""
+    """The actor of each host, in a list of one."""
     births: dict[str, tuple[HostConfig, dict[str, Any]]]
     incarnations: dict[str, int]
     declared: list[tuple[str, str, str | None]]
@@ -47,7 +47,8 @@ class Recollection:
 
 @dataclass(slots=True)
 class Memory(DriverLine):
-    """Of one driver; what to go back to is decided in `DriverLine`. Changed under the lock of the driver's post."""
+    """What one driver remembers; `DriverLine` decides what to go back to. Changed under the lock of the driver's
+    post."""
 
     actors: dict[str, Any] = field(default_factory=dict)
     births: dict[str, tuple[HostConfig, dict[str, Any]]] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class Memory(DriverLine):
     """When a service or an analyst has died."""
 
     def recollection(self, base: Base, analyst: Any) -> Recollection:
-        """For the next life of the service, which may give out a block of numbers behind all that were given out so far."""
+        """What the next life of the service is told; it may give out a block of numbers after all given out so far."""
         life, numbers = self.next_life()
         is_wanted = base.snapshot_id == self.wanted
         return Recollection(
@@ -86,7 +87,7 @@ class Memory(DriverLine):
         )
 
     def died(self, now: float, within_s: float) -> int:
-        """A service or an analyst has died; returns how many have within so many seconds."""
+        """Note that a service or an analyst has died; returns how many have died within the last `within_s` seconds."""
         self.deaths.append(now)
         while self.deaths[0] < now - within_s:
             self.deaths.popleft()

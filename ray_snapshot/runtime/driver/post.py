@@ -63,13 +63,14 @@ from ray_snapshot.runtime.transport.post import Created, Post, StopAsked, Timer
 
 
 def _check(handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise at once what is known not to fit: the driver knows the classes of the machines that it has spawned."""
+    """Raise if the message does not fit its method, as far as the driver knows: it knows the classes that it has
+    spawned."""
     if handle._kind is not None:
         check_fits(handle._kind, handle._name, method, args, kwargs)
 
 
 class DriverPost(Post):
-    """One for all generations: the program has it in its hands."""
+    """The driver's post: one for all generations, for the program keeps using it."""
 
     def __init__(
         self,
@@ -93,22 +94,22 @@ class DriverPost(Post):
         self.holding = Holding(member, self.carrier, self.program, send_timeout, self.check)
         self.rollback = RollbackHost()
         self.on_rollback: Callable[[Share], None] = lambda _: None
-        """Told of every share that is loaded: which hosts there are now."""
+        """Called with every share that is loaded: it says which hosts there are now."""
         self.timers: list[Timer] = []
         self.stops: list[tuple[str, int]] = []
-        """(machine, messages sent to it before that) of what is to be stopped once more when the system goes on."""
+        """(machine, messages sent to it before that) of machines to be stopped once more when the system goes on."""
         self.attendant = attendant
-        """Where the system goes on by itself when something dies."""
+        """Sets service and analyst to work again, if the system recovers by itself; else None."""
         if attendant is not None:
             self.journal = []
             self.securing = Securing(self, attendant)
         self.on_replaced: Callable[[str, Any], None] = lambda *_: None
-        """Told of a host that takes the place of another."""
+        """Called with the name and the actor of a host that takes the place of another."""
         self.is_dropping = False
-        """Whether the system is to be restored when it starts: what is sent before belongs to no past that will be."""
+        """Whether the system will be restored when it starts: then what the program sends before is dropped."""
         self.dropped = 0
         self._told: set[str] = set()
-        """Errors that the program has been told of: what it has caught is not raised again at the end."""
+        """Keys of errors that were raised to the program: these are not raised again at the end."""
         member.on_wake = self.holding.changed.notify_all
         self.thread = threading.Thread(target=self._run, name="ray-snapshot-driver", daemon=True)
         POSTS[run_id] = self
@@ -282,7 +283,7 @@ class DriverPost(Post):
                 assert_never(command)
 
     def _attend_to(self, command: Secure | Seek | Allow | Replace, memory: Memory) -> None:
-        """What the driver of a system that recovers must remember or do."""
+        """Obey a command that only the driver of a system that recovers gets."""
         match command:
             case Secure(number, snapshot_id):
                 self.securing.kept(number, snapshot_id)
@@ -343,7 +344,7 @@ class DriverPost(Post):
         self.stops = []
         self._send_again(share)
         self.core.learn_stopped(share.stopped)
-        self.me.over.clear()  # nobody is inside a send
+        self.me.over.clear()  # no thread is inside a send
         self.on_rollback(share)
 
     def forget_before(self, number: int) -> None:
@@ -357,7 +358,7 @@ class DriverPost(Post):
     def _send_again(self, share: Share) -> None:
         """After a recovery: the program has gone on, so what it sent outside the cut is sent once more, in its order.
 
-        After a restore that the program asked for nothing is: it knows.
+        After a restore that the program asked for, nothing is sent again: the program knows that it went back.
         """
         if self.journal is None:
             return
@@ -398,7 +399,7 @@ class DriverPost(Post):
         """Stop a machine behind what was sent to it; if its host dies meanwhile this is done again."""
         places = await self.member.service.locate.remote([name], self.places.spawn_timeout)
         if name not in places:
-            return  # who had spawned it has not done so again
+            return  # the machine that had spawned it has not done so again
         (actor,) = await self.member.service.actor_of.remote(places[name])
         await actor.control.remote([command], generation)
 
@@ -438,10 +439,11 @@ class DriverPost(Post):
 
 
 def _is_stop(item: Any) -> bool:
-    """A stop is no message: no number says on which side of a snapshot it is."""
+    """Whether a remembered item is a stop: that is no message, so no number says on which side of a snapshot it is."""
     return isinstance(item, StopAsked)
 
 
 def _key(error: RaySnapshotError) -> str:
-    """The same for the same cause: that a process is gone is noticed in several places, and said in several ways."""
+    """A text that is equal for errors with one cause: several places notice that a process is gone, each in other
+    words."""
     return type(error).__name__ if isinstance(error, HostDiedError) else str(error)

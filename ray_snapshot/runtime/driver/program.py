@@ -41,7 +41,7 @@ class Held:
 
 
 class Program:
-    """Of one driver; `lock` is its process's."""
+    """The threads of one driver's program; `lock` is its process's."""
 
     def __init__(self, lock: Any, *, checkpoint: bool) -> None:
         self.lock = lock

@@ -17,7 +17,7 @@ from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
 
 class DriverRecorder:
-    """Of one driver; everything here happens under the lock."""
+    """Records and reports for one driver; everything here happens under the lock."""
 
     def __init__(self, member: Membership, carrier: Carrier, trace: TraceShipping, *, checkpoint: bool) -> None:
         self.member = member
@@ -26,7 +26,7 @@ class DriverRecorder:
         self.checkpoint = checkpoint
         self.reported: set[int] = set()
         self.reports: deque[Any] = deque(maxlen=100)
-        """Reports with a part of the trace, that may be on their way."""
+        """References to calls that report a part of the trace; some may not have been answered yet."""
 
     def record(self) -> None:
         """Turn red if that is due, and report what can be."""

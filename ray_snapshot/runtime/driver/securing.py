@@ -1,4 +1,5 @@
-"""The driver sees to it that a snapshot that is kept can be gone back to, whoever dies; then it forgets what is in it.
+"""The driver makes sure that the system can go back to a kept snapshot, whichever process dies; then it forgets what it
+sent before that snapshot.
 
 What is decided, `protocol.recovery_line` decides, for both sides. Runs on the event loop of the driver's post.
 """
@@ -24,7 +25,7 @@ class Securing:
         self.post = post
         self.attendant = attendant
         self.waiting: list[Kept] = []
-        """Nobody has seen to these yet."""
+        """Kept snapshots that `_work` has not dealt with yet."""
         self.is_busy = False
 
     def kept(self, number: int, snapshot_id: str) -> None:
@@ -74,7 +75,7 @@ class Securing:
                 post.forget_before(last.number)
 
     async def _is_accepted(self, found: Kept) -> bool:
-        """Whether the service goes back to this snapshot from now on, and not, just now, behind it.
+        """Whether the service has agreed to go back to this snapshot from now on, and no further.
 
         If it dies instead of answering it may have told so to others: then nothing is forgotten, and the next one is told to.
         If it has only not heard the question it is asked again.

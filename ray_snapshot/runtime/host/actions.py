@@ -41,7 +41,7 @@ BROKEN_S = 60.0
 
 _OWN_FOLDER = str(Path(__file__).parent.parent)
 _LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, "<frozen ")
-"""Where an error may come from that another statement, of the user's, has caused."""
+"""Where libraries and Python itself lie: an error raised there is blamed on the user's statement that called them."""
 
 
 class Actions:
@@ -140,7 +140,8 @@ class Actions:
         return machine
 
     def tell(self, notice: Notice) -> Machine:
-        """Tell a machine that a snapshot is kept; like an action, but nobody's: what it sends is an error."""
+        """Tell a machine that a snapshot is kept. This is no action of the machine: if the hook sends, that is an
+        error."""
         machine = self.core.machine(notice.machine)
         HERE.machine = None
         try:
@@ -211,7 +212,7 @@ class Actions:
         )
 
     def _was_not_rolled_back(self, error: RaySnapshotError) -> None:
-        """An action was cut short because of a host that is gone, and the system was not rolled back."""
+        """Fail: an action was cut short because a host is gone, and the system was not rolled back in time."""
         if not self.member.is_retired:
             self.member.service.fail.remote(error, self.member.generation)
 

@@ -90,12 +90,12 @@ class Host:
         self.rollback = RollbackHost(*_beginning(config), config.incarnation)
         self.post = HostPost(config, service, self.loop)
         self.leaving: list[HostPost] = []
-        """Posts of older generations in which an action was under way."""
+        """Posts of older generations in which an action was still under way when they were left."""
         if config.grace:
             before_worker_exit(self._leave_soon)
 
     def _leave_soon(self) -> None:
-        """In Ray's main thread."""
+        """Begin to leave, on SIGTERM; called in Ray's main thread."""
         self.leave = asyncio.run_coroutine_threadsafe(self._leave(), self.loop)
 
     async def _leave(self) -> None:
@@ -142,7 +142,7 @@ class Host:
         return [int(effect.step) for effect in effects if isinstance(effect, Acknowledge)]
 
     async def _admitted(self, generation: int) -> HostPost | None:
-        """The post that something of this generation is for, as soon as it starts; None if that is of the past."""
+        """The post of this generation, as soon as it starts; None if the generation is past."""
         while (verdict := self.rollback.judge(generation)) is Judgement.HOLD:
             await asyncio.sleep(HOLD_S)
         return self.post if verdict is Judgement.ACCEPT else None
@@ -212,7 +212,7 @@ class Host:
         return outcome
 
     async def watched(self) -> None:
-        """Never answers: who waits for it hears at once that this process is gone."""
+        """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()
 
     async def control(self, commands: list[HostCommand], generation: int) -> bool:
@@ -272,7 +272,8 @@ async def _awaited(ref: Any) -> Any:
 
 
 def _beginning(config: HostConfig) -> tuple[int, Phase]:
-    """Who replaces a host that has died loads what it carried; anybody else has nothing to load."""
+    """(generation, phase) of a new host. One that replaces a dead host must load what that carried; others load
+    nothing."""
     if config.incarnation:
         return NO_GENERATION, Phase.STOPPED
     return config.generation, Phase.LOADED

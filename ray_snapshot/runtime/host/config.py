@@ -28,7 +28,7 @@ class HostConfig:
     recover: bool = False
     """Whether the system goes back to its last snapshot when a host dies."""
     generation: int = 0
-    """Of the process that made the host."""
+    """The generation of the process that made the host."""
     incarnation: int = 0
     grace: float = 0.0
     """How long the last snapshot may take when this process gets SIGTERM; 0: none is taken."""

@@ -29,7 +29,7 @@ from ray_snapshot.waits import Wait
 
 
 class Copier:
-    """Of one host's machines, in one generation."""
+    """Copies one host's machines, in one generation."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The floor of a host: the right to run actions, held by one thread at a time.
 
 The thread that holds it runs one action after the other. A machine that waits inside an action gives the floor away (to
-another thread, started if none is spare) and takes it back behind the wait, before anyone who only looks for work. All
-methods are called under the host's lock.
+another thread, started if none is spare) and takes it back after the wait, before any thread that only looks for work.
+All methods are called under the host's lock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Floor:
-    """Of one host: who holds it, who waits to have it back, and who looks for work."""
+    """The floor of one host: which thread holds it, how many wait to have it back, and how many look for work."""
 
     def __init__(self, lock: Any) -> None:
         self.free = threading.Condition(lock)
@@ -26,7 +26,7 @@ class Floor:
         self.is_closed = False
 
     def take(self) -> bool:
-        """Wait for the floor, behind those who return; False if it was closed meanwhile."""
+        """Wait for the floor, and let threads that take it back go first; False if it was closed meanwhile."""
         self.spare += 1
         while (self.holder is not None or self.returning) and not self.is_closed:
             self.free.wait()
@@ -37,7 +37,7 @@ class Floor:
         return True
 
     def take_back(self) -> None:
-        """Wait for the floor, before those who only look for work."""
+        """Wait for the floor, before threads that only look for work."""
         self.returning += 1
         self.work.notify_all()
         while self.holder is not None and not self.is_closed:
@@ -46,12 +46,12 @@ class Floor:
         self.holder = threading.get_ident()
 
     def give(self) -> None:
-        """Let somebody else have the floor."""
+        """Let another thread have the floor."""
         self.holder = None
         self.free.notify_all()
 
     def idle(self) -> None:
-        """Nothing to do: wait until there may be, or until somebody wants the floor."""
+        """Wait until there may be something to do, or until another thread wants the floor."""
         self.is_idle = True
         self.work.wait()
         self.is_idle = False
@@ -62,7 +62,7 @@ class Floor:
             self.work.notify_all()
 
     def close(self) -> None:
-        """Everybody leaves."""
+        """Let all threads leave."""
         self.is_closed = True
         self.free.notify_all()
         self.work.notify_all()

@@ -1,4 +1,4 @@
-"""Word to machines that a snapshot of theirs is kept: who wants it, what they had recorded, and whose turn it is.
+"""Word to machines that a snapshot of theirs is kept: which want it, what they had recorded, and which is next.
 
 A machine's class asks for it by defining `snapshot_kept`. What it gets is what the snapshot holds of it, unpickled: whatever
 has become of the object since, and however many snapshots are open, it knows which of its states is meant.
@@ -34,7 +34,7 @@ def _listens(machine: Machine) -> bool:
 
 
 def check_listener(kind: type, *, is_checkpointing: bool) -> None:
-    """Raise `SettingError` for a machine that would wait for word in vain."""
+    """Raise `SettingError` for a class that wants to hear of kept snapshots where none is ever kept."""
     if not is_checkpointing and listens(kind):
         raise SettingError(
             f"{kind.__name__}.{HOOK} would never be called, for no snapshot of this system is kept: open it with"
@@ -56,13 +56,13 @@ class Notice:
         getattr(body, HOOK)(self.snapshot_id, pickle.loads(self.state))
 
     def settle(self) -> None:
-        """It has been told, or never will be."""
+        """Note that the machine has been told, or never will be."""
         with suppress(InvalidStateError):
             self.done.set_result(None)
 
 
 class Notices:
-    """Of one host, in one generation."""
+    """The notices of one host, in one generation."""
 
     def __init__(self) -> None:
         self.recorded: dict[int, list[tuple[str, bytes]]] = {}
@@ -70,7 +70,7 @@ class Notices:
         self.due: deque[Notice] = deque()
 
     def note(self, recording: Recording, machines: Mapping[str, Machine]) -> bool:
-        """Remember who recorded what; returns whether anybody wants to hear of it."""
+        """Remember what each machine recorded that wants to hear of this snapshot; returns whether there is one."""
         found = [
             (copy.machine, copy.extra.kept[1])
             for copy in recording.copies
@@ -91,7 +91,7 @@ class Notices:
         return found
 
     def next(self, machines: Mapping[str, Machine]) -> Notice | None:
-        """Whose turn it is; not who waits inside an action."""
+        """The next notice whose machine does not wait inside an action; None if there is none."""
         for _ in range(len(self.due)):
             notice = self.due.popleft()
             if not machines[notice.machine].is_suspended:
@@ -100,6 +100,6 @@ class Notices:
         return None
 
     def give_up(self) -> None:
-        """Nobody is told any more: who comes back knows from its state."""
+        """Tell no machine any more: a machine that is restored knows from its state."""
         while self.due:
             self.due.popleft().settle()

@@ -1,4 +1,4 @@
-"""Declared inputs: who sends to which port of a machine, and what a machine that is idle waits for by them."""
+"""Declared inputs: which machines send to which port of a machine, and what an idle machine waits for by them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ray_snapshot.runtime.mixin import SnapshotMixin
 
 
 class Ports:
-    """Of the machines of one host; everything happens under its lock."""
+    """The declared inputs of one host's machines; everything happens under the host's lock."""
 
     def __init__(self, classes: ClassStore) -> None:
         self.classes = classes
         self.sources: dict[str, dict[str, tuple[str, ...]]] = {}
-        """By machine and port: who is declared to send to it."""
+        """By machine and port: the machines that are declared to send to it."""
         self.declared_at: dict[tuple[str, str], str | None] = {}
-        """Where the program has declared a port first."""
+        """By (machine, port): the place in the program that declared it first."""
 
     def declare(self, target: str, port: str, source: str, site: str | None) -> None:
         """`source` sends to that port of a machine; `site`: the place in the program that says so."""
@@ -41,7 +41,8 @@ class Ports:
         return None
 
     def inputs_of(self, machine: Machine) -> Inputs | None:
-        """By what its declared inputs say what the machine waits for; None if it says so itself, or cannot hold half a join."""
+        """A machine's inputs, to find out what it waits for; None if it says that itself, or has neither declared
+        inputs nor joins."""
         sources = self.sources.get(machine.name)
         joins = self.classes.joins[type(machine.body)]
         says_so = getattr(machine.body.waiting_for, "__func__", None) is not SnapshotMixin.waiting_for

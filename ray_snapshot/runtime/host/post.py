@@ -41,7 +41,7 @@ GC_THRESHOLD = (50_000, 20, 50)
 
 
 class HostPost(Post):
-    """Of one generation: who is rolled back gets another one."""
+    """A host's post for one generation: after a rollback the host gets a new one."""
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class HostPost(Post):
         self.waiting = Waiting(member, core, stage, floor, self.carrier, self.recorder, tracer, self.runner.new_thread)
         self.warming = threading.Thread(target=warm_up, name="warm-up", daemon=True)
         self.timers: list[Timer] = []
-        """Restored, to be set when the host starts."""
+        """Restored timers, to be set when the host starts."""
         member.on_wake = floor.wake
         member.on_stop.append(self._has_stopped)
 
     def _opened(self, number: int) -> None:
-        """Barriers: this host has heard of a snapshot."""
+        """Under barriers: this host has heard of a snapshot, and may align for so long from now on."""
         self.recorder.bound_alignment(number)
 
     def _enter(self) -> None:

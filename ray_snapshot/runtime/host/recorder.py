@@ -46,7 +46,8 @@ GUARD_S = 0.02
 
 
 class Recorder:
-    """Of one host, in one generation; what is not a coroutine is called under the lock, where it does not say otherwise."""
+    """The recorder of one host, in one generation. Methods are called under the lock, but for coroutines, and where
+    they say otherwise."""
 
     def __init__(
         self,
@@ -139,7 +140,10 @@ class Recorder:
             self.member.start(self._send(host_payload, recording, *taken(recording)))
 
     def report_late(self) -> None:
-        """See to what white messages have arrived; on the event loop, under the lock."""
+        """Report what can be reported by now: a recording whose markers are there, or white messages that came after
+        the report.
+
+        On the event loop, under the lock."""
         for recording in self.core.open.values():
             if not recording.is_copied:
                 continue

@@ -13,7 +13,7 @@ from ray_snapshot.runtime.reply import RaisedError, Reply
 
 
 class Replies:
-    """Of the machines of one host; everything but `outcome` happens under the host's lock."""
+    """The replies of one host's machines; everything but `outcome` happens under the host's lock."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -61,12 +61,12 @@ class Replies:
                 settle(reply, RaisedError(self.run_id, colour, error))
 
     def fail(self, error: RaySnapshotError) -> None:
-        """Every caller gets this error, but those whose result is there."""
+        """Give this error to every caller whose result is not there yet."""
         for _, reply in self.pending.values():
             settle(reply, error)
 
 
 def settle(reply: Future[Any], outcome: Any) -> None:
-    """The first outcome counts."""
+    """Set the outcome of a reply, if it has none yet."""
     with suppress(InvalidStateError):
         reply.set_result(outcome)

@@ -62,7 +62,7 @@ class Runner:
 
     @property
     def is_acting(self) -> bool:
-        """Whether a thread is inside an action."""
+        """Whether an action thread is alive; once the floor is closed, such a thread is inside an action."""
         return any(thread.is_alive() for thread in self.threads)
 
     def new_thread(self) -> None:
@@ -120,7 +120,7 @@ class Runner:
                     return notice
                 work = core.next_birth() or core.next_action()
                 if work is not None:
-                    # Under the lock that accepted it: who records without a boundary must find the action here.
+                    # Under the lock that accepted it: a recording without a boundary must find the action here.
                     stage.action = action = None if isinstance(work, Creation) else (work[0], *work[1][0])
                     if action is not None and action[1].kind == CALL:
                         self.actions.replies.answering[action[0].name] = (action[2][3][0],)
@@ -135,7 +135,7 @@ class Runner:
         return None
 
     def _notice(self) -> Notice | None:
-        """Who is to be told that a snapshot is kept, at this boundary; under the lock."""
+        """The machine to be told at this boundary that a snapshot is kept; under the lock."""
         notice = self.notices.next(self.core.machines)
         if notice is not None:
             machine = self.core.machine(notice.machine)

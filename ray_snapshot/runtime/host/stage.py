@@ -1,4 +1,4 @@
-"""Who acts on a host, and who has stopped inside an action; everything here happens under the host's lock."""
+"""Which machine acts on a host, and which wait inside an action; everything here happens under the host's lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Action = tuple[Machine, Mailbox, Message]
 
 @dataclass(slots=True)
 class Performance:
-    """An action, for those who ask what a machine is in the middle of."""
+    """An action that a machine is in the middle of: since when, and what it waits for, if it waits."""
 
     action: Action
     began: float
@@ -34,7 +34,7 @@ class Performance:
 
 
 class Stage:
-    """Of one host, in one generation."""
+    """The actions of one host's machines, in one generation."""
 
     def __init__(self) -> None:
         self.action: Action | None = None

@@ -10,7 +10,7 @@ from ray_snapshot.protocol.mailbox import MAIL, METHOD, Mailbox
 
 
 class Stops:
-    """Of one host; under its lock."""
+    """The stops that the machines of one host wait for; under its lock."""
 
     def __init__(self) -> None:
         self.asked: deque[tuple[str, int]] = deque()
@@ -21,7 +21,8 @@ class Stops:
         self.asked.append((machine, count))
 
     def take(self, core: HostCore) -> str | None:
-        """A machine that has accepted what comes before its stop, or waits for more of it in vain."""
+        """The next machine to stop: it has accepted what comes before its stop, or waits for the rest of a join in it.
+        None if there is none."""
         for machine, count in self.asked:
             mail = core.machine(machine).inbox.mailboxes.get((DRIVER, MAIL))
             if not count or (mail is not None and (mail.accepted >= count or _waits_for_a_join(mail, count))):

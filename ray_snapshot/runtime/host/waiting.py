@@ -37,7 +37,7 @@ class Waiting:
         self.recorder = recorder
         self.tracer = tracer
         self.new_runner = new_runner
-        """Starts another action thread, if nobody else looks for work."""
+        """Starts another action thread, for when no other thread looks for work."""
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""

@@ -36,7 +36,7 @@ from ray_snapshot.runtime.service.telling import Telling
 
 
 class Service(Desk):
-    """Asynchronous: any number of questions wait at once."""
+    """The Ray actor of a system's service; asynchronous, so that any number of calls can wait at once."""
 
     def __init__(self, config: ServiceConfig, analyst: Any) -> None:
         self.config = config
@@ -190,7 +190,7 @@ class Service(Desk):
         return await self.directory.located(names, timeout, self.course)
 
     async def connect(self, source: str, target: str, port: str | None = None, site: str | None = None) -> None:
-        """Declare the channel from `source` to `target` beforehand, and that it serves that port; `site`: who says so."""
+        """Declare the channel from `source` to `target` beforehand, and its port; `site`: the place in the program."""
         await self.course.opened.wait()
         for name in (source, target):
             if name not in self.directory.places:
@@ -260,7 +260,9 @@ class Service(Desk):
         self.recovery.acknowledged(host, step, generation)
 
     async def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> bool:
-        """The driver has made sure that the system can go back to this snapshot, whoever dies, or could not; if it will."""
+        """The driver has made sure that the system can go back to this snapshot, whichever process dies, or could not.
+
+        Returns whether the system will go back to it."""
         await self.course.opened.wait()
         is_accepted = self.recovery.secured(snapshot_id, number, generation, is_safe=is_safe)
         await self.course.notify()
@@ -273,15 +275,17 @@ class Service(Desk):
         await self.course.notify()
 
     async def is_certain(self, snapshot_id: str, seconds: float) -> bool:
-        """Whether nobody goes back behind this snapshot; waits up to `seconds` until that is known."""
+        """Whether the system never goes back behind this snapshot by itself; waits up to `seconds` until that is
+        known."""
         await self.course.opened.wait()
-        with suppress(TimeoutError):  # who hands it over must not be cancelled
+        with suppress(TimeoutError):  # shielded: the task that hands it over must not be cancelled
             await asyncio.wait_for(asyncio.shield(self.collecting.handed_over(snapshot_id)), seconds)
         base = self.recovery.base
         return snapshot_id in self.telling.certain or (base is not None and base.snapshot_id == snapshot_id)
 
     async def committed(self, snapshot_id: str) -> None:
-        """Answers when a snapshot can be restored, also by another program, and who wants to know it has been told.
+        """Answers when a snapshot can be restored, also by another program, and all machines that want to know have
+        been told.
 
         Raises if that will not be.
         """
@@ -289,12 +293,12 @@ class Service(Desk):
         await self.collecting.handed_over(snapshot_id)
         is_told = await self.telling.outcome(snapshot_id)
         if is_told is None:
-            is_told = not self.config.recover  # nobody wants to know it
+            is_told = not self.config.recover  # without `recover`: no machine wants to know it
         if not is_told or not await self.handing.is_kept(snapshot_id, is_listed=True):
             self.course.check()
             raise RolledBackError(f"the system was rolled back behind snapshot {snapshot_id}", snapshot_id=snapshot_id)
 
-    # ---- everybody ---------------------------------------------------------------------------------------------------
+    # ---- the system --------------------------------------------------------------------------------------------------
 
     async def about(self) -> dict[str, Any]:
         """What `ray-snapshot systems` shows."""

@@ -1,4 +1,4 @@
-"""Snapshots that nobody asks for: one every so many seconds, without drifting."""
+"""Snapshots that the system takes by itself: one every so many seconds, without drifting."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ from ray_snapshot.runtime.service.recovery import Recovery
 from ray_snapshot.runtime.service.telling import Telling
 
 MOST_UNJUDGED = 100
-"""Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
+"""A snapshot that a program asks for is taken however slow the detectors are, if fewer than so many wait for them: a
+bound of memory."""
 
 LAST_S = 0.1
 """How soon a last snapshot is taken once more if it cannot be restored."""
@@ -54,7 +55,7 @@ class HostCollection(Collection):
 
 
 class Collecting:
-    """Of one service; `lost` is told of an analyst that is gone for good."""
+    """Takes the snapshots of one service; `lost` is called when the analyst is gone for good."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Collecting:
         return await collection.done
 
     async def take_last(self, seconds: float) -> str:
-        """Take snapshots until one can be restored; its id."""
+        """Take snapshots until one can be restored; returns its id."""
         while True:
             header: SnapshotHeader = (await self.snapshot([], seconds)).header
             await self.handed_over(header.snapshot_id)
@@ -116,9 +117,9 @@ class Collecting:
                 while self.config.recover and self.recovery.line.number < header.number:
                     await self.course.change(1.0)
                 return header.snapshot_id
-            await asyncio.sleep(LAST_S)  # somebody waits inside an action, most likely
+            await asyncio.sleep(LAST_S)  # a machine waits inside an action, most likely
 
-    # ---- numbers, and who records first ------------------------------------------------------------------------------
+    # ---- numbers, and which hosts record first -----------------------------------------------------------------------
 
     async def _slot(self, timeout: float) -> int:
         """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
@@ -227,7 +228,9 @@ class Collecting:
         await self.course.notify()
 
     async def _ask_the_rest(self, number: int, collection: HostCollection) -> None:
-        """Whom a report that completes nothing is the sign to ask; nothing may follow this: others report meanwhile."""
+        """Ask the hosts, or the driver, that were to be asked after this report, which has not completed the snapshot.
+
+        The caller must do nothing after this: other reports come in meanwhile."""
         if collection.unasked:
             unasked, collection.unasked = collection.unasked, []
             await self._request(number, unasked)
@@ -256,7 +259,7 @@ class Collecting:
         await self.line.handed_over()
 
     def take_traces(self) -> tuple[bytes, ...]:
-        """What came with reports and was not handed on."""
+        """The parts of the trace that came with reports and were not handed on yet; they count as handed on now."""
         traces, self.traces = self.traces, []
         return tuple(traces)
 
@@ -285,7 +288,7 @@ class Collecting:
                 await self.course.notify()
 
     async def abort(self, given_up: AbortedSnapshot) -> None:
-        """Tell everybody of a snapshot that will never be complete, and the analyst."""
+        """Tell all hosts, the driver and the analyst that a snapshot will never be complete."""
         collection = self.collections.pop(given_up.number)
         self._advance()
         self.orders.to_all(Abort(given_up.number))

@@ -10,14 +10,14 @@ from ray_snapshot.errors import RaySnapshotError, SystemNotRunningError
 
 
 class Course:
-    """Of one service; everything runs on its event loop."""
+    """The course of one service; everything runs on its event loop."""
 
     def __init__(self, system: str, on_fault: Callable[[RaySnapshotError], None]) -> None:
         self.system = system
         self.on_fault = on_fault
-        """Told of faults of ours in work that nothing waits for."""
+        """Called with faults of ours in work that nothing waits for."""
         self.opened = asyncio.Event()
-        """Not before the driver has said which life of the service this is, where it may have several."""
+        """Set once the service may work: if it may have several lives, the driver must first say which one this is."""
         self.failure: RaySnapshotError | None = None
         self.is_closing = False
         self.changed = asyncio.Condition()
@@ -31,7 +31,7 @@ class Course:
             raise SystemNotRunningError(f"system {self.system} was closed", system=self.system)
 
     async def notify(self) -> None:
-        """Something has changed."""
+        """Wake those that wait in `change`: something has changed."""
         async with self.changed:
             self.changed.notify_all()
 
@@ -47,7 +47,7 @@ class Course:
         return True
 
     def background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Work that nothing waits for."""
+        """Start work that nothing waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._ended)

@@ -1,4 +1,5 @@
-"""What a program asks of the actor that takes snapshots, whoever reports to that: hosts, or watched processes."""
+"""What a program asks of the actor that takes snapshots, be it the service of hosts or the watcher of an app's
+processes."""
 
 from __future__ import annotations
 

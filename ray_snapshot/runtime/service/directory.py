@@ -19,7 +19,7 @@ def listed(names: list[str]) -> str:
 
 
 class Directory:
-    """Of one system."""
+    """The directory of one system."""
 
     def __init__(self, system: str, protocol: str) -> None:
         self.system = system

@@ -103,7 +103,7 @@ class HandOver:
         """The analyst of this session is gone; answers when another has got what was not done with."""
         if self.session == session and self.is_there.is_set():
             self.is_there.clear()
-            # A task of its own: whoever waits for it may be cancelled.
+            # A task of its own: the coroutine that waits for it may be cancelled.
             self.beginning = asyncio.get_running_loop().create_task(self.begin())
         while self.session == session or not self.is_there.is_set():
             await asyncio.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""The processes of a system: who joins, who takes the place of another, and what it means that one is gone."""
+"""The processes of a system: one joins, one takes the place of another, one is gone, and what follows from that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ray_snapshot.runtime.service.recovery import Recovery
 
 
 class Hosts:
-    """Of one service; `fail` stops the system."""
+    """The processes that one service knows of; `fail` stops the system."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Hosts:
         return self.directory.actors[host]
 
     def watch(self, actor: Any, host: str, incarnation: int = 0) -> None:
-        """Hear of it when this process ends."""
+        """Call `gone` when this process ends."""
         self.course.background(self._watch(actor, host, incarnation))
 
     async def _watch(self, actor: Any, host: str, incarnation: int) -> None:

@@ -20,14 +20,14 @@ LAST_S = 1.0
 
 
 class Line:
-    """Of one service or watcher. Everything runs on one event loop; `give` hands one snapshot over."""
+    """The line of one service or watcher. Everything runs on one event loop; `give` hands one snapshot over."""
 
     def __init__(self, give: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
         self.give = give
         self.waiting: dict[int, Any] = {}
         """By number: snapshots behind one that is still pending."""
         self.under_way: set[asyncio.Task[Any]] = set()
-        """Those that are being handed over."""
+        """The tasks that hand snapshots over."""
         self.completed: deque[int] = deque(maxlen=MOST_REMEMBERED)
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ LAZY_S = 1.0
 
 
 class Orders:
-    """Of one service."""
+    """The orders of one service."""
 
     def __init__(
         self, course: Course, directory: Directory, allowance: Allowance, generation: Callable[[], int]
@@ -32,7 +32,7 @@ class Orders:
         """What the driver has not obeyed yet."""
         self.driver_obeyed = 0
         self.lazily: dict[str, list[Close]] = {}
-        """Per host: what it need not know at once, told with the next command, or within `LAZY_S`."""
+        """Per host: commands that need not come at once; they go with the next other command, or within `LAZY_S`."""
         self.lazy_until = 0.0
 
     @property
@@ -52,33 +52,33 @@ class Orders:
         return list(self.driver_log)
 
     def to(self, host: str, *commands: SharedCommand) -> None:
-        """A host, or the driver, is to do this."""
+        """Give commands to a host or to the driver."""
         if host == DRIVER:
             self.to_driver(*commands)
         else:
             self.to_host(host, *commands)
 
     def to_driver(self, *commands: DriverCommand) -> None:
-        """It hears of it when it asks; `Course.notify` answers its long poll."""
+        """Give commands to the driver, which gets them when it asks; `Course.notify` answers its long poll."""
         self.driver_log += (*self.lazily.pop(DRIVER, ()), *commands)
 
     def to_host(self, host: str, *commands: HostCommand) -> None:
-        """A host is called for it."""
+        """Give commands to a host, by a call."""
         if found := [*self.lazily.pop(host, ()), *commands]:
             self.directory.actors[host].control.remote(found, self.generation())
 
     async def to_host_of(self, machine: str, command: HostCommand) -> None:
-        """The same, for the host of a machine; answers when it has been done."""
+        """Give a command to the host of a machine; answers when it has been obeyed."""
         actor = self.directory.actors[self.directory.places[machine]]
         await actor.control.remote([command], self.generation())
 
     def to_all(self, *commands: SharedCommand) -> None:
-        """All hosts and the driver are to do this; without commands they hear what was put off."""
+        """Give commands to all hosts and the driver; without commands, only those that were put off."""
         for host in (DRIVER, *self.directory.actors):
             self.to(host, *commands)
 
     def to_all_lazily(self, command: Close) -> None:
-        """The same, but no call is made for it."""
+        """Give a command to all hosts and the driver, but make no call for it: it goes with the next one."""
         if not self.lazily:
             self.lazy_until = time.time() + LAZY_S
         for host in (DRIVER, *self.directory.actors):

@@ -1,8 +1,10 @@
-"""The service's part in going back: generations, who is asked for what, and hosts in place of those that died.
+"""The service's part in going back: generations, which process is asked for what, and hosts in place of those that
+died.
 
-What is decided, `protocol.rollback` decides; this file carries it out. One generation for the whole system; nobody loads
-before all have stopped, nobody goes on before all have loaded. What is rolled back to is planned before anybody loads: for a
-restore that somebody asked for, even before anybody stops, so that a damaged checkpoint costs nothing.
+What is decided, `protocol.rollback` decides; this file carries it out. The whole system has one generation; no process
+loads before all have stopped, and none goes on before all have loaded. What each loads is planned before any process
+loads. For a restore that the program asked for, it is planned even before any process stops, so that a damaged
+checkpoint costs nothing.
 """
 
 from __future__ import annotations
@@ -103,11 +105,11 @@ class Recovery:
         self.coordinator.step(Acknowledged(DRIVER, Step.START, 0))
         self.births: dict[str, tuple[HostConfig, dict[str, Any]]] = {}
         self.target: Target | None = None
-        """What is being restored because somebody asked for it."""
+        """What is being restored because the program asked for it."""
         self.base: Target | None = None
-        """What to go back to when a host dies: the driver has made sure that it is kept, whoever dies."""
+        """What to go back to when a host dies: the driver has made sure that it is kept, whichever process dies."""
         self.line = ServiceLine()
-        """Its number, and when it moves."""
+        """Decides when `base` moves on to a later snapshot, and knows its number."""
         self.target_number = 0
         self.held: dict[str, bool] = {}
         """By snapshot that is to be restored: whether the driver has seen to it."""
@@ -119,7 +121,7 @@ class Recovery:
 
     @property
     def generation(self) -> int:
-        """Of the whole system."""
+        """The generation of the whole system."""
         return self.coordinator.generation
 
     @property
@@ -132,19 +134,20 @@ class Recovery:
         return self.coordinator.incarnations.get(host, 0)
 
     def check(self, generation: int) -> None:
-        """Raise `RolledBackError` for whoever is of an older generation."""
+        """Raise `RolledBackError` if the process that asks is of an older generation."""
         if generation != self.generation:
             raise RolledBackError(
                 "the system was rolled back while this was asked for: ask again", snapshot_id=self.restored_from
             )
 
     def resume(self, found: Recollection) -> None:
-        """The service before this one has died: everybody goes back, to the last snapshot that the driver knows of."""
+        """The service before this one has died: the whole system goes back to the last snapshot that the driver knows
+        of."""
         config = self.config
         self.coordinator = RollbackCoordinator(
             last=found.life * GENERATIONS, most_failures=config.most_failures, within_s=config.failures_within
         )
-        for host in (DRIVER, *found.actors):  # who joins now is asked for nothing yet: all will be, in a moment
+        for host in (DRIVER, *found.actors):  # none is asked for anything as it joins here: all will be, in a moment
             self.coordinator.step(HostJoined(host, found.incarnations.get(host, 0), self.generation))
         self.births = dict(found.births)
         self.base = Target(found.base.snapshot_id, found.claimed, found.classes)
@@ -180,10 +183,11 @@ class Recovery:
         return True
 
     async def note(self, header: SnapshotHeader, is_kept: bool) -> bool:
-        """A snapshot has been completed; whether it is kept, and nobody goes back behind it.
+        """A snapshot has been completed; returns whether it is kept, and the system will not go back behind it by
+        itself.
 
-        With `recover` that is so as soon as the driver says so: then it survives whoever dies. One that is overtaken by the
-        next counts as kept, too.
+        With `recover` that is so as soon as the driver says so: then the snapshot survives the death of any process.
+        One that is overtaken by the next counts as kept, too.
         """
         if not is_kept or header.generation != self.generation or self.is_rolling:
             return False
@@ -201,9 +205,10 @@ class Recovery:
         return self.line.outcome(header.number, header.generation, self.generation, is_rolling=self.is_rolling)
 
     def secured(self, snapshot_id: str, number: int, generation: int, *, is_safe: bool) -> bool:
-        """The driver knows of a snapshot that is kept, or that it is lost; whether nobody goes back behind it from now on.
+        """The driver has secured a kept snapshot, or has lost it; returns whether the system will not go back behind it
+        now.
 
-        Not if a rollback has begun: then the driver must not forget what it has sent before the snapshot.
+        False if a rollback has begun: then the driver must not forget what it has sent before the snapshot.
         """
         found = Kept(number, snapshot_id, generation)
         agreement = self.line.secured(found, self.generation, is_rolling=self.is_rolling, is_safe=is_safe)
@@ -225,7 +230,8 @@ class Recovery:
                 raise NotRestorableError(f"snapshot {snapshot_id} was not kept within {timeout:g} s", obstacles=[])
 
     async def restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
-        """Roll back to a snapshot; answers when everybody goes on. Raises, before anybody stops, if it cannot be restored."""
+        """Roll back to a snapshot; answers when all processes go on. If it cannot be restored, raises before any
+        stops."""
         while self.is_rolling:
             await self.course.change(1.0)
             self.course.check()
@@ -240,17 +246,18 @@ class Recovery:
         await self.done
 
     async def _held(self, plan: Plan) -> bool:
-        """Answers when the driver has seen to it that what is to be restored can be, whoever dies; whether it could."""
+        """Answers once the driver has tried to make sure that the snapshot survives any death; returns whether it
+        could."""
         self.held.pop(plan.snapshot_id, None)
         self.orders.to_driver(Seek(plan.number if plan.is_same_run else 0, plan.snapshot_id))
         await self.course.notify()
         while plan.snapshot_id not in self.held:
             await self.course.change(LOOK_S)
             self.course.check()
-        return self.held[plan.snapshot_id]  # it stays: somebody else may want the same one restored
+        return self.held[plan.snapshot_id]  # it stays: another call may want the same one restored
 
     def failed(self, error: RaySnapshotError) -> None:
-        """The system has failed: nobody waits for the rollback any more."""
+        """The system has failed: the call that waits for the rollback gets the error."""
         if self.done is not None and not self.done.done():
             self.done.set_exception(error)
             self.done.exception()
@@ -373,7 +380,7 @@ class Recovery:
         self.course.background(self.course.notify())
 
     def replaced(self, host: str, incarnation: int) -> None:
-        """The driver has made it."""
+        """The driver has started a process in the place of a host that is gone."""
         self._carry_out(self.coordinator.step(HostJoined(host, incarnation, NO_GENERATION)))
 
     async def _give_up(self, reason: str) -> None:

@@ -1,7 +1,7 @@
 """The service's part in telling machines that a snapshot of theirs is kept; runs on its event loop.
 
-They are told of what the system will never go back behind by itself (`Recovery.note`). What comes of it is known for a while to
-whoever waits for it, in this life of the service.
+They are told of what the system will never go back behind by itself (`Recovery.note`). This life of the service
+remembers for a while, for callers that wait, whether all were told.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.service.recovery import Recovery
 
 MOST_KNOWN = 100
-"""Snapshots of which it is known whether all have been told."""
+"""For so many snapshots the service remembers whether all machines were told."""
 
 
 class Telling:
-    """Of one life of a service."""
+    """Tells the machines, in one life of a service."""
 
     def __init__(self, course: Course, directory: Directory, recovery: Recovery) -> None:
         self.course = course
         self.directory = directory
         self.recovery = recovery
         self.outcomes: dict[str, asyncio.Future[bool]] = {}
-        """By snapshot, the latest last: whether it is kept and all who want to know it have been told, once that is known."""
+        """By snapshot, the latest last: whether it is kept and all machines that want to know have been told, once
+        known."""
         self.certain: deque[str] = deque(maxlen=MOST_KNOWN)
-        """Snapshots that nobody goes back behind, unless somebody asks for it."""
+        """Snapshots behind which the system never goes back, unless the program asks for it."""
 
     def noted(self, header: SnapshotHeader, is_kept: bool) -> None:
-        """The analyst has seen to a snapshot; `is_kept`: and nobody goes back behind it."""
+        """The analyst has dealt with a snapshot; `is_kept`: it is kept, and the system will not go back behind it."""
         if is_kept:
             self.certain.append(header.snapshot_id)
         self.outcomes[header.snapshot_id] = asyncio.get_running_loop().create_future()
@@ -45,7 +46,7 @@ class Telling:
         self.course.background(self._tell(header, is_kept))
 
     def give_up(self) -> None:
-        """The system goes back: who was not told knows from what is restored."""
+        """The system goes back: a machine that was not told knows from the state that it gets back."""
         for snapshot_id in self.outcomes:
             self._settle(snapshot_id, False)
 

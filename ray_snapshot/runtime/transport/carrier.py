@@ -24,7 +24,7 @@ WINDOW = 2
 
 
 class Carrier:
-    """Of one process; what it carries is its core's."""
+    """Carries the batches of one process's core."""
 
     def __init__(self, member: Membership, core: HostCore) -> None:
         self.member = member

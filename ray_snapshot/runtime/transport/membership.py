@@ -31,7 +31,7 @@ class Membership:
         self.service = service
         self.loop = loop
         self.generation = generation
-        """Of the whole system: how often it has been rolled back."""
+        """The generation of the whole system: how often it has been rolled back."""
         self.recovers = recovers
         """Whether the system goes on by itself when a process of it dies."""
         self.lock = threading.RLock()
@@ -40,11 +40,11 @@ class Membership:
         self.is_rolling = False
         """Whether the system is being rolled back, and this process waits for it (the driver's)."""
         self.is_retired = False
-        """Whether the system has been rolled back, and what this is of belongs to the past."""
+        """Whether the system has been rolled back, so that the generation of this object is past."""
         self.on_wake: Callable[[], None] = lambda: None
-        """There may be something to do; under the lock."""
+        """Called when there may be something to do; under the lock."""
         self.on_stop: list[Callable[[RaySnapshotError], None]] = []
-        """Something has stopped the system; under the lock, possibly more than once."""
+        """Called when something has stopped the system; under the lock, possibly more than once."""
         self.tasks: set[asyncio.Task[None]] = set()
 
     # ---- work on the event loop -----------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ class Membership:
         task.add_done_callback(self._ended)
 
     def start_soon(self, work: Coroutine[Any, Any, None]) -> None:
-        """The same from any thread."""
+        """Run a coroutine on the event loop; from any thread. What it raises stops the system."""
         self.loop.call_soon_threadsafe(self.start, work)
 
     def later(self, seconds: float, act: Callable[..., object], *args: Any) -> None:
@@ -79,7 +79,7 @@ class Membership:
     # ---- failure --------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There may be something to do here."""
+        """Note that there may be something to do here."""
         with self.lock:
             self.on_wake()
 

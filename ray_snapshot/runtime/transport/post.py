@@ -68,10 +68,10 @@ class Post(ABC):
 
     @property
     def core(self) -> HostCore:
-        """Of the current generation."""
+        """The core of the current generation."""
         return self.carrier.core
 
-    # ---- who acts -------------------------------------------------------------------------------------------------
+    # ---- the machine that acts ------------------------------------------------------------------------------------
 
     @abstractmethod
     def acting(self) -> Machine:
@@ -92,7 +92,7 @@ class Post(ABC):
     # ---- sending --------------------------------------------------------------------------------------------------
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """See `MethodSender.send`."""
+        """Send a message; `MethodSender.send` says what it promises."""
         machine, member, tracer = self.acting(), self.member, self.trace.tracer
         channel = machine.outputs.get((handle._name, MAIL))
         for item in args:
@@ -125,7 +125,7 @@ class Post(ABC):
     def send_after(
         self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """See `MethodSender.send_after`."""
+        """Set a timer that sends a message later; `MethodSender.send_after` says what it promises."""
         machine, tracer = self.acting(), self.trace.tracer
         if not (isinstance(seconds, (int, float)) and 0 <= seconds <= LONGEST_TIMER_S):
             raise SettingError(
@@ -164,7 +164,7 @@ class Post(ABC):
             self.member.fail(as_error(error))
 
     def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """See `MethodSender.remote`: the request travels like mail, the result is an ordinary ObjectRef."""
+        """Call a method (`MethodSender.remote`): the request travels like mail, the result is an ordinary ObjectRef."""
         machine, member, tracer = self.acting(), self.member, self.trace.tracer
         payload = isolate(machine.name, handle._name, method, args, kwargs)
         self.check()

@@ -15,7 +15,7 @@ from ray_snapshot.runtime.transport.membership import Membership
 
 
 class TraceShipping:
-    """Of one process; without a tracer there is nothing to ship."""
+    """Ships the trace of one process; without a tracer there is nothing to ship."""
 
     def __init__(self, member: Membership, tracer: Tracer | None) -> None:
         self.member = member
@@ -24,7 +24,7 @@ class TraceShipping:
         self.under_way = 0
         """Parts that are on their way."""
         self.turn = asyncio.Lock()
-        """Each part is there before the next leaves: what a crash leaves has no holes."""
+        """Held while a part is on its way: each has arrived before the next leaves, so that a crash leaves no holes."""
 
     async def report(self, payload: HostPayload, executor: Executor) -> None:
         """A report, and with it what was traced since the last one: every white action is among it."""
