@@ -1,7 +1,7 @@
 """What runs in a worker before our package can be imported there: it is sent by value, and brings the package with it.
 
-Imports the standard library only, and nothing of ours at the top: on a node where nobody has installed us, there is nothing
-to import yet. `delivery` sends it.
+Imports the standard library only, and nothing of ours at the top: on a node where our package is not installed, there
+is nothing to import yet. `delivery` sends it.
 """
 
 from __future__ import annotations

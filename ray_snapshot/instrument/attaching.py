@@ -44,7 +44,7 @@ def watcher_of(system: str) -> Any:
 
 
 def attach_driver(system: str, watcher: Any) -> Process:
-    """This program's driver takes part from now on."""
+    """Make this program's driver take part from now on."""
     welcome = register(watcher, system, DRIVER, {"class": DRIVER, "key": None, "pid": os.getpid()}, 0)
     if welcome is None:
         raise SystemNotRunningError(f"{system} is not the system that runs here", system=system)
@@ -56,7 +56,7 @@ def attach_driver(system: str, watcher: Any) -> Process:
 
 
 def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
-    """This process's actor takes part from now on; None if its system is watched no more, or does not answer.
+    """Make this process's actor take part from now on; None if its system is watched no more, or does not answer.
 
     Raises `RolledBackError` if it was made in a past that was given up.
     """
@@ -110,7 +110,7 @@ def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour:
 
 
 def detach() -> None:
-    """This process takes part no more; Ray's own functions are put back."""
+    """Make this process take part no more, and put Ray's own functions back."""
     process = here()
     if process is not None:
         process.leave_system()

@@ -1,7 +1,8 @@
 """Calls with headers: put on where an app calls or creates an actor, taken off where the call runs.
 
 A header is a hidden keyword of every method of a watched class. A reply carries the colour of its end only when that is
-redder than the header was: whoever passes a ref on has heard of the header's colour, and says so in all that it sends.
+redder than the header was: a process that passes a ref on has heard of the header's colour, and says so in all that it
+sends.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def watched_class(cls: type) -> type:
 
 
 def _followed(cls: type) -> type:
-    """The same class, whose methods take the header, and so does its constructor."""
+    """`cls`, changed so that its methods and its constructor take the header."""
     for name, found in _methods(cls).items():
         if name != "__init__":
             type.__setattr__(cls, name, _method(name, found))  # whatever a metaclass makes of setting
@@ -372,7 +373,8 @@ class _Run:
             self._colour(error, colour)
 
     def _colour(self, error: BaseException | None, colour: int) -> None:
-        """Send the colour of the end along, for it is redder than what its reader has heard of, or what holds a secret."""
+        """Send the colour of the end along with the result or the error: it is redder than the header, or there is a
+        secret."""
         if error is not None:
             colour_error(error, colour)
         elif self.results in (None, 1) and not isinstance(self.result, Iterator):
@@ -390,7 +392,7 @@ class _Run:
         return self.process.reloading.refusal() if self.process.reloading.is_held else None
 
     def followed(self, coroutine: Any) -> Any:
-        """The coroutine, which will be looked into when the machine is recorded."""
+        """The coroutine, after noting that it is to be looked into when the machine is recorded."""
         ours(self.process.follow, self.call_id, coroutine)
         return coroutine
 
@@ -419,14 +421,14 @@ class _Inside:
         ours(hide_ours, error)
 
     def refuse_if_held(self) -> None:
-        """It goes as it would without us."""
+        """Refuse nothing: the method runs as it would without us."""
 
     def followed(self, coroutine: Any) -> Any:
-        """The coroutine."""
+        """The coroutine, as it is."""
         return coroutine
 
     def item(self, value: Any) -> Any:
-        """The item."""
+        """The item, as it is."""
         return value
 
 
@@ -475,7 +477,7 @@ def _sender(packed: bytes) -> tuple[str, int | None, str, int, bool, str | None]
 
 
 def _late(stamp: str, header: Header, args: tuple[Any, ...]) -> Process | None:
-    """An actor that was made before the watching began, or by a process that nobody watches."""
+    """Attach an actor that was made before the watching began, or by a process that is not watched."""
     from ray_snapshot.instrument.attaching import attach_actor
 
     key = shape.current_actor_key()

@@ -134,7 +134,7 @@ def authorized(address: str) -> Iterator[Any]:
 
 
 def authorize(address: str) -> Any:
-    """The same, for good."""
+    """A connection to the control store, as `authorized`, but this process goes on showing the token afterwards."""
     check_answers(address)
     mode = os.environ.get(shape.AUTH_MODE)
     with _told(address):

@@ -2,7 +2,7 @@
 
 A coroutine that awaits a lock, a queue, an event or a condition of its own loop waits for a later call to the same actor.
 One that sleeps, or waits for a thread or for anything that we do not know, may go on by itself. Reads coroutines between
-two steps of their loop (`loops`: what the loop has to run besides; `reach`: whom that may wake); changes nothing.
+two steps of their loop (`loops`: what else the loop has to run; `reach`: which tasks that may wake); changes nothing.
 Imports the protocol's plain data only.
 """
 
@@ -23,7 +23,7 @@ _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
 
 _LOCAL = {"queues.py": {"get", "put", "join"}, "locks.py": {"acquire", "wait"}}
-"""Functions of asyncio that wait for somebody else on the same loop."""
+"""Functions of asyncio that wait for another task of the same loop."""
 
 
 def parked_at(task: Any, coroutine: Any) -> str | None:
@@ -111,7 +111,7 @@ def resolved(
 
 
 def _may_be_cancelled(own: list[CallWait], tasks: Mapping[int, Any]) -> bool:
-    """Whether being cancelled would make a difference: it awaits replies, and does not block its loop."""
+    """Whether being cancelled would make a difference to a call: it awaits replies, and does not block its loop."""
     return not any(wait.may_act for wait in own) and any(wait.on and wait.wait_id in tasks for wait in own)
 
 
@@ -150,7 +150,7 @@ def _own_waits(
 
 
 def _free(own: list[CallWait]) -> tuple[list[CallWait], list[CallWait]]:
-    """Its machine is active, whatever its tasks wait for."""
+    """The waits of a call that may act, whatever its tasks wait for: so its machine is active."""
     return [replace(own[0], may_act=True)], own
 
 
@@ -164,7 +164,7 @@ def _children(task: Any, inner: Any) -> tuple[list[Any], bool, bool]:
 
 
 def _gathered(task: Any) -> tuple[list[Any], bool, bool] | None:
-    """The same of a `gather`, with what it waits for in those inside it; None if the task is in none."""
+    """What `_children` says of a task in a `gather`, with the tasks of inner gathers; None if it is in none."""
     waiter = getattr(task, "_fut_waiter", task)
     if type(waiter).__name__ != "_GatheringFuture":
         return None
@@ -240,7 +240,7 @@ def _first(item: Any, *names: str) -> Any:
 
 
 def note_wait(future: Any, wait_id: int) -> None:
-    """Who awaits this future is in that wait."""
+    """Note that a task that awaits this future is in that tracked wait."""
     _WAITS[future] = wait_id
 
 

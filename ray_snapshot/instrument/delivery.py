@@ -29,7 +29,7 @@ from ray_snapshot.instrument import arriving, shape
 from ray_snapshot.runtime.faults import first_line
 
 PROBE_S = 20.0
-"""How long the nodes may take to start a worker and answer; who is later is named in the coverage."""
+"""How long the nodes may take to start a worker and answer; a node that is later is named in the coverage."""
 
 HOOK = "worker_process_setup_hook"
 """The field of a runtime environment."""
@@ -88,7 +88,8 @@ def own_node() -> str:
 
 
 def here_if_possible() -> NodeAffinitySchedulingStrategy:
-    """Where the services of a watch belong: the history is a folder of this machine."""
+    """Schedules an actor on this node if possible: watcher and analyst belong here, for the history is a folder of
+    it."""
     return NodeAffinitySchedulingStrategy(node_id=own_node(), soft=True)
 
 
@@ -134,7 +135,7 @@ def fault(version: str | None, reason: str) -> str | None:
 
 
 def no_worker(error: Exception) -> str:
-    """The same, where no worker has answered."""
+    """What is wrong with a node on which no worker has answered."""
     return f"no worker starts there ({first_line(error)})"
 
 
@@ -158,7 +159,7 @@ class Nodes:
         self.asked: set[asyncio.Task[None]] = set()
 
     def uncovered(self, nodes: dict[str, str]) -> list[str]:
-        """What the coverage says of these nodes; who has never been asked is asked now."""
+        """What the coverage says of these nodes; a node that has never been asked is asked now."""
         found = []
         for node, address in nodes.items():
             if node not in self.ready:

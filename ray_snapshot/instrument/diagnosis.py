@@ -1,4 +1,4 @@
-"""One snapshot, everything evaluated: who waits for whom, and what that means."""
+"""One snapshot, everything evaluated: which machine waits for which, and what that means."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Diagnosis:
 
 
 def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector]) -> Diagnosis:
-    """Evaluate the detectors, and draw who waits for whom; the first detector decides on the exit code."""
+    """Evaluate the detectors, and draw which machine waits for which; the first detector decides on the exit code."""
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
     code = {True: DEADLOCK, False: HEALTHY, None: UNKNOWN}[first.holds]

@@ -17,11 +17,12 @@ from typing import Any
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 WRITING_S = 10.0
-"""What was seen is written in so long, or lost: what sent the signal waits, and kills in the end."""
+"""What was seen is written within so many seconds, or lost: the process that sent the signal may kill this one
+later."""
 
 
 class Ending:
-    """Ends this process as the signal says, behind `write`."""
+    """Calls `write` when a signal comes, and then ends this process by that signal."""
 
     def __init__(self, write: Callable[[], None]) -> None:
         self.write = write
@@ -39,7 +40,7 @@ class Ending:
             signal.signal(number, handler if is_the_programs else self._handle)
 
     def _handle(self, number: int, _: Any) -> None:
-        """In the main thread, which may hold any lock: another one writes, and the program waits here for its end."""
+        """Runs in the main thread, which may hold any lock: so another thread writes, and this one waits for it."""
         signal.signal(number, signal.SIG_DFL)  # a second signal is not kept waiting
         writing = threading.Thread(target=self._write, name="ray-snapshot-ending", daemon=True)
         writing.start()

@@ -44,7 +44,7 @@ _COLOUR = "_ray_snapshot_colour"
 
 
 def colour_error(error: BaseException, colour: int) -> None:
-    """Let an exception carry a colour to whoever reads it."""
+    """Let an exception carry a colour to the process that reads it."""
     try:
         setattr(error, _COLOUR, colour)
     except (

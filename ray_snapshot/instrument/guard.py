@@ -28,7 +28,8 @@ def ours(step: Callable[..., Any], *args: Any, default: Any = None) -> Any:
 
 
 def replaced(step: Callable[..., Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What takes the place of Ray's `function`: a step of ours, which calls it; if that fails, it is called all the same."""
+    """Run a step of ours in place of Ray's `function`; the step calls it. If the step fails, `function` is called all
+    the same."""
     own = Own(function)
     try:
         return step(own, *args, **kwargs)

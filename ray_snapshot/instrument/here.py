@@ -1,6 +1,6 @@
 """Which machine this process is, and what actors are called between processes.
 
-Imports nothing of the process itself: whoever attaches it says so here.
+Imports nothing of the process itself: the code that attaches it (`attaching`) says so here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _held: set[str] = set()
 
 
 def machine_of(handle: Any) -> str:
-    """The name of a handle's actor, the same in every process, and sorted out by the watcher for people."""
+    """The internal name of a handle's actor, the same in every process; the watcher gives it a name for people."""
     key = handle._ray_actor_id
     found = _names.get(key)
     if found is None:
@@ -93,10 +93,10 @@ LONGEST_CLASS = 80
 
 
 def name_here() -> str:
-    """What those who hold a handle of the actor that this process is call it; before it is watched.
+    """The name that other processes have for this process's actor, from their handles; asked before it is watched.
 
-    They have the class's name from the handle; that of the object's class may be another. Our own look at a handle is no
-    handle that came to the actor.
+    They know the class's name from the handle; the name of the object's class may be another. The handle that is looked
+    at here does not count as one that came to the actor.
     """
     held = set(_held)
     name = machine_of(shape.own_handle())

@@ -19,7 +19,7 @@ from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
 
 UNKNOWN = "an unwatched process"
-"""Who made a call that came without a header."""
+"""The name of the source of calls that came without a header."""
 
 
 class Tables:
@@ -117,7 +117,7 @@ class Tables:
         return found
 
     def _threads(self, machine: str) -> list[str]:
-        """Its threads that may act; those that are parked act when another thread, or a reply that comes, wakes them."""
+        """A machine's threads that may act; a parked one counts if another thread, or a reply, may wake it."""
         one = self.collected.recorded.get(machine)
         if one is None:
             return []
@@ -269,7 +269,7 @@ class Tables:
                     yield from self._local_rows(common, resolved)
                     continue
                 for call, answer in zip(wait.on, resolved.answers, strict=True):
-                    on = None if answer is None else call  # it may have been answered where nobody can tell any more
+                    on = None if answer is None else call  # it may have been answered, and no ledger knows any more
                     yield {
                         **common,
                         "on_machine": None if on is None else self._shown(parsed(on).target),

@@ -24,7 +24,7 @@ HEARD_LOOK_S = 0.005
 
 @dataclass(slots=True)
 class Outbox:
-    """Of one process."""
+    """The commands for one process that it has not asked for yet."""
 
     commands: list[ProcessCommand] = field(default_factory=list)
     first: int = 0
@@ -33,7 +33,7 @@ class Outbox:
 
 
 class Outboxes:
-    """Of one watcher; everything runs on its event loop."""
+    """The outboxes of one watcher's processes; everything runs on the watcher's event loop."""
 
     def __init__(self) -> None:
         self.boxes: dict[str, Outbox] = {}
@@ -55,7 +55,7 @@ class Outboxes:
                 box.changed.set()
 
     def tell_each(self, machines: Iterable[str], command: ProcessCommand, *, is_urgent: bool = True) -> None:
-        """Tell several."""
+        """Give a command to each of these machines; see `tell`."""
         for machine in [*machines]:
             self.tell(machine, command, is_urgent=is_urgent)
 

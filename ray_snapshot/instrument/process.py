@@ -52,7 +52,7 @@ from ray_snapshot.runtime.here import call_site_of
 DRIVER = "driver"
 
 MOST_PASSED = 1_000
-"""So many calls are remembered whose refs have come from others; of older ones, who answers them."""
+"""So many calls are remembered whose refs have come from others; of older ones, only the machine that answers them."""
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.states import Kept
@@ -81,9 +81,9 @@ class Recorded:
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`)."""
     passed: tuple[str, ...] = ()
-    """Of a machine with parked calls: the calls whose refs others have passed on to it."""
+    """The calls whose refs other processes have passed on to this one; empty unless it has parked calls."""
     passed_before: tuple[str, ...] = ()
-    """Machines that answer older ones of these."""
+    """The machines that answer older calls of this kind."""
 
 
 _FIRST = Terms()
@@ -97,7 +97,7 @@ class Hearing(threading.local):
 
 
 class Process:
-    """What one process, with its one machine, keeps; see the module."""
+    """What one watched process keeps of its one machine: the ledger, the calls that run and wait, and the reports."""
 
     def __init__(
         self, system: str, watcher: Any, ledger: CallLedger, about: dict[str, Any], terms: Terms = _FIRST
@@ -143,7 +143,7 @@ class Process:
         self.passed: dict[str, None] = {}
         """Calls whose refs other processes have passed on, in the order in which they came."""
         self.passed_before: dict[str, None] = {}
-        """The machines that answer those that came earlier."""
+        """The machines that answer the calls that came earlier than those in `passed`."""
         self.births: dict[str, Mapping[str, Any]] = {}
         """Actors that this process has made, and whose constructors are not known to have begun; see `Recorded`."""
         self.kept: Kept | None = None
@@ -159,7 +159,7 @@ class Process:
         return found
 
     def give_up(self, error: BaseException) -> None:
-        """This process is watched no more; nobody shall wait for its reports. Raises nothing."""
+        """Watch this process no more, and tell the watcher not to wait for its reports. Raises nothing."""
         self.is_closed = True
         self.control.end()
         if isinstance(error, RayActorError) or not shape.is_connected():  # the watcher is gone, or Ray is
@@ -216,7 +216,7 @@ class Process:
             return self.machine, self.ledger.incarnation, self.ledger.colour
 
     def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
-        """It has been made (None: that raised); from now on its constructor is in the ledger.
+        """An actor has been made (`target` None: that raised); from now on its constructor is in the ledger.
 
         `birth`: what the maker knows of it (`shape.options_of`, and its ordinal).
         """
@@ -231,7 +231,7 @@ class Process:
             self.record_soon()
 
     def retract(self, header: Header, target: str) -> None:
-        """Making the call raised."""
+        """Take a call back out of the ledger: making it raised."""
         with self.lock:
             if header.incarnation == self.ledger.incarnation:  # else the numbers have begun anew meanwhile
                 self.ledger.retract(target, header.number)
@@ -239,7 +239,7 @@ class Process:
     # ---- accepting ------------------------------------------------------------------------------------------------
 
     def enter(self, header: Header | None, method: str, group: str | None = None, stamp: str | None = None) -> str:
-        """A call begins: who is white records first. `group`: the concurrency group that the call names, if it does.
+        """A call begins; a white machine records first. `group`: the concurrency group that the call names, if any.
 
         `stamp`: what stands in front of its header. Raises `RolledBackError` if it is of the past.
         """
@@ -319,7 +319,7 @@ class Process:
             self.heard_of.append(colour)
 
     def _take_in(self) -> None:
-        """What was read outside a tracked wait is recorded for before the next step. Under the lock."""
+        """Take in the colours that were read outside a tracked wait, and record if one is redder. Under the lock."""
         while self.heard_of:
             if self.ledger.hear(self.heard_of.pop()):
                 self._record(is_forced=True)
@@ -401,7 +401,7 @@ class Process:
                     self.ledger.settle(*mine)
 
     def _sent_here(self, call_id: str | None) -> tuple[str, int] | None:
-        """(target, number) of a call that this machine has made; None of anybody else's."""
+        """(target, number) of a call that this machine has made; None for a call of another machine."""
         if call_id is None or not call_id.startswith(self.call_prefix):
             return None
         target, _, number = call_id[len(self.call_prefix) :].rpartition("/")
@@ -551,7 +551,7 @@ class Process:
                     ledger.request(number)
                     if (
                         number in ledger.open
-                    ):  # it was recorded before anybody asked, or this machine was born behind it
+                    ):  # it was recorded before the watcher asked, or this machine was born behind it
                         found = self.reports.get(number) or Recorded(ledger.report(number), time.time())
                         self.control.report(found)
                 case Overdue(number):

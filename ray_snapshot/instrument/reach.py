@@ -34,7 +34,7 @@ class _Kind(NamedTuple):
     is_closed: bool
     is_future: bool
     has_globals: bool
-    """A compiled function."""
+    """Whether objects of it are compiled functions, which hold the globals of their module."""
 
 
 class Reach:

@@ -22,7 +22,7 @@ def call_of(ref: Any) -> str | None:
 
 
 def tracked(refs: Any, call_id: str) -> Any:
-    """The same refs, one or a list, with their call; anything but a ref as it is."""
+    """A ref, or a list of refs, with the call that answers it; anything but a ref is left as it is."""
     if type(refs) is not ray.ObjectRef:
         return [tracked(ref, call_id) for ref in refs] if isinstance(refs, list) else refs
     site = f"{refs.call_site()}{_MARK}{call_id}"

@@ -1,11 +1,13 @@
 """A watched process's part in going back: what is refused, what is held, and how its actor takes its state back.
 
-What is decided, `protocol.rollback` decides: everybody leaves a generation before anybody enters the next. In an app that we
-did not write there is more to stopping than no longer accepting: who is inside an action must come to its end. So whatever
-such an action waits for or asks for ends with `RolledBackError`; when nothing runs any more, the process has stopped.
+What is decided, `protocol.rollback` decides: every process leaves a generation before any enters the next. In an app
+that we did not write there is more to stopping than no longer accepting: an action that is under way must come to its
+end. So whatever such an action waits for or asks for ends with `RolledBackError`; when nothing runs any more, the
+process has stopped.
 
-What bears an older generation than the one that was loaded is refused; what bears a newer one comes from somebody who has been
-told to go on already, and is held until this process is told too. Everything here happens under the process's lock.
+A call that bears an older generation than the one that was loaded is refused. A call that bears a newer one comes from
+a process that has been told to go on already; it is held until this process is told too. Everything here happens under
+the process's lock.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ HELD_S = 60.0
 """So long a call of the next generation is held."""
 
 RELEASED = 0
-"""What is acknowledged in place of a step: nothing comes of it, and the process has gone on."""
+"""Acknowledged in place of a step: the restore was given up, and the process has gone on as it was."""
 
 STOP_LOOK_S = 0.05
 """How often a process that is to stop looks whether threads and tasks of the app's own have ended."""
@@ -61,17 +63,17 @@ CONSTRUCTOR = "__init__"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Under which terms a process takes part."""
+    """The terms under which a process takes part."""
 
     keeps: bool = False
     """Whether it keeps what a restore needs."""
     generation: int = 0
-    """What it is in; of one that comes up while the app is rolled back, the one before."""
+    """The generation that it is in; if it comes up while the app is rolled back, the one before."""
     life: int = 0
-    """Which process of its machine it is."""
+    """Which process of its machine it is, counted over its restarts."""
     is_rolling: bool = False
     incarnations: Mapping[str, int] = field(default_factory=dict)
-    """Of those machines that are not in their first."""
+    """The incarnation of each machine that is not in its first."""
     library_states: bool = False
     """Whether the states of actors of Ray's own libraries are recorded."""
 
@@ -81,7 +83,7 @@ class Welcome(NamedTuple):
 
     incarnation: int
     colour: int
-    """To be born with."""
+    """The colour that its machine is born with."""
     pending: list[int]
     last: int
     """The highest number of a snapshot so far."""
@@ -94,11 +96,11 @@ class Share:
 
     incarnation: int
     colour: int
-    """It is red for every number given out so far."""
+    """The colour of its machine afterwards: red for every number given out so far."""
     incarnations: dict[str, int]
-    """Of all machines; refs to calls of earlier ones are of the past."""
+    """The new incarnations of all machines; refs to calls of earlier incarnations are of the past."""
     state: bytes | None = None
-    """None: it keeps the one it has (the driver; an actor that the snapshot has not)."""
+    """The state to load; None: it keeps the one it has (the driver; an actor that the snapshot has not)."""
     calls: list[tuple[str, str, str | None, bytes]] = field(default_factory=list)
     """(target, method, concurrency group, arguments) of its calls that were in flight, in the order of their numbers."""
     actors: dict[str, tuple[str, list[Any]]] = field(default_factory=dict)
@@ -124,7 +126,7 @@ def generation_of(stamp: str, system: str) -> int | None:
 
 
 def _states() -> Any:
-    """Loaded where something is kept, and nowhere else: it needs libraries that a node may not have."""
+    """The module `states`, imported only where something is kept: it needs libraries that a node may not have."""
     return importlib.import_module("ray_snapshot.instrument.states")
 
 
@@ -135,15 +137,16 @@ class Reloading:
         self.process = process
         self.keeps = terms.keeps
         self.loaded = terms.generation
-        """The generation that its state is of."""
+        """The generation that the process's state is of."""
         phase = Phase.STOPPED if terms.is_rolling else Phase.RUNNING
         self.host = RollbackHost(terms.generation, phase, terms.life)
         self.started = threading.Condition(process.lock)
         self.is_stopping = False
-        """Whether the end of what runs is waited for."""
+        """Whether the process is to stop, and waits for the end of what runs."""
         self.share: Share | None = None
         self.handles: dict[str, Any] = {}
-        """Of the actors in the last state that was recorded: what is loaded must not let them end."""
+        """Handles of the actors in the last recorded state, kept so that these actors do not end when a state is
+        loaded."""
         self.first: dict[str, int] = {}
         """The first incarnation of each machine in this generation."""
 
@@ -177,7 +180,7 @@ class Reloading:
             self._check_refs((*(args or ()), *(kwargs or {}).values()))
 
     def check_waiting(self, refs: Iterable[Any]) -> None:
-        """Raise `RolledBackError` if these refs are of the past, or who waits for them is to end."""
+        """Raise `RolledBackError` if these refs are of the past, or the action that waits for them is to end."""
         if self.is_held and self.process.machine != DRIVER:
             raise self.refusal()
         if self.first:
@@ -246,7 +249,8 @@ class Reloading:
                     self._tell(int(step), generation)
 
     def ended(self) -> None:
-        """Something has ended: was it the last that stopping waits for?"""
+        """Something has ended: if it was the last that stopping waits for, tell the watcher that this process has
+        stopped."""
         if self.is_stopping and not self.process.ledger.running and not self.process.creating and not self._others():
             self.is_stopping = False
             self._tell(int(Step.STOP), self.host.generation)
@@ -276,7 +280,7 @@ class Reloading:
         ).start()
 
     def _look(self, generation: int) -> None:
-        """What ends beside the calls tells nobody."""
+        """Look again and again whether all has ended: threads and tasks of the app's own do not say when they end."""
         while not self.process.is_closed:
             with self.process.lock:
                 self.ended()
@@ -296,7 +300,7 @@ class Reloading:
             self._tell_failure(generation, self._failure("cannot be given its state", "", error))
 
     def load(self, generation: int) -> None:
-        """Take the share that was told; nothing if all that is over by now."""
+        """Load the share that the watcher has sent; do nothing if that rollback is over by now."""
         with self.process.lock:
             if self.share is None or self.host.phase is not Phase.LOADING or generation != self.host.generation:
                 return

@@ -1,7 +1,9 @@
-"""The watcher's part in going back: who has what to load, who is asked for what, and whom nobody needs any more.
+"""The watcher's part in going back: what each process loads, which process is asked for what, and which actors are to
+end.
 
-What is decided, `protocol.rollback` decides; this file carries it out: nobody loads before all have stopped, nobody goes on
-before all have loaded. Actors are told apart by the names that people know, so a new run finds those of an earlier one again.
+What is decided, `protocol.rollback` decides; this file carries it out: no process loads before all have stopped, and
+none goes on before all have loaded. Actors are told apart by the names that people know, so a new run finds those of an
+earlier one.
 """
 
 from __future__ import annotations
@@ -51,33 +53,34 @@ class Rolling:
         self.watcher = watcher
         self.keeps = keeps
         self.generation = 0
-        """That the app is in, or the last one that was begun."""
+        """The generation that the app is in, or the last one that a restore has begun."""
         self.loaded = 0
-        """The last one that everybody entered."""
+        """The last generation that all processes have entered."""
         self.past = 0
-        """Who was made before this generation, and nobody knows, was made in a past that has been given up."""
+        """A machine that was made before this generation, and has not registered, was made in a past that was given
+        up."""
         self.is_same_run = False
         """Whether what is restored is of this run; else all that the program makes belongs to it."""
         self.moved = 0
-        """The generation for which all have another incarnation."""
+        """The last generation for which `_move` has given each machine its next incarnation."""
         self.restored_from: str | None = None
         self.handles: dict[str, Any] = {}
         self.lives: dict[str, int] = {}
         self.coordinator: RollbackCoordinator | None = None
-        """While the app is being rolled back."""
+        """The coordinator of the rollback, while the app is being rolled back; else None."""
         self.section = Section()
         self.target = ""
         self.unneeded: set[str] = set()
         """Actors that were made since, and are to end when all have stopped."""
         self.released: set[str] = set()
-        """Who has heard that all go on as they were."""
+        """Machines that have heard that all go on as they were."""
         self.busy: dict[str, str] = {}
-        """Where those are that do not stop."""
+        """By machine that has not stopped yet: its call site."""
         self.done: asyncio.Future[None] | None = None
         self.is_torn = False
-        """Whether some may have loaded and others have not: nobody can go on, and there is nothing to take a snapshot of."""
+        """Whether some processes may have loaded and others have not: none can go on, and no snapshot can be taken."""
         self.turn = asyncio.Lock()
-        """Of whoever restores: one after the other."""
+        """Held by the restore that runs: one after the other."""
 
     @property
     def is_rolling(self) -> bool:
@@ -87,7 +90,7 @@ class Rolling:
     # ---- processes ------------------------------------------------------------------------------------------------
 
     def is_past(self, machine: str, generation: int) -> bool:
-        """Whether a machine that nobody knows was made in a past that has been given up."""
+        """Whether a machine that has not registered was made in a past that has been given up."""
         is_late = generation < self.past or (self.is_rolling and self.is_same_run)
         return is_late and machine not in self.watcher.roster.facts
 
@@ -103,10 +106,10 @@ class Rolling:
     # ---- a restore ------------------------------------------------------------------------------------------------
 
     async def restore(self, snapshot_id: str, timeout: float) -> list[str]:
-        """Roll the app back; answers when everybody goes on, with those actors that the snapshot has not.
+        """Roll the app back; answers when all processes go on, with those actors that the snapshot has not.
 
-        Raises, with nothing changed, `NotRestorableError`, `CheckpointError`; `SnapshotTimeoutError` naming whoever did not
-        stop: then all go on as they were. `MachineFailedError` if an actor does not take its state back.
+        Raises, with nothing changed, `NotRestorableError`, `CheckpointError`; `SnapshotTimeoutError` naming the actors
+        that did not stop: then all go on as they were. `MachineFailedError` if an actor does not take its state back.
         """
         deadline = time.monotonic() + timeout
         await _within(deadline, self.turn.acquire(), "another restore to end", timeout)
@@ -141,12 +144,12 @@ class Rolling:
             if not self.done.done():
                 raise self._given_up(coordinator, timeout) from None
         finally:
-            self.coordinator = None  # what comes now is too late: nobody shall be ended for it, or told to stop again
+            self.coordinator = None  # what comes now is too late: no actor is ended for it, or told to stop again
             if self.loaded != self.generation and not self.is_torn:
                 await self._release()
 
     async def _release(self) -> None:
-        """Nobody has loaded anything: all go on as they were."""
+        """Give the restore up: no process has loaded anything, and all go on as they were."""
         self.released.clear()
         self.watcher.tell_all(Release(self.generation))
         deadline = time.monotonic() + RELEASE_S
@@ -182,7 +185,7 @@ class Rolling:
         return coordinator
 
     def _given_up(self, coordinator: RollbackCoordinator, timeout: float) -> RaySnapshotError:
-        """What is said when somebody does not do a step: nobody has loaded anything, or it is too late to go on."""
+        """The error that names the processes that did not do a step in time, and says what becomes of the app."""
         reached = coordinator.reached
         behind = [name for name, step in coordinator.done.items() if step == reached]
         told = [
@@ -214,7 +217,7 @@ class Rolling:
             self.done.set_exception(error)
 
     async def look(self) -> None:
-        """Find out who has died meanwhile."""
+        """Find out which actors have died meanwhile."""
         for machine in list(self.coordinator.done) if self.coordinator is not None else ():
             facts = self.watcher.roster.facts.get(machine, {})
             if facts.get("key") is None or self.coordinator is None or machine not in self.coordinator.done:
@@ -259,7 +262,7 @@ class Rolling:
         self.watcher.tell(machine, Roll(Asked(step, self.generation, life), share))
 
     def _end_unneeded(self) -> None:
-        """All have stopped: who was made since is not needed any more, and the others stop without them."""
+        """End the actors that were made since the snapshot: all have stopped, and the others go back without them."""
         found, self.unneeded = self.unneeded, set()
         for machine in found:
             handle = self.handles.pop(machine, None)
@@ -289,7 +292,8 @@ class Rolling:
         )
 
     def _actor(self, machine: str) -> tuple[str, list[Any]]:
-        """What a handle is to be of; a snapshot's actors are all there, but for those that had died before it."""
+        """(machine, its handle in a list) for a name in the snapshot; all its actors are there, but those that had
+        died."""
         return machine, [self.handles.get(machine)]
 
     def _move(self) -> None:

@@ -1,4 +1,4 @@
-"""What a watcher knows of each machine, and what it calls it for people: by its name in Ray, or its class and a number."""
+"""What a watcher knows of each machine, and its name for people: its name in Ray, or its class and a number."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 
 
 class Roster:
-    """Of one watcher; `is_dead` says whether a machine is gone for good, so that its name is free."""
+    """The machines of one watcher; `is_dead` says whether a machine is gone for good, so that its name is free."""
 
     def __init__(self, is_dead: Callable[[str], bool]) -> None:
         self.is_dead = is_dead
         self.facts: dict[str, dict[str, Any]] = {}
-        """By machine, of those that have registered; `shown` is the name for people."""
+        """By machine that has registered: what is known of it; `shown` is the name for people."""
         self.counts: Counter[str] = Counter()
         self.reserved: dict[str, str] = {}
         """Names for people of machines that a snapshot has shown, and that have not registered."""
@@ -60,7 +60,7 @@ class Roster:
         return [key for key, one in self.facts.items() if name and one.get("name") == name]
 
     def reserve(self, completed: CompletedCallSnapshot, recorded: Iterable[Recorded]) -> None:
-        """Name the machines of a snapshot that have not registered, by what their makers know of them.
+        """Name the machines of a snapshot that have not registered, by what the processes that made them know of them.
 
         They bear these names when they register, too: an actor is called the same in each snapshot.
         """

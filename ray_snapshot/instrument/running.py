@@ -1,6 +1,6 @@
-"""Running somebody's program, watched: as `python SCRIPT` or `python -m MODULE` would, with our functions under Ray's.
+"""Running a user's program, watched: as `python SCRIPT` or `python -m MODULE` would, with our functions under Ray's.
 
-The program keeps its arguments, its output, its traceback and its exit code. What it sees differently: nothing but time.
+The program keeps its arguments, its output, its traceback and its exit code. Only its timing differs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIRED = 3
 """The exit code of a program that `--exit-on` has ended."""
 
 SNAPSHOT_S = 10.0
-"""Past half of it, machines are recorded in the middle of an action."""
+"""How long a snapshot may take; past half of it, machines are recorded in the middle of an action."""
 
 LAST_SNAPSHOT_S = 5.0
 
@@ -122,7 +122,7 @@ def _modules_of(script: str | None) -> Iterator[None]:
 
 
 class _NoSuchModule(SettingError):
-    """Ours to report; whatever else a program raises is its own."""
+    """The module to run does not exist: ours to report, as no other error of a program is."""
 
 
 def _compiled(script: str) -> Any:

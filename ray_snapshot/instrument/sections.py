@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.states import Kept
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: rs.watch(checkpoint=True)"
-"""The obstacle of every snapshot that was taken without."""
+"""The obstacle of every snapshot that was taken without `checkpoint=True`."""
 
 Saved = tuple[bytes, tuple[str, ...]]
 """(what was pickled, the names that stand for handles in it)."""
@@ -30,12 +30,12 @@ SavedCall = tuple[str, str, int, str, str | None, Saved]
 
 @dataclass(slots=True)
 class Section:
-    """Everything by the names that people know."""
+    """What a restore needs of a snapshot of an app; all machines by the names that people know."""
 
     states: dict[str, Saved] = field(default_factory=dict)
     calls: list[SavedCall] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    """By the name that stands for a handle: the machine."""
+    """The machine of each name that stands for a handle."""
 
     def dumps(self) -> bytes:
         """The section as it is stored."""

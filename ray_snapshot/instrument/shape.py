@@ -176,7 +176,8 @@ def original(name: str) -> Callable[..., Any]:
 
 
 def _replace_inside(name: str, ours: Callable[..., Any]) -> None:
-    """Replace what a function of Ray's calls in the end: the function itself stays the one that everybody has imported."""
+    """Replace what a function of Ray's calls in the end: the function itself stays the one that modules have
+    imported."""
     if name not in _replaced:
         own = _inside(name).cell_contents
         _put(name, _inside(name), "cell_contents", _dressed(_with(ours, own), own), own)
@@ -381,7 +382,7 @@ def say_tasks_begin_more() -> None:
 
 
 def tasks_begin_more() -> bool:
-    """Whether that was told."""
+    """Whether `say_tasks_begin_more` was called by any process of this job."""
     return internal_kv._internal_kv_get(_BEGIN_MORE + _job().encode()) is not None
 
 

@@ -48,7 +48,7 @@ class _ByName(StatePickler):
 
 
 def kept(value: Any, what: str, name_of: Callable[[Any], str]) -> tuple[Kept, dict[str, Any]]:
-    """`value` as bytes, and the handles in it by name; `what` it is, for the obstacle. Raises nothing."""
+    """`value` as bytes, and the handles in it by name; `what` names the value in an obstacle. Raises nothing."""
     handles: dict[str, Any] = {}
 
     def dumps(item: Any) -> bytes:
@@ -129,6 +129,6 @@ def _has_hooks(body: Any) -> bool:
 
 
 def _is_asked(body: Any) -> bool:
-    """Whether its class says itself what its state is."""
+    """Whether the actor's class defines `__getstate__`, and so says itself what its state is."""
     own: Any = type(body).__getstate__
     return own is not object.__getstate__

@@ -23,9 +23,9 @@ class Threads:
     """Threads of the app's own, each with its place for a person: "Thread-1 (app.py:7)"."""
 
     acting: tuple[str, ...] = ()
-    """They may act, as far as can be told."""
+    """Threads that may act, as far as can be told."""
     parked: tuple[str, ...] = ()
-    """They wait until another thread wakes them, or a reply that comes."""
+    """Threads that wait until another thread, or a reply that comes, wakes them."""
 
 
 def threads_of(threads: Iterable[threading.Thread]) -> Threads:
@@ -72,7 +72,8 @@ def _app_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def _is_parked(frame: FrameType) -> bool:
-    """Whether its innermost frame waits to be notified; who is notified is no waiter of the condition any more."""
+    """Whether a thread's innermost frame waits to be notified; once notified, it is no waiter of the condition any
+    more."""
     if frame.f_code is not _WAIT:
         return False
     names = frame.f_locals

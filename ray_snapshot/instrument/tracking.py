@@ -57,7 +57,7 @@ def wait(
 
 
 _Work = Callable[[float | None], Any]
-"""Waits at most so many seconds."""
+"""A function that waits at most so many seconds (None: without a bound) and returns the result."""
 
 
 def _got(work: _Work, seconds: float) -> tuple[bool, Any]:
@@ -71,7 +71,7 @@ def _got(work: _Work, seconds: float) -> tuple[bool, Any]:
 
 
 def _waited(k: int) -> Callable[[_Work, float], tuple[bool, Any]]:
-    """The same of a `ray.wait` for `k`."""
+    """What `_got` is for `ray.get`, for a `ray.wait` for `k` refs."""
 
     def waited(work: _Work, seconds: float) -> tuple[bool, Any]:
         found = work(seconds)

@@ -21,9 +21,9 @@ class Loose:
     """What a process has let go so far."""
 
     started: int = 0
-    """Plain tasks."""
+    """Plain tasks that it has started."""
     pending: int = 0
-    """Those that have not ended."""
+    """Plain tasks that it has started and that have not ended."""
     given: int = 0
     """Handles and refs to calls that went into plain tasks."""
     scattered: int = 0
@@ -72,7 +72,7 @@ class Unfollowed:
 
     @contextmanager
     def into(self, name: str) -> Iterator[None]:
-        """What is pickled inside goes there."""
+        """Note for the time of the block that what this thread pickles goes to `name`."""
         before, self.sink.name = self.sink.name, name
         try:
             yield
@@ -84,7 +84,7 @@ UNFOLLOWED = Unfollowed()
 
 
 def put(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """In place of `ray.put`: what is in the store may hold a handle, and be read by whoever gets the ref."""
+    """In place of `ray.put`: what is in the store may hold a handle, and any process that gets the ref may read it."""
     with UNFOLLOWED.into("store"):
         return original(*args, **options)
 

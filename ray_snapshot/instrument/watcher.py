@@ -1,7 +1,8 @@
 """The watcher of an app: one asynchronous Ray actor that numbers snapshots, collects reports and carries acknowledgements.
 
-Who must report, and when a snapshot is complete, is `protocol.coordinator`'s; this file carries it out. Processes ask
-for their commands with long polls, for nobody can call a thread. It answers to the same questions as a system's service.
+Which processes must report, and when a snapshot is complete, `protocol.coordinator` decides; this file carries it out.
+Processes ask for their commands with long polls, for the watcher cannot call a thread of theirs. It can be asked the
+same things as a system's service.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.line import Line
 
 MOST_UNJUDGED = 100
-"""Snapshots that somebody asks for are taken however slow the detectors are, until so many wait for them: a bound of memory."""
+"""A snapshot that the program asks for is taken however slow the detectors are, if fewer than so many wait for them: a
+bound of memory."""
 
 MOST_UNPRUNED = 1_000
 """So many calls may stay in a sender's log until it asks by itself."""
@@ -61,11 +63,11 @@ class CallCollection(Collection):
     """A snapshot that is being collected from processes."""
 
     recorded: dict[str, Recorded] = field(default_factory=dict)
-    """By machine."""
+    """What each machine has reported."""
 
 
 class Watcher(Desk):
-    """The actor; asynchronous: any number of processes wait for their commands at once."""
+    """The watcher's Ray actor; asynchronous, so that any number of processes can wait for their commands at once."""
 
     def __init__(
         self,
@@ -90,13 +92,14 @@ class Watcher(Desk):
         self.roster = Roster(lambda machine: machine in self.parties.dead)
         self.outboxes = Outboxes()
         self.blind: dict[str, None] = {}
-        """Machines that live, and of which nothing is seen."""
+        """Machines that live, but are not watched, so that nothing is seen of them."""
         self.handing = HandOver(analyst, is_again=False)
         self.collections: dict[int, CallCollection] = {}
         super().__init__(Line(self._tell_analyst), self.collections)
         self.is_closing = False
         self.uncovered: list[str] = ["actors that were made before the watching began"]
-        """Begins with everything that no process can tell; the cluster's own list of actors removes it."""
+        """What the watcher itself knows to be unobserved; this one item until the cluster's list of actors has been
+        read."""
         self.covered_at = -1
         self.nodes = Nodes(ready)
         self.has_hook = has_hook
@@ -135,7 +138,7 @@ class Watcher(Desk):
         return Welcome(incarnation, born, wanted, self.coordinator.last, terms)
 
     async def _find_namesakes(self, name: str | None) -> None:
-        """Those that had this name in Ray are dead, and no process may have told us yet."""
+        """Note the end of actors that had this name in Ray and are dead, though no process may have said so yet."""
         for machine in self.roster.namesakes(name):
             key = self.roster.facts[machine].get("key")
             if machine in self.parties.machines and key is not None:
@@ -159,7 +162,7 @@ class Watcher(Desk):
             self.tell(one.source, Acknowledged(one), is_urgent=is_urgent)
 
     async def unwatched(self, machine: str) -> None:
-        """A process has given up taking part; it goes on, and nobody sees what it does."""
+        """A process takes part no more; it goes on, and the watcher does not see what it does."""
         self.blind[machine] = None
         self.parties.died(machine, "is not watched any more")
         self._look_at_all()
@@ -193,7 +196,7 @@ class Watcher(Desk):
             torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
             return self._refuse(f"it is being rolled back{torn}", wait=wait)
         timeout = self.snapshot_timeout if timeout is None else timeout
-        most = MOST_UNJUDGED if wait else self.coordinator.most_open  # who asks for one does not wait for verdicts
+        most = MOST_UNJUDGED if wait else self.coordinator.most_open  # a program that asks does not wait for verdicts
         number = None if len(self.line.under_way) >= most else self.coordinator.start(time.time(), timeout)
         if number is None:
             text = f"{len(self.collections)} snapshots are pending, the most there may be; take them less often"
@@ -214,7 +217,7 @@ class Watcher(Desk):
         return number
 
     def _refuse(self, reason: str, *, wait: bool) -> None:
-        """There can be no snapshot now: an error for whoever waits for it."""
+        """There can be no snapshot now: raise if the caller waits for it."""
         if wait:
             text = f"there can be no snapshot of {self.system} now: {reason}"
             raise SnapshotAbortedError(text, snapshot_id=None, reason=reason, machine=None, call_site=None)
@@ -261,7 +264,8 @@ class Watcher(Desk):
         self._hand_over(number, found, is_complete=True)
 
     def _apart(self, recorded: Iterable[Recorded]) -> tuple[str, ...]:
-        """Plain tasks that may still run, or what they have left behind; those that hold handles are told of elsewhere."""
+        """For the coverage: plain tasks that may still run, or what they have begun; those with handles come
+        elsewhere."""
         loose = [one.loose for one in recorded]
         if not any(one.started for one in loose):
             return ()
@@ -282,7 +286,7 @@ class Watcher(Desk):
             self.is_closing = True
 
     async def _look(self) -> None:
-        """While snapshots are pending: hurry them, give them up, and find out who has died."""
+        """While snapshots are pending: hurry them, give them up, and find out which machines have died."""
         while True:
             try:
                 await self._look_once(time.time())
@@ -312,7 +316,8 @@ class Watcher(Desk):
             await self._find_uncovered()
 
     def _go_without(self, number: int) -> None:
-        """Machines that were called, and do not report: somebody who is not watched made them, and they are busy ever since."""
+        """Complete a snapshot without machines that were called and never reported: actors made by an unwatched
+        process, and busy ever since."""
         pending = self.parties.pending.get(number)
         for machine in pending.unheard() if pending is not None else ():
             self.blind[machine] = None
@@ -365,7 +370,7 @@ class Watcher(Desk):
     # ---- going back (see `rolling`) -------------------------------------------------------------------------------
 
     async def restore(self, snapshot_id: str, timeout: float) -> list[str]:
-        """As of `Rolling`."""
+        """Roll the app back; see `Rolling.restore`."""
         return await self.rolling.restore(snapshot_id, timeout)
 
     async def rolled(self, machine: str, step: int, generation: int) -> None:

@@ -34,7 +34,7 @@ MOST_NAMESAKES = 100
 
 
 class Watch(Session):
-    """An app that is watched; see `watch`."""
+    """A session over an app that is watched; `watch` makes it."""
 
     _is_closed_world = False
 
@@ -105,18 +105,19 @@ class Watch(Session):
         """Take a snapshot of the whole app, now: each actor as it was at one moment, and the calls that were in flight.
 
         Past half of `timeout` an actor that is inside a long method is recorded without its state. Raises
-        `SnapshotAbortedError` (past `timeout`, naming who did not record), and `SystemNotRunningError`.
+        `SnapshotAbortedError` (past `timeout`, naming what did not record), and `SystemNotRunningError`.
         """
         return self._taken([], timeout)
 
     def restore(self, snapshot: Snapshot | str, *, timeout: float | None = None) -> None:
         """Roll every actor of the app back to a snapshot (or its id) that was taken with `checkpoint=True`, and go on.
 
-        All stop, then all load, then all go on; calls that were in flight are made again. What waits inside an actor ends
-        with `RolledBackError`; actors that were made since are ended; what the program has called since is given up. Raises
-        `NotRestorableError` (naming the obstacles, or actors that are no more) and `CheckpointError`, with nothing changed;
-        `SnapshotTimeoutError` if somebody does not stop within `timeout` seconds (None: `start_timeout`), and then all go on as
-        they were; `MachineFailedError` if an actor does not take its state back.
+        All stop, then all load, then all go on; calls that were in flight are made again. What waits inside an actor
+        ends with `RolledBackError`; actors that were made since are ended; what the program has called since is given
+        up. Raises `NotRestorableError` (naming the obstacles, or actors that are no more) and `CheckpointError`, with
+        nothing changed; `SnapshotTimeoutError` if an actor does not stop within `timeout` seconds (None:
+        `start_timeout`), and then all go on as they were; `MachineFailedError` if an actor does not take its state
+        back.
         """
         snapshot_id = self._restorable_id(snapshot, "rs.watch(checkpoint=True)")
         seconds = self.settings.start_timeout if timeout is None else seconds_of("restore", timeout)
@@ -145,7 +146,7 @@ class Watch(Session):
 
 
 class _Part:
-    """The driver's part; the app goes on whatever happens to us."""
+    """The driver's part in a watch; the app goes on whatever happens to us."""
 
     failure: RaySnapshotError | None = None
 
@@ -165,14 +166,14 @@ class _Part:
         """A watched app is not stopped by us."""
 
     def tell(self, error: RaySnapshotError) -> None:
-        """Nothing of ours is remembered: nothing of it stops the app."""
+        """Remember nothing: no error of ours stops the app."""
 
     def was_told(self, error: RaySnapshotError) -> bool:  # noqa: ARG002
-        """Nothing of ours is remembered: nothing of it stops the app."""
+        """False: no error is remembered."""
         return False
 
     def close(self) -> None:
-        """Nothing of ours is remembered: nothing of it stops the app."""
+        """Nothing to do: the driver's own part ends elsewhere."""
 
 
 _watches: list[Watch] = []
@@ -271,7 +272,7 @@ def _shutdown(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _runtime_env(given: Any, own: Callable[[], Any] | str | None) -> dict[str, Any]:
-    """The app's own, with our hook, which calls the app's."""
+    """The app's own runtime environment, with our setup hook, which calls the app's."""
     return {**(given or {}), delivery.HOOK: delivery.hook(own)}
 
 
