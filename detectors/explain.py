@@ -118,7 +118,7 @@ def _classes(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> dict[int,
 
 
 def _call_rows(waits: WaitGraph, nodes: Integers) -> Iterable[tuple[str, bool, Integers]]:
-    """Those of `nodes` that are calls, by the table that they stand in."""
+    """(table, whether they run, nodes) of those of `nodes` that are calls, by the table that has their rows."""
     begun = waits.first_call + waits.calls.running_count
     end = waits.first_call + waits.calls.call_count
     yield "calls", True, nodes[(nodes >= waits.first_call) & (nodes < begun)]

@@ -116,7 +116,7 @@ def _collect(found: Holdings, table: Any, mask: Booleans, column: str, path: Jso
 
 
 def _taken(column: Any, rows: Integers) -> Any:
-    """Those rows of a column; without a copy where they stand together."""
+    """The rows `rows` of a column; without a copy if they are next to each other."""
     count = len(rows)
     return column.slice(rows[0], count) if rows[-1] - rows[0] == count - 1 else column.take(pa.array(rows))
 

@@ -89,7 +89,7 @@ def _level(owner: Integers, missing: Integers, moves: Booleans, reached: Integer
 def _one_by_one(
     owner: Integers, missing: Integers, moves: Booleans, incoming: tuple[Integers, Integers], found: Integers
 ) -> Booleans:
-    """The same as `_level` until nothing is left, a node at a time (plain lists are faster to index)."""
+    """Do what `_level` does until nothing is left, a node at a time (plain lists are faster to index)."""
     todo, left, moving = found.tolist(), missing.tolist(), moves.tolist()
     owners, (begins, alternatives) = owner.tolist(), (part.tolist() for part in incoming)
     while todo:

@@ -6,7 +6,7 @@ random. Each time the whole system goes back to its last snapshot: the sources t
 their counts, the sink to what it had staged; and what was between them is sent again.
 
 The text: all modules of Python's standard library, in the order of their paths, about 12 MB. Every machine that runs this
-has it, and anybody can count it again; this program does, with three lines that know of no machines.
+has it, and any program can count it again; this one does, with three lines that know of no machines.
 
 What to look at: the counts in the files equal those, whatever was killed. And under `at-least-once-barrier` they do not:
 some messages have come twice, exactly as many as the snapshots gone back to had foretold (`duplicate_count`).

@@ -71,7 +71,7 @@ def _machine(package: str) -> str:
 
 
 def reference_distances(graph: Graph, source: str) -> dict[str, int]:
-    """The same distances from SciPy's Dijkstra, which shares no code and no idea with the machines above."""
+    """The distances by SciPy's Dijkstra, which shares no code and no idea with the machines above."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

@@ -1,6 +1,6 @@
 """A pool of workers that share work as they go, and the question that is easy to get wrong: are they done?
 
-What to look at: a front desk asks each worker in turn whether it is idle, and once everyone has said yes in
+What to look at: a front desk asks each worker in turn whether it is idle, and once all have said yes in
 one round it calls the work finished. It is wrong, every time: a part of the work is on its way to a worker
 that has not come up yet, and no worker that is asked can know. On the very snapshot in which the desk is sure,
 `Termination` says no and names the messages in flight. It says yes only when there is neither a busy worker
@@ -61,7 +61,7 @@ class Worker(rs.SnapshotMixin):
 
 
 class Desk(rs.SnapshotMixin):
-    """The naive check: ask one worker after the other, start over at the first who is busy."""
+    """The naive check: ask one worker after the other, start over at the first that is busy."""
 
     def __init__(self, workers: list[Any]) -> None:
         self.workers = workers

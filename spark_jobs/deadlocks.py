@@ -205,7 +205,7 @@ def deadlocks(seen: DataFrame, reports: DataFrame) -> DataFrame:
 
 
 def first_waits(snapshots: DataFrame, waits: DataFrame, seen: DataFrame) -> DataFrame:
-    """In which snapshot each wait of a deadlocked machine was seen first."""
+    """The snapshot in which each wait of a deadlocked machine was seen first."""
     members = seen.select("run_id", F.explode("machines").alias("machine")).distinct()
     theirs = waits.join(F.broadcast(members), ["run_id", "machine"], "left_semi")
     known = theirs.join(snapshots.select("snapshot_id", "sequence"), "snapshot_id", "inner")

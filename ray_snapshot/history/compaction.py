@@ -43,7 +43,7 @@ LEAST_MERGED = 64
 """A writer merges files that have few rows once there are so many of a day."""
 
 SPREAD_BY = {"machines": "machine", "channels": "source", "messages": "source", "calls": "machine", "waits": "machine"}
-"""By which column the rows of a block are spread over tiles, by table."""
+"""By table: the column by which the rows of a block are spread over tiles."""
 
 _CHUNK_ROWS = 262_144
 _CHUNK_BYTES = 256_000_000

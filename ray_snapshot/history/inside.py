@@ -181,7 +181,7 @@ def entries(top: Path, path: Path) -> list[tuple[Path, os.stat_result]]:
 
 
 def below(top: Path, path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """All that lies below a folder and is none; raises `HistoryFormatError` at the first link."""
+    """All that lies below a folder, but for folders; raises `HistoryFormatError` at the first link."""
     for inner, about in entries(top, path):
         if stat.S_ISLNK(about.st_mode):
             raise _link(top, inner)

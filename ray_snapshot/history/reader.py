@@ -88,7 +88,7 @@ class History:
         run_id: str | None = None,
         evaluator: str | None = None,
     ) -> pa.Table:
-        """The same as an Arrow table."""
+        """`verdicts`, as an Arrow table."""
         found = self._listed("verdicts", snapshot_id, system)
         found = _where(found, detector=detector, run_id=run_id, evaluator=evaluator)
         keys = tables.ORDER["verdicts"]

@@ -137,4 +137,4 @@ def _runs_over(path: Path, snapshot_ids: Sequence[str]) -> set[str]:
 
 
 _TABLES = ("snapshots", "verdicts", *tables.DETAIL_TABLES)
-"""In the order in which rows go."""
+"""The tables from which the rows of a snapshot go, in this order."""

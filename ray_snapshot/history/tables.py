@@ -281,7 +281,7 @@ class DataFile:
     relative: str = ""
     """The file's name in the log."""
     size: int = 0
-    """In bytes."""
+    """The file's size in bytes."""
     rows: int | None = None
     low: str = ""
     """The smallest snapshot id in it."""
@@ -380,7 +380,7 @@ def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high
 
 
 def _table(name: str, files: Sequence[DataFile], wanted: Any, columns: list[str]) -> pa.Table:
-    """Those rows of files that are `wanted` (None: all); so many files at a time as may be open at once."""
+    """The rows of files that are `wanted` (None: all); a bounded number of files is open at a time."""
     allowance = bounds.Allowance(sum(check_file(file) for file in files))
     parts = []
     for begin in range(0, len(files), _FILES_AT_ONCE):

@@ -179,7 +179,7 @@ def _clean_after(path: Path, dead: owners.Dead) -> None:
 
 
 def listed(path: Path, snapshot_ids: Collection[str]) -> set[str]:
-    """Those of some snapshots that exist."""
+    """The ids among these whose snapshots the history lists."""
     if not snapshot_ids or not tables.has_log(path / "snapshots"):
         return set()
     table = tables.open_table(path, "snapshots")

@@ -19,7 +19,7 @@ class ShownStates:
         self.patience = Patience()
 
     def of(self, body: Any) -> Encoded | None:
-        """None for an actor of Ray's own libraries, unless those are wanted."""
+        """The state of an actor as JSON; None for an actor of Ray's own libraries, unless those are wanted."""
         if not self.library_states and type(body).__module__.startswith(RAYS_OWN):
             return None
         try:

@@ -240,7 +240,7 @@ class Generated:
 
     @property
     def follow(self) -> bool:
-        """It ends by itself."""
+        """False: a sequence ends by itself."""
         return False
 
     def open(self, position: Any) -> Reading:

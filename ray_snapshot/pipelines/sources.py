@@ -76,7 +76,7 @@ class Source(SnapshotMixin):
         getattr(target, self.method).send(rows)
 
     def ended(self) -> None:
-        """All is read."""
+        """Called when all is read; for a subclass that wants to do something then."""
 
     def _again(self, seconds: float) -> None:
         if seconds:
@@ -85,7 +85,7 @@ class Source(SnapshotMixin):
             self.handle.read.send()
 
     def snapshot_state(self) -> Any:
-        """All but the open file."""
+        """The attributes, but for the open file."""
         return {name: value for name, value in self.__dict__.items() if name != "_reading"}
 
     def restore_state(self, state: Any) -> None:

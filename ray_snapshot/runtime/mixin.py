@@ -114,7 +114,7 @@ def join(*ports: str) -> Callable[[F], F]:
     Senders use `handle.left.send(x)` for port "left"; the method gets one argument per port, in the order given. The
     messages come from the fronts of channels (EWD864a: at most one message per input buffer; here one sender may serve
     several ports). A class may have several joins; what its machines wait for follows from them once
-    `system.connect(source, target, port=...)` says who sends to each port.
+    `system.connect(source, target, port=...)` says which machines send to each port.
     """
     if len(ports) < 2 or len(set(ports)) != len(ports) or not all(isinstance(port, str) for port in ports):
         raise SettingError(f"@rs.join{ports!r}: name two or more different ports")

@@ -45,7 +45,7 @@ class Share:
     snapshot_id: str = ""
     """For the driver: the snapshot that is restored."""
     number: int = 0
-    """Its number, if it is of this run; else 0."""
+    """The number of that snapshot, if it is of this run; else 0."""
     again_from: int | None = None
     """For the driver, after a recovery: what it sent outside this snapshot is to be sent again."""
 

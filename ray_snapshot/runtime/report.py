@@ -69,7 +69,7 @@ class HostPart:
     messages: pa.RecordBatch | pa.Table
     ends: pa.RecordBatch | pa.Table
     machines: pa.RecordBatch | pa.Table | None = None
-    """None in what came after the report."""
+    """The rows of machines; None in a part that came after the report."""
     waits: list[dict[str, Any]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)

@@ -214,7 +214,9 @@ class Spawner:
         post.carrier.flush()
 
     def rolled_back(self, share: Share) -> None:
-        """In the thread of the driver's post: there are other hosts, and what was created since is gone."""
+        """The system went back: there are other hosts, and machines created since are gone.
+
+        Called in the thread of the driver's post."""
         self.hosts.update((host, wrapped[0]) for host, wrapped in share.actors.items())
         self.machine_counts.clear()
         self.shipped.clear()

@@ -29,7 +29,7 @@ MOST_ENTRIES = 5_000
 """How many actions a process keeps before it ships them, with or without a snapshot."""
 
 Fields = dict[str, Any]
-"""Of one message, as JSON will have them; `payload` becomes `args`."""
+"""The fields of one message, as JSON will have them; `payload` becomes `args`."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Tracer:
         self.run_id = run_id
         self.host = host
         self.main = main
-        """By which name others can import the driver's `__main__`."""
+        """The name by which other programs can import the driver's `__main__`."""
         self.numbers: dict[str, int] = {}
         self.current: dict[str, Entry] = {}
         self.entries: list[Entry] = []

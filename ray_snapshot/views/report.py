@@ -14,7 +14,7 @@ _SITES = re.compile(rf"[^\s(]*/site-packages/|{re.escape(str(Path.cwd()))}/")
 
 
 def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) -> str:
-    """The report of a deadlock verdict: who waits for whom, who is stuck behind them, and what to change."""
+    """The report of a deadlock verdict: which machine waits for which, which are stuck behind them, what to change."""
     members, behind = evidence.get("members", []), evidence.get("stuck_behind", [])
     lines = [f"ray-snapshot: deadlock in {system} (snapshot {snapshot_id}): these can never move again"]
     lines += _listed(members, evidence.get("member_count", len(members)))

@@ -39,13 +39,13 @@ class Message:
     key: MessageId
     method: str
     args: list[Any]
-    """As recorded: parsed JSON."""
+    """The arguments as recorded: parsed JSON."""
     exact: list[Any] | None = None
-    """With tags for what plain JSON loses; None if it loses nothing."""
+    """The arguments with tags for what plain JSON loses; None if it loses nothing."""
     class_name: str | None = None
-    """Of a creation: "module:qualname"."""
+    """The class of a creation, "module:qualname"."""
     seconds: float | None = None
-    """Of a timer: for how long it was set."""
+    """How long a timer was set for."""
     colour: int | None = None
     """The message's colour, if it is not its action's, for the machine recorded in the middle of the action; else
     None."""

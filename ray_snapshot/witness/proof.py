@@ -42,7 +42,7 @@ class Recorded:
     snapshot_id: str
     number: int
     states: dict[str, Any] = field(default_factory=dict)
-    """By machine, the driver left out."""
+    """By machine: its recorded state; the driver is left out."""
     classes: dict[str, str] = field(default_factory=dict)
     """By machine, the last part of its class's name."""
     without_state: list[str] = field(default_factory=list)

@@ -47,7 +47,7 @@ class Held:
     number: int
     method: str
     args: list[Any]
-    """As it would be recorded."""
+    """The arguments, as they would be recorded."""
     objects: Callable[[], Arguments]
     """Gives what the method is called with; may raise `NotDecodableError`."""
     class_name: str | None = None

@@ -4,6 +4,7 @@ Threads: Ray's event loop (arrivals, control, replies; never runs user methods) 
 time holds the floor and runs one atomic action after the other. The core is touched only under the process's lock.
 
 `actor` is the Ray actor; `post` puts a host together of its parts: `runner` (what comes next), `actions` (one action),
-`stage` (who acts and who waits), `copier` (what a snapshot holds of a machine), `recorder` (turning red, reporting),
-`waiting` (machines that wait inside their actions), `held` (senders at full mailboxes), `stops`, `ports`, `replies`, `notices`.
+`stage` (which machine acts, which wait), `copier` (what a snapshot holds of a machine), `recorder` (turning red,
+reporting), `waiting` (machines that wait inside their actions), `held` (senders at full mailboxes), `stops`, `ports`,
+`replies`, `notices`.
 """

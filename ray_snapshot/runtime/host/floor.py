@@ -19,9 +19,9 @@ class Floor:
         self.work = threading.Condition(lock)
         self.holder: int | None = None
         self.returning = 0
-        """Threads whose wait is over and who want the floor back."""
+        """How many threads have ended their wait and want the floor back."""
         self.spare = 0
-        """Threads that look for work and have no floor."""
+        """How many threads look for work and do not have the floor."""
         self.is_idle = False
         self.is_closed = False
 

@@ -31,7 +31,7 @@ class Collection:
         return self.header.started_at + self.timeout / 2
 
     def complete(self, found: Any) -> None:
-        """All is there: what the program gets that waits for the snapshot."""
+        """All is there: `found` is what the program gets that waits for the snapshot."""
         if not self.done.done():
             self.done.set_result(found)
 
@@ -56,7 +56,7 @@ class Desk(ABC):
     def __init__(self, line: Line, collections: Mapping[int, Collection]) -> None:
         self.line = line
         self.collections = collections
-        """By number."""
+        """By snapshot number: the snapshots that are being collected."""
         self.clock = Clock(self.begin_snapshot)
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """How the service hands snapshots to the analyst: in line, and again to the analyst that takes the place of one that died.
 
 What has been handed over is kept until the analyst says that it is done with for good: committed, if there is a history, and
-handed out, if somebody subscribes. Nothing is kept without `recover`: then the system ends with its analyst.
+handed out, if there are subscribers. Nothing is kept without `recover`: then the system ends with its analyst.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Recovery:
         """Decides when `base` moves on to a later snapshot, and knows its number."""
         self.target_number = 0
         self.held: dict[str, bool] = {}
-        """By snapshot that is to be restored: whether the driver has seen to it."""
+        """By snapshot that is to be restored: whether the driver holds a copy, if it needs one."""
         self.plan: asyncio.Task[Plan] | None = None
         self.restored_from: str | None = None
         self.done: asyncio.Future[None] | None = None
