@@ -7,7 +7,6 @@ job, so that what was asked wrongly is told at once.
 from __future__ import annotations
 
 import argparse
-import inspect
 import logging
 import os
 import signal
@@ -16,13 +15,11 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field as default
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -31,6 +28,7 @@ import pyarrow.compute as pc
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError, SettingError, SparkJobError
 from ray_snapshot.history import inside
 from ray_snapshot.spark_jobs import JOBS
+from ray_snapshot.spark_jobs.request import OPTIONS, Request
 from ray_snapshot.spark_jobs.session import check_installed, first_line, is_local, spark_session
 
 if TYPE_CHECKING:
@@ -42,9 +40,6 @@ FAILED = 1
 
 INTERRUPTED = 130
 
-TOP = 20
-"""So many rows of a result are printed."""
-
 MOST_NAMED = 10
 """So many systems or runs are named in an error."""
 
@@ -52,51 +47,9 @@ BRIEF_ROWS = 2_000_000
 """Below so many rows a job is done before Java's second compiler pays: half the processor time for a small history."""
 
 
-@dataclass(slots=True)
-class Request:
-    """What the caller asks of a job; options that a job does not take are None or empty."""
-
-    history: str
-    master: str | None = None
-    system: str | None = None
-    run: str | None = None
-    since: str | None = None
-    until: str | None = None
-    out: str | None = None
-    json: bool = False
-    top: int = TOP
-    detectors: list[str] = default(default_factory=list)
-    state: str | None = None
-    messages: list[str] = default(default_factory=list)
-    total: float | None = None
-    machine: str | None = None
-    field: str | None = None
-    value: str | None = None
-    between: str | None = None
-    against: str | None = None
-    follow: bool = False
-    once: bool = False
-    every: float = 10.0
-    trust: bool | None = None
-
-
-_OPTIONS = {
-    "detectors": "--detector",
-    "state": "--state",
-    "messages": "--message",
-    "total": "--total",
-    "machine": "--machine",
-    "field": "--field",
-    "value": "--value",
-    "between": "--between",
-    "against": "--against",
-    "trust": "--trust",
-}
-"""The options that belong to single jobs: a job takes those that are parameters of its `run`."""
-
-
-def execute(job: str, request: Request) -> int:
+def execute(request: Request) -> int:
     """Run a job and print its answer; returns the exit code, and raises the errors of `ray_snapshot.errors` only."""
+    job = request.job
     check_job(job)
     check_installed()
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
@@ -105,17 +58,17 @@ def execute(job: str, request: Request) -> int:
 
     if request.master:
         is_local(request.master)
-    _check_follow(job, module, request)
+    _check_follow(module, request)
     history = _open(request.history)
-    options = _options(job, module, request)
+    options = _options(module, request)
     run_id = whole_run_id(history, request.run)
     if hasattr(module, "named_code"):
-        alone = module.named_code(history) - set(request.detectors)
+        alone = module.named_code(history) - set(request.detectors or ())
         options |= {"trust": True} if consent.is_given(bool(request.trust), alone, request.history) else {}
     since, until = parse_time(request.since, "--from"), parse_time(request.until, "--to")
     selection = Selection(request.system, run_id, since, until)
     if request.follow:
-        return _follow(job, module, request, history, selection, options)
+        return _follow(module, request, history, selection, options)
     check_selection(history, selection)
     if hasattr(module, "prepare"):
         options = module.prepare(history, selection, **options)
@@ -134,30 +87,30 @@ def execute(job: str, request: Request) -> int:
     return FAILED if troubles else 0
 
 
-def _check_follow(job: str, module: ModuleType, request: Request) -> None:
+def _check_follow(module: ModuleType, request: Request) -> None:
     if request.once and not request.follow:
         raise SettingError("--once says how to --follow: give both, or neither")
     if not request.follow:
         return
     if not hasattr(module, "fresh"):
         able = [name for name in JOBS if hasattr(import_module(f"ray_snapshot.spark_jobs.{name}"), "fresh")]
-        raise SettingError(f"the job {job} cannot follow a history: {' and '.join(able)} can")
+        raise SettingError(f"the job {request.job} cannot follow a history: {' and '.join(able)} can")
     if request.out and "://" in _local(request.out):
         raise SettingError(f"--follow writes to a folder of this machine, not to {request.out}")
 
 
 def _follow(
-    job: str, module: ModuleType, request: Request, history: History, selection: Selection, options: dict[str, Any]
+    module: ModuleType, request: Request, history: History, selection: Selection, options: dict[str, Any]
 ) -> int:
     """Answer for snapshots as they come, until interrupted."""
     from ray_snapshot.spark_jobs.following import Follower, follow
 
-    out = Path(prepare_out(request.out or default_out(request.history, f"{job}-follow"), request.history))
+    out = Path(prepare_out(request.out or default_out(request.history, f"{request.job}-follow"), request.history))
     with _Interrupts() as interrupts:
         spark = spark_session(request.master, brief=True)
         interrupts.spark_runs()
         print(f"Following {request.history} into {out / module.FOLLOWED.name} (Delta)", file=sys.stderr, flush=True)
-        with reported(job):
+        with reported(request.job):
             table = module.FOLLOWED.name
             with Follower(spark, history, out, table, module.fresh, selection, options) as follower:
                 follow(follower, lambda rows: _tell(module, rows, request), request.every, once=request.once)
@@ -288,13 +241,13 @@ def _open(path: str) -> History:
     return History(path)
 
 
-def _options(job: str, module: ModuleType, request: Request) -> dict[str, Any]:
+def _options(module: ModuleType, request: Request) -> dict[str, Any]:
     """The job's own options; raises `SettingError` for one that belongs to another job."""
-    takes = inspect.signature(module.run).parameters
-    given = {name: getattr(request, name) for name in _OPTIONS if getattr(request, name) not in (None, [])}
-    wrong = [_OPTIONS[name] for name in given if name not in takes]
+    own = [name for name, option in OPTIONS.items() if option.takers == "own"]
+    given = {name: getattr(request, name) for name in own if getattr(request, name) not in (None, [])}
+    wrong = [OPTIONS[name].flag for name in given if not OPTIONS[name].is_taken(name, module)]
     if wrong:
-        raise SettingError(f"the job {job} takes no {', '.join(wrong)}")
+        raise SettingError(f"the job {request.job} takes no {', '.join(wrong)}")
     checked: dict[str, Any] = module.options(**given) if hasattr(module, "options") else given
     return checked
 
@@ -381,7 +334,7 @@ def _drawn(module: ModuleType, frames: dict[str, Any], out: str, job: str) -> st
 def main(job: str, argv: Sequence[str] | None = None) -> int:
     """A job as a program of its own; returns the exit code (2, and one line on stderr, if it cannot be done)."""
     try:
-        return execute(job, Request(**vars(_parser(job).parse_args(argv))))
+        return execute(Request(job=job, **vars(_parser(job).parse_args(argv))))
     except RaySnapshotError as error:
         print(f"ray-snapshot: error: {error}", file=sys.stderr)
         return 2
@@ -390,28 +343,17 @@ def main(job: str, argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(job: str) -> argparse.ArgumentParser:
-    from ray_snapshot.commands import consent
-
-    parser = argparse.ArgumentParser(prog=job, description=JOBS[job].capitalize() + ".")
-    parser.add_argument("history", help="the folder of the history")
-    parser.add_argument("--master", help="the Spark master; default: this machine, or as submitted")
-    parser.add_argument("--system", help="snapshots of this system only")
-    parser.add_argument("--run", help="snapshots of this run only; as much of its id as is unique")
-    parser.add_argument("--from", dest="since", metavar="TIME", help="snapshots started at or after (ISO, UTC)")
-    parser.add_argument("--to", dest="until", metavar="TIME", help="snapshots started before (ISO, UTC)")
-    parser.add_argument("--out", help="where the Parquet results go; default: HISTORY/results/JOB")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--top", type=int, default=TOP, help="rows to print")
-    if hasattr(import_module(f"ray_snapshot.spark_jobs.{job}"), "fresh"):
-        parser.add_argument("--follow", action="store_true", help="new snapshots as they come, each exactly once")
-        parser.add_argument("--once", action="store_true", help="with --follow: what is there now, and no more")
-        parser.add_argument("--every", type=float, default=10.0, help="with --follow: seconds between looks")
-    takes = inspect.signature(import_module(f"ray_snapshot.spark_jobs.{job}").run).parameters
-    for name in (name for name in _OPTIONS if name in takes):
-        if name in ("detectors", "messages"):
-            parser.add_argument(_OPTIONS[name], dest=name, action="append", default=[])
-        elif name == "trust":
-            parser.add_argument("--trust", action="store_true", default=None, help=consent.TRUST)
-        else:
-            parser.add_argument(_OPTIONS[name], dest=name, type=float if name == "total" else str)
+    """The options of a job's program, its own ones last; what is not given is not in what is parsed."""
+    module, kinds = import_module(f"ray_snapshot.spark_jobs.{job}"), get_type_hints(Request)
+    parser = argparse.ArgumentParser(
+        prog=job, description=JOBS[job].capitalize() + ".", argument_default=argparse.SUPPRESS
+    )
+    for name, option in sorted(OPTIONS.items(), key=lambda one: one[1].takers == "own"):
+        if name != "job" and option.is_taken(name, module):
+            kind = (get_args(kinds[name]) or (kinds[name],))[0]
+            told = {"dest": name, **_HOW.get(kind, {"type": kind}), **option.in_program()}
+            parser.add_argument(*filter(None, [option.flag]), **{word: value for word, value in told.items() if value})
     return parser
+
+
+_HOW: dict[Any, dict[str, Any]] = {bool: {"action": "store_true"}, list[str]: {"action": "append"}}

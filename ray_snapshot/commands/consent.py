@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-TRUST = "Import the code that the history names: only if you trust whoever wrote it."
+from ray_snapshot.spark_jobs.request import TRUST
+
 Trust = Annotated[bool, typer.Option("--trust", help=TRUST)]
 _MOST_NAMED = 10
 

@@ -145,11 +145,12 @@ def _tell_facts(facts: dict[str, dict[str, Any]]) -> None:
 
 
 def _run_jobs(history: str) -> None:
-    from ray_snapshot.spark_jobs.command import Request, execute
+    from ray_snapshot.spark_jobs.command import execute
+    from ray_snapshot.spark_jobs.request import Request
 
     for job, top in _JOBS.items():
         print(f"\n{_pasted('analyze', history, job)}", flush=True)
-        execute(job, Request(history=history, top=top))
+        execute(Request(history, job, top=top))
 
 
 def _tell_where(history: str, seconds: float) -> None:

@@ -93,13 +93,14 @@ BY_DAY = {"detections", "verify"}
     "job", [job if job in BY_DAY else pytest.param(job, marks=pytest.mark.nightly) for job in JOBS]
 )
 def test_no_spark_job_executes_what_a_history_names(job: str, spark: Any, sentinel: Sentinel, tmp_path: Path) -> None:
-    from ray_snapshot.spark_jobs.command import Request, _options
+    from ray_snapshot.spark_jobs.command import _options
     from ray_snapshot.spark_jobs.following import Follower
+    from ray_snapshot.spark_jobs.request import Request
     from ray_snapshot.spark_jobs.tables import Selection
 
     history = crafted(tmp_path / "h", sentinel)
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
-    options = _options(job, module, Request(str(history.path), state="$.balance" if job == "conservation" else None))
+    options = _options(module, Request(str(history.path), job, state="$.balance" if job == "conservation" else None))
     prepare = getattr(module, "prepare", lambda history, selection, **options: options)
     for frame in module.run(spark, history, str(tmp_path / "out"), **prepare(history, Selection(), **options)).values():
         frame.toArrow()

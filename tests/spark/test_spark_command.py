@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from ray_snapshot.detectors import Deadlock
 from ray_snapshot.errors import SettingError
 from ray_snapshot.history import History
 from ray_snapshot.spark_jobs import JOBS, command
+from ray_snapshot.spark_jobs.request import OPTIONS, Request
 from ray_snapshot.verdicts import detector
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +41,26 @@ def test_help_lists_every_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert all(f"{name}: {question}." in text for name, question in JOBS.items())
+
+
+def test_an_option_of_some_jobs_says_of_which_and_every_setting_of_a_job_is_one() -> None:
+    modules = {job: import_module(f"ray_snapshot.spark_jobs.{job}") for job in JOBS}
+    for name in {*OPTIONS} - {"once", "every"}:
+        takers = [job for job in JOBS if OPTIONS[name].is_taken(name, modules[job])]
+        assert takers == [*JOBS] or OPTIONS[name].help.startswith(f"{', '.join(takers)}: ")
+    own = {name for name, option in OPTIONS.items() if option.takers == "own"}
+    settings = {name for module in modules.values() for name in inspect.signature(module.run).parameters}
+    assert settings == {"spark", "history", "out", "selection", *own}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_program_of_a_job_asks_for_the_same_as_the_command(monkeypatch: pytest.MonkeyPatch, job: str) -> None:
+    asked: list[Request] = []
+    monkeypatch.setattr(command, "execute", lambda request: asked.append(request) or 0)
+    for words in ([], ["--from", "2026-03-01", "--json", "--top", "3"]):
+        assert main(["analyze", "h", job, *words]) == command.main(job, ["h", *words]) == 0
+        assert asked[-1] == asked[-2]
+    assert asked[0] == Request("h", job)
 
 
 @pytest.mark.parametrize(
