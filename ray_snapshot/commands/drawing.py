@@ -10,7 +10,7 @@ from ray_snapshot.errors import SettingError
 from ray_snapshot.views.space_time import Control, Cut, Event, panel, stacked
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.oracle import Log
+    from ray_snapshot.simulation.mail.oracle import Log
     from ray_snapshot.witness.log import Action
 
 

@@ -24,8 +24,8 @@ from ray_snapshot.protocol.choosing import (
 )
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.playing import Exhausted, Play
-    from ray_snapshot.simulation.tokens import Result
+    from ray_snapshot.simulation.tokens.playing import Exhausted, Play
+    from ray_snapshot.simulation.tokens.system import Result
 
 _MOST_COLUMNS = 12
 """Topologies with more machines are listed without their balances."""
@@ -73,7 +73,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a snapshot and line.")] = False,
 ) -> None:
     """Run token-passing machines, and take snapshots of them."""
-    from ray_snapshot.simulation import playing, scripts
+    from ray_snapshot.simulation.tokens import playing, scripts
 
     _check(events, schedule, seed, protocol, exhaustive)
     _check_reordering(protocol, reorders)

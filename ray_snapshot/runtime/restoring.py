@@ -1,8 +1,8 @@
 """How a host takes its share of a checkpoint in, and what `ray-snapshot restore` wants of the program that it runs.
 
-What becomes of what (the decisions are `simulation.restoring`'s): states are loaded; what was in flight its sender sends
-again, channel by channel in its order; timers get what was left of their time; creations are carried out. Numbering begins
-anew. Nothing acts meanwhile: what is loaded here waits for the host to start.
+What becomes of what (the decisions are `simulation.rollback.restoring`'s): states are loaded; what was in flight its
+sender sends again, channel by channel in its order; timers get what was left of their time; creations are carried out.
+Numbering begins anew. Nothing acts meanwhile: what is loaded here waits for the host to start.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 
 from ray_snapshot.simulation.following import check_agreement
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.recovering_orders import RECOVERIES, run_recovery
-from ray_snapshot.simulation.schedules import PROFILES, run_seeded
-from ray_snapshot.simulation.storms import STORMS, run_storm
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.schedules import PROFILES, run_seeded
+from ray_snapshot.simulation.rollback.recovering_orders import RECOVERIES, run_recovery
+from ray_snapshot.simulation.rollback.storms import STORMS, run_storm
 
 NAMES = (*PROFILES, *STORMS, *RECOVERIES, "agreement")
 

@@ -25,18 +25,19 @@ from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, OBSERVER
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.simulation import calls_schedules, fingerprints, rows
-from ray_snapshot.simulation.calls import CallWorld, Travelling
-from ray_snapshot.simulation.calls_oracle import Waiting, check_calls
-from ray_snapshot.simulation.calls_programs import Call as ActorCall
-from ray_snapshot.simulation.calls_programs import Get, Kind, Post, Program, Work
-from ray_snapshot.simulation.calls_programs import Step as ProgramStep
-from ray_snapshot.simulation.calls_reports import name_of
-from ray_snapshot.simulation.machines import Ask, Behaviour, Call, Input, Output, Reply, Send, Tell
-from ray_snapshot.simulation.oracle import MessageId, OracleError, Recorded
-from ray_snapshot.simulation.orders import heads
-from ray_snapshot.simulation.schedules import Explored, check_all, check_quiet
-from ray_snapshot.simulation.world import Answered, Carried, SimHost, World
+from ray_snapshot.simulation.calls import schedules as calls_schedules
+from ray_snapshot.simulation.calls.oracle import Waiting, check_calls
+from ray_snapshot.simulation.calls.programs import Call as ActorCall
+from ray_snapshot.simulation.calls.programs import Get, Kind, Post, Program, Work
+from ray_snapshot.simulation.calls.programs import Step as ProgramStep
+from ray_snapshot.simulation.calls.reports import name_of
+from ray_snapshot.simulation.calls.world import CallWorld, Travelling
+from ray_snapshot.simulation.mail import fingerprints, rows
+from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Input, Output, Reply, Send, Tell
+from ray_snapshot.simulation.mail.oracle import MessageId, OracleError, Recorded
+from ray_snapshot.simulation.mail.orders import heads
+from ray_snapshot.simulation.mail.schedules import Explored, check_all, check_quiet
+from ray_snapshot.simulation.mail.world import Answered, Carried, SimHost, World
 
 Step = tuple[Any, ...]
 """(`mail` or `calls`, and a step of that world)."""

@@ -19,7 +19,7 @@ from ray_snapshot.detectors import conservation as conserved
 from ray_snapshot.detectors import deadlock, part, reached, termination, wait_graph
 from ray_snapshot.detectors.holdings import Holdings
 from ray_snapshot.protocol import joins
-from ray_snapshot.simulation import rows
+from ray_snapshot.simulation.mail import rows
 
 STATES, NIGHTLY_STATES, BLOCKS = 50_000, 1_000_000, 4
 Patch = pytest.MonkeyPatch

@@ -15,10 +15,10 @@ from typing import Any
 
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Reached, Termination, TokenConservation
-from ray_snapshot.simulation.machines import Call, Input, Output, Reply, Send
-from ray_snapshot.simulation.oracle import Recorded, Replay
-from ray_snapshot.simulation.rows import rows_of
-from ray_snapshot.simulation.world import World
+from ray_snapshot.simulation.mail.machines import Call, Input, Output, Reply, Send
+from ray_snapshot.simulation.mail.oracle import Recorded, Replay
+from ray_snapshot.simulation.mail.rows import rows_of
+from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.waits import Alternative, Wait
 
 Needs = tuple[tuple[int, tuple[str, ...]], ...]

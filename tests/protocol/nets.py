@@ -10,7 +10,7 @@ from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.barriers import Mode
 from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.host import HostCore, Machine, OutChannel
-from ray_snapshot.simulation.reports import assembled, late_part, part_of
+from ray_snapshot.simulation.mail.reports import assembled, late_part, part_of
 
 
 class Net:

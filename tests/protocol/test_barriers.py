@@ -26,7 +26,7 @@ from ray_snapshot.protocol.barriers import (
     Unblock,
 )
 from ray_snapshot.protocol.colours import Independent, Numbered
-from ray_snapshot.simulation.reports import part_of
+from ray_snapshot.simulation.mail.reports import part_of
 
 ALIGNED, UNALIGNED, AT_LEAST_ONCE = Mode
 SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}

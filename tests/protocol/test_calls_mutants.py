@@ -14,11 +14,11 @@ from ray_snapshot.protocol import call_collector, calls
 from ray_snapshot.protocol.acceptance import Acceptance
 from ray_snapshot.protocol.call_collector import CallParties, PendingCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
-from ray_snapshot.simulation.calls import CallWorld, Step
-from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Work
-from ray_snapshot.simulation.calls_schedules import explore, run_calls
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.schedules import Explored
+from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Work
+from ray_snapshot.simulation.calls.schedules import explore, run_calls
+from ray_snapshot.simulation.calls.world import CallWorld, Step
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.schedules import Explored
 
 MOST_SEEDS = 400
 Patch = pytest.MonkeyPatch

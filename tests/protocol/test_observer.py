@@ -28,12 +28,12 @@ from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink, Observer
-from ray_snapshot.simulation import world as worlds
-from ray_snapshot.simulation.machines import Script, Send
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.reports import part_of
-from ray_snapshot.simulation.schedules import PROFILES, check_all, run_script, run_seeded
-from ray_snapshot.simulation.world import World
+from ray_snapshot.simulation.mail import world as worlds
+from ray_snapshot.simulation.mail.machines import Script, Send
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.reports import part_of
+from ray_snapshot.simulation.mail.schedules import PROFILES, check_all, run_script, run_seeded
+from ray_snapshot.simulation.mail.world import World
 
 SCHEMES: dict[str, tuple[Any, Any]] = {"numbered": (Numbered, 1), "independent": (Independent, frozenset({1}))}
 STATES = {

@@ -10,9 +10,9 @@ from nets import Net
 
 from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record, SendMarker
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.simulation.machines import Input, Output, Script, Send
-from ray_snapshot.simulation.oracle import Log, OracleError, Recorded, check
-from ray_snapshot.simulation.schedules import PROFILES, run_seeded
+from ray_snapshot.simulation.mail.machines import Input, Output, Script, Send
+from ray_snapshot.simulation.mail.oracle import Log, OracleError, Recorded, check
+from ray_snapshot.simulation.mail.schedules import PROFILES, run_seeded
 
 SEEDS = range(20)
 

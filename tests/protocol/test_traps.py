@@ -13,7 +13,7 @@ from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.collector import HostReport, PendingCounts
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.simulation.reports import part_of
+from ray_snapshot.simulation.mail.reports import part_of
 
 # ---- trap 1: white machine on a red host ------------------------------------------------------------------------------
 

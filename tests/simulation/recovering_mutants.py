@@ -23,9 +23,9 @@ from ray_snapshot.protocol.recovery_line import (
     outside,
     sent_again,
 )
-from ray_snapshot.simulation import recovering
-from ray_snapshot.simulation.recovering import World
-from ray_snapshot.simulation.recovering_parties import Script
+from ray_snapshot.simulation.rollback import recovering
+from ray_snapshot.simulation.rollback.recovering import World
+from ray_snapshot.simulation.rollback.recovering_parties import Script
 
 Patch = pytest.MonkeyPatch
 

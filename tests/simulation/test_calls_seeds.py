@@ -14,11 +14,12 @@ from collections import Counter
 import pytest
 
 from ray_snapshot.protocol.collector import Answer
-from ray_snapshot.simulation import calls_oracle, calls_schedules
-from ray_snapshot.simulation.calls import CallWorld
-from ray_snapshot.simulation.calls_oracle import deadlocked, is_terminated
-from ray_snapshot.simulation.calls_schedules import CALL_PROFILES, run_calls
-from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.calls import oracle as calls_oracle
+from ray_snapshot.simulation.calls import schedules as calls_schedules
+from ray_snapshot.simulation.calls.oracle import deadlocked, is_terminated
+from ray_snapshot.simulation.calls.schedules import CALL_PROFILES, run_calls
+from ray_snapshot.simulation.calls.world import CallWorld
+from ray_snapshot.simulation.mail.oracle import OracleError
 
 SEEDS = 40
 
@@ -95,7 +96,7 @@ def test_the_oracle_of_calls_shares_no_code_with_the_protocol() -> None:
     tree = ast.parse(inspect.getsource(calls_oracle))
     found = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
 
-    assert [name for name in found if name.startswith("ray_snapshot.")] == ["ray_snapshot.simulation.oracle"]
+    assert [name for name in found if name.startswith("ray_snapshot.")] == ["ray_snapshot.simulation.mail.oracle"]
 
 
 def test_the_same_seed_is_the_same_run_of_calls() -> None:
@@ -119,5 +120,5 @@ def test_a_failure_of_calls_names_the_seed_and_the_command_that_replays_it(
         raise OracleError("for the sake of the test")
 
     monkeypatch.setattr(calls_schedules, "check_calls", fails)
-    with pytest.raises(OracleError, match=r"replay: python -m ray_snapshot.simulation.calls_schedules births 5"):
+    with pytest.raises(OracleError, match=r"replay: python -m ray_snapshot.simulation.calls.schedules births 5"):
         run_calls("births", 5)

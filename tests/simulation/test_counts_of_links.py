@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ray_snapshot.parts.reporting import LinkCounts
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.storms import STORMS, run_storm
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.rollback.storms import STORMS, run_storm
 
 RECEIVER, SENDER = LinkCounts.receiver, LinkCounts.sender
 SEEDS = range(5)

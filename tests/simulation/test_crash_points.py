@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from ray_snapshot.protocol.rollback import HostExpected, HostJoined, RollbackAsked, RollbackCoordinator
-from ray_snapshot.simulation import storms
-from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.rollback import storms
 
 PROTOCOLS = ("chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier")
 STEPS, STRIDE = 240, 12

@@ -9,9 +9,9 @@ import pytest
 
 from ray_snapshot.protocol.barriers import Alignment, BarrierQueued
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, PROTOCOLS
-from ray_snapshot.simulation.playing import play_events
-from ray_snapshot.simulation.scripts import Script, SendTokens, StartSnapshot, Tick, Topology
-from ray_snapshot.simulation.tokens import Result
+from ray_snapshot.simulation.tokens.playing import play_events
+from ray_snapshot.simulation.tokens.scripts import Script, SendTokens, StartSnapshot, Tick, Topology
+from ray_snapshot.simulation.tokens.system import Result
 
 SEEDS = 150
 MANY = 5_000

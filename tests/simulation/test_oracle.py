@@ -8,10 +8,10 @@ from copy import deepcopy
 
 import pytest
 
-from ray_snapshot.simulation import machines, oracle
-from ray_snapshot.simulation.machines import Script, Send
-from ray_snapshot.simulation.oracle import Log, OracleError, Recorded, check, check_run
-from ray_snapshot.simulation.schedules import run_seeded
+from ray_snapshot.simulation.mail import machines, oracle
+from ray_snapshot.simulation.mail.machines import Script, Send
+from ray_snapshot.simulation.mail.oracle import Log, OracleError, Recorded, check, check_run
+from ray_snapshot.simulation.mail.schedules import run_seeded
 
 
 def a_run() -> tuple[Log, Recorded]:

@@ -17,13 +17,13 @@ from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record
 from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, OBSERVER
 from ray_snapshot.protocol.coordinator import Coordinator, PendingSnapshot
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.simulation import world as hosts
-from ray_snapshot.simulation.calls_programs import Call as ActorCall
-from ray_snapshot.simulation.calls_programs import Kind, Post, Work
-from ray_snapshot.simulation.machines import Ask, Input, Script, Send, Tell
-from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.calls.programs import Call as ActorCall
+from ray_snapshot.simulation.calls.programs import Kind, Post, Work
+from ray_snapshot.simulation.mail import world as hosts
+from ray_snapshot.simulation.mail.machines import Ask, Input, Script, Send, Tell
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.world import Answered, World
 from ray_snapshot.simulation.parties import PartyWorld, Turn, explore, run_parties
-from ray_snapshot.simulation.world import Answered, World
 from ray_snapshot.snapshot import Snapshot
 
 Patch = pytest.MonkeyPatch

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from recovering_mutants import MUTANTS, Mutant
 
-from ray_snapshot.simulation import recovering_orders, recovery_oracle
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.recovering_orders import RECOVERIES, Explored, every_order, run_recovery
-from ray_snapshot.simulation.recovering_parties import Script
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.rollback import recovering_orders, recovery_oracle
+from ray_snapshot.simulation.rollback.recovering_orders import RECOVERIES, Explored, every_order, run_recovery
+from ray_snapshot.simulation.rollback.recovering_parties import Script
 
 SEEDS = 150
 

@@ -15,16 +15,16 @@ from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.protocol.turning import Turning
-from ray_snapshot.simulation import restoring, storms
-from ray_snapshot.simulation import world as world_module
-from ray_snapshot.simulation.flows import Flow, Operator, Source, effects, random_flow, sums_of
 from ray_snapshot.simulation.following import check_agreement
-from ray_snapshot.simulation.machines import Behaviour, Call, Create, Later, Script, Send
-from ray_snapshot.simulation.oracle import OracleError, Recorded
-from ray_snapshot.simulation.restoring import beginning, obstacles, prepared, repeated, restored
-from ray_snapshot.simulation.schedules import calm, check_all, check_quiet, run_script
-from ray_snapshot.simulation.storms import run_storm
-from ray_snapshot.simulation.world import World
+from ray_snapshot.simulation.mail import world as world_module
+from ray_snapshot.simulation.mail.machines import Behaviour, Call, Create, Later, Script, Send
+from ray_snapshot.simulation.mail.oracle import OracleError, Recorded
+from ray_snapshot.simulation.mail.schedules import calm, check_all, check_quiet, run_script
+from ray_snapshot.simulation.mail.world import World
+from ray_snapshot.simulation.rollback import restoring, storms
+from ray_snapshot.simulation.rollback.flows import Flow, Operator, Source, effects, random_flow, sums_of
+from ray_snapshot.simulation.rollback.restoring import beginning, obstacles, prepared, repeated, restored
+from ray_snapshot.simulation.rollback.storms import run_storm
 
 WRITER = Script(
     unasked=("one", "two", "late", "child", "ask"),

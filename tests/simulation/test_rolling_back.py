@@ -19,12 +19,12 @@ from ray_snapshot.protocol.rollback import (
     RollbackHost,
     Step,
 )
-from ray_snapshot.simulation import storms
-from ray_snapshot.simulation.machines import Create, Script
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.rolling_back import Rollback, check_that_generations_do_not_overlap
-from ray_snapshot.simulation.storms import run_storm
-from ray_snapshot.simulation.world import World
+from ray_snapshot.simulation.mail.machines import Create, Script
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.world import World
+from ray_snapshot.simulation.rollback import storms
+from ray_snapshot.simulation.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
+from ray_snapshot.simulation.rollback.storms import run_storm
 
 Patch = pytest.MonkeyPatch
 

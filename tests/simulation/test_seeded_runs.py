@@ -17,10 +17,10 @@ from ray_snapshot.protocol.choosing import AT_LEAST_ONCE
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation import __main__ as command
-from ray_snapshot.simulation import schedules
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.schedules import PROFILES, run_seeded
-from ray_snapshot.simulation.world import World
+from ray_snapshot.simulation.mail import schedules
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.schedules import PROFILES, run_seeded
+from ray_snapshot.simulation.mail.world import World
 
 SEEDS = 120
 

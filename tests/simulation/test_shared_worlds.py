@@ -10,11 +10,11 @@ import pytest
 
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
 from ray_snapshot.protocol.colours import Independent
-from ray_snapshot.simulation.fingerprints import fingerprint
-from ray_snapshot.simulation.machines import Create, Purse, Script, Send, Wanderer
-from ray_snapshot.simulation.orders import every_order
-from ray_snapshot.simulation.sharing import CHANGING, NEVER_FULL, SharedWorld
-from ray_snapshot.simulation.world import Carried, Step, World
+from ray_snapshot.simulation.mail.fingerprints import fingerprint
+from ray_snapshot.simulation.mail.machines import Create, Purse, Script, Send, Wanderer
+from ray_snapshot.simulation.mail.orders import every_order
+from ray_snapshot.simulation.mail.sharing import CHANGING, NEVER_FULL, SharedWorld
+from ray_snapshot.simulation.mail.world import Carried, Step, World
 
 CHATTER = Script(
     (("go", (Send("b", "x", 1), Send("c", "x", 1))), ("x", (Send("a", "y", 2),)), ("y", (Send("c", "z", 3),))), ("go",)

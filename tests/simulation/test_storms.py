@@ -10,10 +10,10 @@ from collections import Counter
 import pytest
 
 from ray_snapshot.simulation import __main__ as command
-from ray_snapshot.simulation import storms
 from ray_snapshot.simulation.following import check_agreement
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.storms import STORMS, run_storm
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.rollback import storms
+from ray_snapshot.simulation.rollback.storms import STORMS, run_storm
 
 SEEDS = 60
 RESTORES = 20

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ray_snapshot.cli import main
-from ray_snapshot.simulation.machines import Create, Script, Send
-from ray_snapshot.simulation.oracle import Recorded, check_run
-from ray_snapshot.simulation.schedules import check_quiet, run_script
-from ray_snapshot.simulation.world import World
+from ray_snapshot.simulation.mail.machines import Create, Script, Send
+from ray_snapshot.simulation.mail.oracle import Recorded, check_run
+from ray_snapshot.simulation.mail.schedules import check_quiet, run_script
+from ray_snapshot.simulation.mail.world import World
 
 FOLDER = Path(__file__).parent / "transcripts"
 

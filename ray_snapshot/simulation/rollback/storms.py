@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
-from ray_snapshot.simulation.flows import Flow, Source, effects, random_flow, sums_of
-from ray_snapshot.simulation.machines import Create, Purse, Wanderer
-from ray_snapshot.simulation.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
-from ray_snapshot.simulation.restoring import latest, obstacles, prepared, repeated
-from ray_snapshot.simulation.rolling_back import Rollback, check_that_generations_do_not_overlap
-from ray_snapshot.simulation.schedules import RARE, calm, check_all, check_quiet
-from ray_snapshot.simulation.world import Step, World
+from ray_snapshot.simulation.mail.machines import Create, Purse, Wanderer
+from ray_snapshot.simulation.mail.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
+from ray_snapshot.simulation.mail.schedules import RARE, calm, check_all, check_quiet
+from ray_snapshot.simulation.mail.world import Step, World
+from ray_snapshot.simulation.rollback.flows import Flow, Source, effects, random_flow, sums_of
+from ray_snapshot.simulation.rollback.restoring import latest, obstacles, prepared, repeated
+from ray_snapshot.simulation.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
 
 STORMS = tuple(f"{kind}-{protocol}" for kind in ("storm", "flow", "restore") for protocol in PROTOCOLS)
 """The names of all kinds of runs."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from ray_snapshot.protocol.host import HostCore, Machine, OutChannel, Recording
 from ray_snapshot.protocol.links import InLink, OutLink
-from ray_snapshot.simulation.oracle import Log
-from ray_snapshot.simulation.world import Carried, SimHost, World
+from ray_snapshot.simulation.mail.oracle import Log
+from ray_snapshot.simulation.mail.world import Carried, SimHost, World
 
 
 def fingerprint(world: World) -> Hashable:

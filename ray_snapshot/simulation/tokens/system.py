@@ -27,8 +27,8 @@ from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.links import Batch, InLink
 from ray_snapshot.protocol.mailbox import Inbox
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink
-from ray_snapshot.simulation.machines import Input, Output, Send
-from ray_snapshot.simulation.oracle import (
+from ray_snapshot.simulation.mail.machines import Input, Output, Send
+from ray_snapshot.simulation.mail.oracle import (
     Log,
     OracleError,
     Recorded,
@@ -37,8 +37,8 @@ from ray_snapshot.simulation.oracle import (
     check_colours,
     replayed,
 )
-from ray_snapshot.simulation.reports import Part, assembled, late_part, part_of
-from ray_snapshot.simulation.scripts import Topology
+from ray_snapshot.simulation.mail.reports import Part, assembled, late_part, part_of
+from ray_snapshot.simulation.tokens.scripts import Topology
 
 UNBOUNDED = 1 << 60
 

@@ -35,10 +35,10 @@ from ray_snapshot.protocol.rollback import (
     Step,
     StopAccepting,
 )
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.restoring import begin_lineage
-from ray_snapshot.simulation.world import Step as WorldStep
-from ray_snapshot.simulation.world import World
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.world import Step as WorldStep
+from ray_snapshot.simulation.mail.world import World
+from ray_snapshot.simulation.rollback.restoring import begin_lineage
 
 COORDINATOR = ""
 """Where a message to the coordinator goes."""

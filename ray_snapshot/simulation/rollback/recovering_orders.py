@@ -10,10 +10,10 @@ import pickle
 import random
 from dataclasses import dataclass
 
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.recovering import World
-from ray_snapshot.simulation.recovering_parties import Script, Step
-from ray_snapshot.simulation.recovery_oracle import check_end
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.rollback.recovering import World
+from ray_snapshot.simulation.rollback.recovering_parties import Script, Step
+from ray_snapshot.simulation.rollback.recovery_oracle import check_end
 
 FAULT_SHARE = 0.05
 

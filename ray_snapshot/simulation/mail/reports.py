@@ -17,7 +17,7 @@ from ray_snapshot.protocol.collector import HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.mailbox import Mailbox
 from ray_snapshot.protocol.mailbox import Message as Carried
-from ray_snapshot.simulation.oracle import ChannelId, Message, Recorded
+from ray_snapshot.simulation.mail.oracle import ChannelId, Message, Recorded
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 `CallWorld` runs the very `CallLedger` and `Coordinator` that the instrumentation runs. As in `world`, what happens is a
 list of *steps*: `enabled()` lists them, `perform(step)` takes one, and who chooses is the caller's business (see
-`calls_schedules`). Calls are accepted in any order, replies read whenever their reader likes; what goes wrong (calls lost,
+`schedules`). Calls are accepted in any order, replies read whenever their reader likes; what goes wrong (calls lost,
 repeated and cancelled, machines that die and start again, acknowledgements lost and doubled) are steps that no list
 offers: the schedule takes them. Imports the standard library only.
 """
@@ -26,9 +26,9 @@ from ray_snapshot.protocol.calls import (
 )
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
-from ray_snapshot.simulation.calls_oracle import Log, Seen, Waiting
-from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Post, Program, Work
-from ray_snapshot.simulation.calls_reports import id_of, name_of, seen_of
+from ray_snapshot.simulation.calls.oracle import Log, Seen, Waiting
+from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Post, Program, Work
+from ray_snapshot.simulation.calls.reports import id_of, name_of, seen_of
 
 Step = tuple[Any, ...]
 """(kind, ...); see `CallWorld.enabled`."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.mail.oracle import OracleError
 
 CallName = tuple[str, int, str, int]
 """(source, incarnation of the source, target, number)."""

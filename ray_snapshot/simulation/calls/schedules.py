@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ray_snapshot.simulation.calls import CallWorld, Step
-from ray_snapshot.simulation.calls_oracle import check_calls
-from ray_snapshot.simulation.calls_programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
-from ray_snapshot.simulation.calls_programs import Step as ProgramStep
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.schedules import Explored
+from ray_snapshot.simulation.calls.oracle import check_calls
+from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
+from ray_snapshot.simulation.calls.programs import Step as ProgramStep
+from ray_snapshot.simulation.calls.world import CallWorld, Step
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.schedules import Explored
 
 LEVELS = 3
 """Methods `m0` to `m2`; each calls only lower ones, so that an app ends if it does not deadlock."""
@@ -144,7 +144,7 @@ def run_calls(name: str, seed: int, trace: list[str] | None = None) -> CallWorld
     except Exception as error:
         raise OracleError(
             f"seed {seed} of profile {name}: {type(error).__name__}: {error}\n"
-            f"replay: python -m ray_snapshot.simulation.calls_schedules {name} {seed}"
+            f"replay: python -m ray_snapshot.simulation.calls.schedules {name} {seed}"
         ) from error
     return world
 

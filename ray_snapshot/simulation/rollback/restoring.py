@@ -29,8 +29,8 @@ from collections.abc import Mapping, Sequence
 
 from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.protocol.rollback import NO_GENERATION, Asked, LoadFinished, Phase, RollbackHost, Step
-from ray_snapshot.simulation.oracle import ChannelId, Log, Message, MessageId, OracleError, Recorded, Replay
-from ray_snapshot.simulation.world import Lineage, World
+from ray_snapshot.simulation.mail.oracle import ChannelId, Log, Message, MessageId, OracleError, Recorded, Replay
+from ray_snapshot.simulation.mail.world import Lineage, World
 
 
 def obstacles(recorded: Recorded) -> list[str]:

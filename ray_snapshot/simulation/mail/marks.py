@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Hashable
 from typing import Any
 
-from ray_snapshot.simulation.sharing import OnItsWay, SharedWorld
-from ray_snapshot.simulation.world import SimHost, Step, World
+from ray_snapshot.simulation.mail.sharing import OnItsWay, SharedWorld
+from ray_snapshot.simulation.mail.world import SimHost, Step, World
 
 
 def mark(world: SharedWorld, dead: str | None = None) -> int:

@@ -34,12 +34,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
-from ray_snapshot.simulation.machines import Script, Send
-from ray_snapshot.simulation.marks import forget, is_stale, mark
-from ray_snapshot.simulation.oracle import OracleError
-from ray_snapshot.simulation.schedules import check_all, check_quiet
-from ray_snapshot.simulation.sharing import SharedWorld
-from ray_snapshot.simulation.world import Carried, Step, World
+from ray_snapshot.simulation.mail.machines import Script, Send
+from ray_snapshot.simulation.mail.marks import forget, is_stale, mark
+from ray_snapshot.simulation.mail.oracle import OracleError
+from ray_snapshot.simulation.mail.schedules import check_all, check_quiet
+from ray_snapshot.simulation.mail.sharing import SharedWorld
+from ray_snapshot.simulation.mail.world import Carried, Step, World
 
 EAGER = ("flush", "report", "late", "copy")
 

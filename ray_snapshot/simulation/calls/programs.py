@@ -1,7 +1,7 @@
 """What the machines of a world of calls do: methods as lists of steps, like a Ray user's, reduced to what matters.
 
 A running call keeps a list of refs: first those that came nested in its arguments, then one per `Call` and `Create` of its
-own; steps name refs by their place in it. Imports the standard library only. See `calls` for the world.
+own; steps name refs by their place in it. Imports the standard library only. Read `world` next.
 """
 
 from __future__ import annotations

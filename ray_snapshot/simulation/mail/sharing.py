@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
-from ray_snapshot.simulation.fingerprints import host_fingerprint
-from ray_snapshot.simulation.machines import Script
-from ray_snapshot.simulation.oracle import Log
-from ray_snapshot.simulation.world import Carried, SimHost, Step, World
+from ray_snapshot.simulation.mail.fingerprints import host_fingerprint
+from ray_snapshot.simulation.mail.machines import Script
+from ray_snapshot.simulation.mail.oracle import Log
+from ray_snapshot.simulation.mail.world import Carried, SimHost, Step, World
 
 OF_A_HOST = ("accept", "act", "record", "copy", "flush", "report", "late", "halt")
 """Steps that change the host they name, and what depends on that host alone."""

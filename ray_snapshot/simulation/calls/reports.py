@@ -1,4 +1,4 @@
-"""A completed snapshot of calls in the oracle's words. Imports the standard library only; see `calls_oracle`."""
+"""A completed snapshot of calls in the oracle's words. Imports the standard library only; see `oracle`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CallWait, call_id_of, parsed
-from ray_snapshot.simulation.calls_oracle import CallName, Seen, Waiting
+from ray_snapshot.simulation.calls.oracle import CallName, Seen, Waiting
 
 
 def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: bool) -> Seen:

@@ -28,9 +28,9 @@ from ray_snapshot.protocol.mailbox import MAIL, Inbox
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink
 from ray_snapshot.protocol.rollback import Asked, Judgement, Phase, RollbackHost
 from ray_snapshot.protocol.rollback import Step as RollbackStep
-from ray_snapshot.simulation.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
-from ray_snapshot.simulation.oracle import Action, Log, MessageId, Recorded
-from ray_snapshot.simulation.reports import Part, assembled, late_part, part_of
+from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
+from ray_snapshot.simulation.mail.oracle import Action, Log, MessageId, Recorded
+from ray_snapshot.simulation.mail.reports import Part, assembled, late_part, part_of
 
 Step = tuple[Any, ...]
 """(kind, where, ...); see `World.enabled`."""

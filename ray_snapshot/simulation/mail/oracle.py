@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ray_snapshot.simulation.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
+from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Create, Input, Later, Output, Reply, Send, Tell
 
 MessageId = tuple[str, str, str, int]
 """(source, target, kind, number); kinds are `mail`, `call`, `timer`, `creation`, `reply`, and `actor-call` for a call of a

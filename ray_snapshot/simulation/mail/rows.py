@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.protocol.joins import Inputs, half_begun, waiting_of
-from ray_snapshot.simulation.machines import Behaviour
-from ray_snapshot.simulation.oracle import Message, Recorded
+from ray_snapshot.simulation.mail.machines import Behaviour
+from ray_snapshot.simulation.mail.oracle import Message, Recorded
 from ray_snapshot.waits import Wait
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.world import World
+    from ray_snapshot.simulation.mail.world import World
 
 Row = dict[str, Any]
 Channels = Mapping[tuple[str, str, str], list[Message]]

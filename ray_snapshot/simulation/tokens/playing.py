@@ -15,7 +15,7 @@ from operator import methodcaller
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT
-from ray_snapshot.simulation.scripts import (
+from ray_snapshot.simulation.tokens.scripts import (
     Ask,
     Deliver,
     Operation,
@@ -26,7 +26,7 @@ from ray_snapshot.simulation.scripts import (
     Topology,
     fail,
 )
-from ray_snapshot.simulation.tokens import Result, TokenSystem, amount, message_number
+from ray_snapshot.simulation.tokens.system import Result, TokenSystem, amount, message_number
 
 LONGEST_DELAY = 5
 """In ticks; the shortest is 1."""

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable
 from typing import TYPE_CHECKING
 
-from ray_snapshot.simulation.oracle import OracleError
+from ray_snapshot.simulation.mail.oracle import OracleError
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.recovering import World
+    from ray_snapshot.simulation.rollback.recovering import World
 
 
 class Truth:

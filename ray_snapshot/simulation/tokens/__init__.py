@@ -1,0 +1,1 @@
+"""What `ray-snapshot simulate` runs: token-passing machines, their files, and the runs of those files."""
