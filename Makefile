@@ -1,7 +1,8 @@
 # Everything runs in .venv, which these targets make themselves; PYTHON may name the interpreter to make it with.
 PYTHON ?= python3
 BIN := .venv/bin
-TWO_AT_ONCE := -n 2 --dist loadfile
+# Whole files, in the order of tests/conftest.py: those that take minutes begin first.
+TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
@@ -33,9 +34,8 @@ test: .venv
 test-libraries: .venv-libraries
 	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/libraries
 
-# Files in the order of tests/conftest.py: those that take minutes begin first.
 nightly: .venv
-	$(BIN)/python -m pytest $(TWO_AT_ONCE) --no-loadscope-reorder -m 'not libraries'
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not libraries'
 	$(MAKE) test-libraries
 
 bench: .venv

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from restore_machines import BOUND_S
 from test_restore_recovery import Mortal, await_kept, kill_host_of, patiently
-from test_restore_services import patiently_kill, seeded
+from test_restore_services import patiently_kill
 
 import ray_snapshot as rs
 from ray_snapshot import detectors
@@ -56,8 +56,10 @@ def foretold(history: rs.History, snapshot_id: str | None) -> int:
 
 
 @pytest.mark.nightly
-def test_the_duplicates_are_those_that_the_restored_snapshots_foretold(ray_cluster: None, tmp_path: Path) -> None:
-    chance: random.Random = seeded()
+def test_the_duplicates_are_those_that_the_restored_snapshots_foretold(
+    ray_cluster: None, tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
     options: dict[str, Any] = {"recover": "rollback", "every": 0.3, "most_failures": 100, "detectors": []}
     folder = tmp_path / "history"
     with rs.System("twice", protocol="at-least-once-barrier", history=folder, **options) as system:
