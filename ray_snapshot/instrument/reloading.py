@@ -259,20 +259,20 @@ class Reloading:
         """What may act beside the calls: threads and tasks of the app's own; the driver's program is not stopped."""
         if self.process.machine == DRIVER:
             return []
-        return [f"thread {thread.name}" for thread in own_threads()] + [
-            f"task {task.get_name()}" for task in self._tasks()
-        ]
+        threads, tasks = [f"thread {thread.name}" for thread in own_threads()], self._tasks()
+        return threads + (["tasks that come and go"] if tasks is None else [f"task {one.get_name()}" for one in tasks])
 
-    def _tasks(self) -> list[Any]:
+    def _tasks(self) -> list[Any] | None:
+        """The tasks that have not ended; None if they come and go too quickly to be listed."""
         loop = self.process.loop
-        with suppress(RuntimeError):  # they change meanwhile
+        with suppress(RuntimeError):
             return [] if loop is None else [task for task in asyncio.all_tasks(loop) if not task.done()]
-        return [asyncio.current_task(loop)]
+        return None
 
     def _interrupt(self) -> None:
         """Coroutines are cancelled wherever they are; threads look by themselves, as far as they wait (`tracking`)."""
         own = [task for task, _ in self.process.coroutines.values()]
-        for task in {task for task in [*own, *self._tasks()] if task is not None}:
+        for task in {*own, *(self._tasks() or ())}:
             with suppress(RuntimeError):  # its loop has ended, and so has it
                 task.get_loop().call_soon_threadsafe(task.cancel)
         threading.Thread(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -187,3 +188,22 @@ def test_a_ref_of_the_past_is_neither_waited_for_nor_passed_on(driver: Process) 
 def test_a_command_that_a_process_does_not_know_is_an_error_with_its_name(driver: Process) -> None:
     with pytest.raises(AssertionError, match="Welcome"):
         driver.obey(Welcome((), 0))  # type: ignore[arg-type]  # a host's
+
+
+def test_a_process_has_not_stopped_while_its_tasks_cannot_be_listed(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(_: Any) -> set[Any]:
+        raise RuntimeError("Set changed size during iteration")
+
+    told: list[int] = []
+    process.body = watched_class(Hooked)()
+    monkeypatch.setattr(process.reloading, "_tell", lambda step, *_: told.append(step))
+    monkeypatch.setattr(asyncio, "all_tasks", listed)
+    process.loop = asyncio.new_event_loop()
+    process.obey(Roll(Asked(Step.STOP, 1)))
+    assert told == []
+    monkeypatch.setattr(asyncio, "all_tasks", lambda _: set())
+    process.reloading.ended()
+    assert told == [Step.STOP]
+    process.loop.close()
