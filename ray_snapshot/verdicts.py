@@ -51,8 +51,7 @@ class Detector(Protocol):
     """What the detector service asks of a detector.
 
     `stable`: once true, stays true. `alarm_when`: the answer a person must hear of (True, False, or None: never).
-    `evaluate` may take a second argument `earlier`: the last snapshot of the same run on which the answer was not the
-    alarm, or None.
+    `evaluate` may take a second argument `earlier`: the snapshot to compare with, or None (`Standards` says which).
     """
 
     name: str
@@ -189,6 +188,51 @@ _LIBRARIES = (str(Path(__file__).parent), *(sysconfig.get_path(name) for name in
 _OTHERS = ("<frozen ", *(f"{folder}{os.sep}" for folder in _LIBRARIES))
 
 
+def compares(item: Detector) -> bool:
+    """Whether a detector asks for the `earlier` snapshot, so that the snapshots of a run must come in order."""
+    return "earlier" in inspect.signature(item.evaluate).parameters
+
+
+class Standards:
+    """What each detector compares a snapshot with: one rule for the live verdicts and for Spark.
+
+    The standard is the last snapshot of the run whose answer was known and not the alarm. While there is none, it is the
+    last whose answer would be known if it were compared with itself: so the first of a run serves, and one that could not
+    be read does not. Inconsistent snapshots never serve. A restore begins anew: what was true of the past that was given
+    up need not be true of what goes on from an older snapshot.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], Snapshot] = {}
+        """By run and detector."""
+
+    def standard(self, item: Detector, snapshot: Snapshot) -> Snapshot | None:
+        """What a snapshot is compared with; None if there is nothing yet."""
+        key = snapshot.run_id, item.name
+        if key in self.known and self.known[key].restored_from != snapshot.restored_from:
+            del self.known[key]
+        return self.known.get(key)
+
+    def evaluate(self, item: Detector, snapshot: Snapshot, *, evaluator: str = "live") -> Verdict:
+        """As the function `evaluate`, compared with the standard; the snapshots of a run come in order."""
+        if not compares(item):
+            return evaluate(item, snapshot, evaluator=evaluator)
+        standard = self.standard(item, snapshot)
+        verdict = evaluate(item, snapshot, earlier=standard, evaluator=evaluator)
+        if _serves(item, snapshot, verdict, standard):
+            self.known[snapshot.run_id, item.name] = snapshot
+        return verdict
+
+
+def _serves(item: Detector, snapshot: Snapshot, verdict: Verdict, standard: Snapshot | None) -> bool:
+    """Whether the next snapshot is compared with this one."""
+    if verdict.alarm or snapshot.status != "complete" or not snapshot.consistent:
+        return False
+    if verdict.holds is None and standard is None:
+        return evaluate(item, snapshot, earlier=snapshot).holds is not None
+    return verdict.holds is not None
+
+
 def evaluate(
     item: Detector, snapshot: Snapshot, *, earlier: Snapshot | None = None, evaluator: str = "live"
 ) -> Verdict:
@@ -198,7 +242,7 @@ def evaluate(
     """
     began = time.perf_counter()
     try:
-        if "earlier" in inspect.signature(item.evaluate).parameters:
+        if compares(item):
             verdict = as_verdict(item.name, item.evaluate(snapshot, earlier=earlier))  # type: ignore[call-arg]
         else:
             verdict = as_verdict(item.name, item.evaluate(snapshot))

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,7 @@ from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
 from ray_snapshot.spark_jobs.amounts import EXACT, in_machines, in_messages, sums
 from ray_snapshot.spark_jobs.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import CHANNEL, Selection, Tables, read_table, specs_frame
+from ray_snapshot.spark_jobs.tables import CHANNEL, Selection, Tables, is_restored, read_table, specs_frame
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -136,6 +136,15 @@ def run(
     return {"ledger": ledgers, "breaks": broken, **results(changed, out)}
 
 
+class Carried(NamedTuple):
+    """With what the next snapshot is compared: the exact total as text, if no float was among it; or only a float."""
+
+    system: str
+    exact: str | None
+    total: float | None
+    restored_from: str | None = None
+
+
 def fresh(
     spark: SparkSession,
     history: History,
@@ -150,7 +159,7 @@ def fresh(
     """For `--follow`: the ledger of some snapshots, none of them before one that was asked about earlier.
 
     `snapshots`: rows with `snapshot_id`; `specs`: by run and detector; `carried`, and what is returned of it: by run and
-    detector, what their stretch began with.
+    detector, the standard of their totals.
     """
     tables = Tables(spark, history, Selection(ids=tuple(row["snapshot_id"] for row in snapshots)))
     given = (state, messages or {}, total)
@@ -160,25 +169,29 @@ def fresh(
     settings, _ = looked_up(with_given(read_specs(stored), *given))
     counted = counts(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
     frame = judged(with_expected(counted, _carried_frame(spark, carried)))
-    rows = frame.select(*COLUMNS, "usable", "first_exact", "first_total").toArrow()
+    rows = frame.select(*COLUMNS, "restored_from", "next_exact", "next_total").toArrow()
     rows = rows.sort_by([(name, "ascending") for name in (*LEDGER, "sequence")])
     left = {key: dict(ledgers) for key, ledgers in carried.items()}
     for row in rows.to_pylist():
-        exact = row["first_exact"]
-        first = [row["system"], None if exact is None else str(exact), row["first_total"]]
-        left.setdefault(row["run_id"], {})[row["detector"]] = first if row["usable"] else None
+        exact = row["next_exact"]
+        standard = Carried(
+            row["system"], None if exact is None else str(exact), row["next_total"], row["restored_from"]
+        )
+        left.setdefault(row["run_id"], {})[row["detector"]] = standard
     return rows.select(list(COLUMNS)), left
 
 
 def _carried_frame(spark: SparkSession, carried: Mapping[str, Any]) -> DataFrame:
     rows = [
-        (first[0], run, detector, None if first[1] is None else Decimal(first[1]), first[2])
+        (one.system, run, detector, None if one.exact is None else Decimal(one.exact), one.total, one.restored_from)
         for run, ledgers in carried.items()
-        for detector, first in ledgers.items()
-        if first is not None
+        for detector, known in ledgers.items()
+        for one in [Carried(*known)]
     ]
     columns = "system string, run_id string, detector string"
-    return spark.createDataFrame(rows, f"{columns}, carried_exact {EXACT}, carried_total double")
+    return spark.createDataFrame(
+        rows, f"{columns}, carried_exact {EXACT}, carried_total double, carried_restored_from string"
+    )
 
 
 def news(rows: pa.Table) -> pa.Table:
@@ -335,6 +348,7 @@ def totals(counted: DataFrame) -> DataFrame:
         "snapshot_id",
         "sequence",
         "started_at",
+        "restored_from",
         "tolerance",
         "total_given",
         "total_exact",
@@ -349,35 +363,42 @@ def totals(counted: DataFrame) -> DataFrame:
 
 
 def with_expected(found: DataFrame, carried: DataFrame | None = None) -> DataFrame:
-    """What each snapshot is compared with: the total given, else what the first of its stretch had.
+    """What each snapshot is compared with: the total given, else what the first had that can be judged.
 
-    A stretch begins with a run, and behind each snapshot that could not be judged: nothing carries over from that.
-    `carried` (columns `LEDGER`, `carried_exact`, `carried_total`): what stretches had that began before these snapshots.
+    A restore begins anew (`ray_snapshot.verdicts.Standards`). `carried` (columns `LEDGER`, `carried_exact`,
+    `carried_total`, `carried_restored_from`): the standards from before these snapshots. `next_exact`, `next_total`: with
+    what the next snapshot is compared.
     """
+    by_run = Window.partitionBy(*LEDGER).orderBy("sequence")
+    numbered = found.withColumn("begins", is_restored(by_run).cast("int")).withColumn(
+        "generation", F.sum("begins").over(by_run)
+    )
     if carried is None:
         nothing = {"carried_exact": F.lit(None).cast(EXACT), "carried_total": F.lit(None).cast("double")}
-        known = found.withColumns(nothing)
+        known = numbered.withColumns(nothing)
     else:
-        known = found.join(F.broadcast(carried), list(LEDGER), "left_outer")
-    by_time = Window.partitionBy(*LEDGER).orderBy("sequence")
-    goes_on = F.coalesce(F.lag("usable").over(by_time), F.col("carried_total").isNotNull())
-    numbered = known.withColumn("begins", ~goes_on).withColumn(
-        "stretch", F.sum(F.col("begins").cast("int")).over(by_time)
-    )
-    stretch = Window.partitionBy(*LEDGER, "stretch").orderBy("sequence")
-    given, is_older = F.col("total_given").isNotNull(), F.col("stretch") == 0
-    first = {
-        "first_exact": F.when(is_older, F.col("carried_exact")).otherwise(F.first("exact").over(stretch)),
-        "first_total": F.when(is_older, F.col("carried_total")).otherwise(F.first("total").over(stretch)),
-    }
+        joined = numbered.join(F.broadcast(carried), list(LEDGER), "left_outer")
+        is_first = F.col("generation") == F.first("generation").over(by_run)
+        is_same = is_first & F.col("restored_from").eqNullSafe(F.col("carried_restored_from"))
+        older = {name: F.when(is_same, F.col(name)) for name in ("carried_exact", "carried_total")}
+        known = joined.withColumns(older)
+    by_time = Window.partitionBy(*LEDGER, "generation").orderBy("sequence")
+    own, is_older = F.when(F.col("usable"), F.struct("exact", "total")), F.col("carried_total").isNotNull()
+    standard = F.first(own, ignorenulls=True)
+    before = standard.over(by_time.rowsBetween(Window.unboundedPreceding, -1))
+    after = standard.over(by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow))
 
-    def expected(total: str, own: str) -> Column:
-        return F.when(given, F.col(total)).when(~F.col("begins"), F.col(own))
+    def expected(own: Column, kind: str) -> Column:
+        return F.when(is_older, F.col(f"carried_{kind}")).otherwise(own[kind])
 
-    return (
-        numbered.withColumns(first)
-        .withColumn("expected_exact", expected("total_exact", "first_exact"))
-        .withColumn("expected", expected("total_given", "first_total"))
+    given = F.col("total_given").isNotNull()
+    return known.withColumns(
+        {
+            "expected_exact": F.when(given, F.col("total_exact")).otherwise(expected(before, "exact")),
+            "expected": F.when(given, F.col("total_given")).otherwise(expected(before, "total")),
+            "next_exact": expected(after, "exact"),
+            "next_total": expected(after, "total"),
+        }
     )
 
 

@@ -7,8 +7,6 @@ their detectors.
 
 from __future__ import annotations
 
-import inspect
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,10 +19,18 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.json_text import parsed_json
-from ray_snapshot.spark_jobs.evaluating import EVALUATED, evaluate_assignments, evaluated, own_name
+from ray_snapshot.spark_jobs.evaluating import (
+    EVALUATED,
+    WITH_STANDARD,
+    Carried,
+    evaluate_assignments,
+    evaluated,
+    expects_the_same,
+    own_name,
+)
 from ray_snapshot.spark_jobs.output import View, results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, seconds_between
-from ray_snapshot.verdicts import load_detector
+from ray_snapshot.spark_jobs.tables import Selection, Tables, is_restored, read_table, seconds_between
+from ray_snapshot.verdicts import compares, load_detector
 from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
@@ -40,9 +46,6 @@ MOST_IDS = 20
 """So many snapshot ids are listed in a row."""
 
 DETECTOR = ("system", "run_id", "detector")
-
-Carried = Sequence[Any]
-"""A snapshot's id, and the total in it, if that is known and right."""
 
 VIEWS = (
     View(
@@ -96,6 +99,7 @@ def run(
         tables.complete, read_table(spark, history, "verdicts"), in_order=any(map(_looks_back, detectors))
     )
     verdicts = evaluated(work, history, extra, tasks=2 * spark.sparkContext.defaultParallelism, trust=trust)
+    verdicts = verdicts.select(*EVALUATED.names)
     (verdicts,) = results({"verdicts": verdicts}, out).values()
     live = live_verdicts(tables.complete, tables.rows("verdicts"))
     return {**results({"detectors": summary(verdicts, live)}, out), "verdicts": verdicts}
@@ -106,7 +110,7 @@ def fresh(
     history: History,
     snapshots: Sequence[Mapping[str, Any]],
     specs: Mapping[str, Mapping[str, str]],
-    carried: Mapping[str, dict[str, Carried]],
+    carried: Mapping[str, Mapping[str, Sequence[Any]]],
     *,
     detectors: Sequence[str] = (),
     trust: bool = False,
@@ -114,13 +118,12 @@ def fresh(
     """For `--follow`: the verdicts on some snapshots, none of them before one that was asked about earlier.
 
     `snapshots`: rows with `snapshot_id, run_id, sequence`, those of a run one after the other; `specs`: by run and detector;
-    `carried`, and what is returned of it: by run and detector, the snapshot to look back to, and the total in it, which is
-    the one to expect if retention has taken it away. Few snapshots are judged here; the user's own code runs in
-    Spark's tasks in any case.
+    `carried`, and what is returned of it: by run and detector, what the next snapshot is compared with. Few snapshots are
+    judged here; the user's own code runs in Spark's tasks in any case.
     """
     extra = [_spec_of(reference) for reference in detectors]
-    before = {run: {name: known[0] for name, known in carried[run].items()} for run in specs if run in carried}
-    told, specs = specs, _without_earlier(history, specs, carried)
+    standards = {run: {name: Carried(*known) for name, known in found.items()} for run, found in carried.items()}
+    before = {run: standards[run] for run in {row["run_id"] for row in snapshots} if run in standards}
     stored = {run: [_data(spec) for spec in found.values()] for run, found in specs.items()}
     looks_back = {run for run, found in stored.items() if any(map(_may_look_back, found))}
     work = [
@@ -132,56 +135,30 @@ def fresh(
         for row in snapshots
     ]
     if len(work) <= MOST_HERE and not any(map(_is_own, chain(extra, *stored.values()))):
-        rows = pa.Table.from_batches(evaluate_assignments(work, history, extra, before, trust=trust), EVALUATED)
+        rows = pa.Table.from_batches(evaluate_assignments(work, history, extra, before, trust=trust), WITH_STANDARD)
     else:
         shape = "snapshot_id string, run_id string, sequence long, specs map<string,string>, in_order boolean"
         tasks = 2 * spark.sparkContext.defaultParallelism
         rows = evaluated(spark.createDataFrame(work, shape), history, extra, tasks, before, trust=trust).toArrow()
-    if specs != told:
-        rows = _with_specs(rows, told)
     rows = rows.sort_by([(name, "ascending") for name in (*DETECTOR, "sequence")])
-    last = {run: dict(found) for run, found in carried.items()}
-    columns = ["run_id", "detector", "snapshot_id", "holds", "evidence"]
-    for row in rows.filter(pc.invert(rows["alarm"])).select(columns).to_pylist():
-        last.setdefault(row["run_id"], {})[row["detector"]] = row["snapshot_id"], _total_in(row)
-    return rows, last
+    columns = ["run_id", "detector", "snapshot_id", "restored_from", "evidence", "is_standard"]
+    for row in rows.select(columns).to_pylist():
+        of_run, detector = standards.setdefault(row["run_id"], {}), row["detector"]
+        if row["is_standard"]:
+            of_run[detector] = Carried(row["snapshot_id"], _total_in(row), row["restored_from"])
+        elif detector in of_run and of_run[detector].restored_from != row["restored_from"]:
+            del of_run[detector]
+    return rows.select(EVALUATED.names), standards
 
 
-def _without_earlier(
-    history: History, specs: Mapping[str, Mapping[str, str]], carried: Mapping[str, dict[str, Carried]]
-) -> dict[str, dict[str, str]]:
-    """The detectors of `specs`; where one compares with a snapshot that is gone, with the total that this had."""
-    there = history.listed({known[0] for run in specs for known in carried.get(run, {}).values()})
-    found = {run: dict(named) for run, named in specs.items()}
-    for run, named in found.items():
-        for name, spec in named.items():
-            snapshot_id, total = carried.get(run, {}).get(name, (None, None))
-            if snapshot_id not in there and total is not None and _has_no_total(data := _data(spec)):
-                named[name] = json.dumps({**data, "total": total})
-    return found
-
-
-def _with_specs(rows: pa.Table, specs: Mapping[str, Mapping[str, str]]) -> pa.Table:
-    """Verdicts with the data of their detectors as it is stored."""
-    keys = zip(*(rows[name].to_pylist() for name in ("run_id", "detector", "detector_spec")), strict=True)
-    stored = [specs.get(run, {}).get(name, spec) for run, name, spec in keys]
-    place = rows.schema.get_field_index("detector_spec")
-    return rows.set_column(place, rows.schema.field(place), pa.array(stored, rows.schema.field(place).type))
-
-
-def _total_in(row: Mapping[str, Any]) -> float | None:
-    """The total that a verdict found right, if it found one."""
-    found = _data(row["evidence"] or "").get("found") if row["holds"] else None
+def _total_in(standard: Mapping[str, Any]) -> float | None:
+    """The total that was found in a standard, if one was counted."""
+    found = _data(standard["evidence"] or "").get("found")
     return found if type(found) in (int, float) else None
 
 
 def _may_look_back(data: Mapping[str, Any]) -> bool:
-    return _is_own(data) or _has_no_total(data)
-
-
-def _has_no_total(data: Mapping[str, Any]) -> bool:
-    """Whether it is the data of a detector that expects what the snapshot before had."""
-    return data.get("type") == "token-conservation" and data.get("total") is None
+    return _is_own(data) or expects_the_same(data)
 
 
 def _is_own(data: Mapping[str, Any]) -> bool:
@@ -360,10 +337,8 @@ _ANSWER = (
 def generations(answers: DataFrame) -> DataFrame:
     """Answers with `generation`: the snapshots of a run between two restores (or restarts) belong together."""
     by_time = Window.partitionBy(*DETECTOR).orderBy("sequence")
-    before = F.lag("restored_from").over(by_time)
-    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(before)
     restarted = F.coalesce(F.col("incarnation") != F.lag("incarnation").over(by_time), F.lit(False))
-    begins = (restored | restarted).cast("int")
+    begins = (is_restored(by_time) | restarted).cast("int")
     return answers.withColumn("begins", begins).withColumn("generation", F.sum("begins").over(by_time))
 
 
@@ -405,8 +380,7 @@ def _spec_of(reference: str) -> dict[str, Any]:
 
 
 def _looks_back(reference: str) -> bool:
-    """Whether a detector asks for the earlier snapshot, so that its run must be evaluated in order."""
-    return "earlier" in inspect.signature(load_detector(reference).evaluate).parameters
+    return compares(load_detector(reference))
 
 
 def draw(frames: Mapping[str, DataFrame], path: str) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +29,7 @@ from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.distributed import SNAPSHOTS_AT_ONCE
 from ray_snapshot.spark_jobs.tables import spark_schema
-from ray_snapshot.verdicts import Detector, Verdict, evaluate
+from ray_snapshot.verdicts import Detector, Standards, Verdict, compares, evaluate
 from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
@@ -48,20 +48,34 @@ EVALUATED = pa.schema(
 )
 """A verdict, and what must be known of its snapshot to hold a stable predicate against the later ones."""
 
+WITH_STANDARD = EVALUATED.append(pa.field("is_standard", pa.bool_()))
+"""And whether the next snapshot of its run is compared with it."""
+
+
+class Carried(NamedTuple):
+    """A standard that was known before: its id, and the total in it, if that is known, in case retention takes it away."""
+
+    snapshot_id: str
+    total: float | None = None
+    restored_from: str | None = None
+
+
+Before = Mapping[str, Mapping[str, Carried]]
+"""By run and detector."""
+
 
 def evaluated(
     work: DataFrame,
     history: History,
     extra: Sequence[Mapping[str, Any]],
     tasks: int,
-    before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    before: Before = MappingProxyType({}),
     *,
     trust: bool = False,
 ) -> DataFrame:
-    """The verdicts on the assigned snapshots (columns `EVALUATED`), evaluated in so many `tasks`.
+    """The verdicts on the assigned snapshots (columns `WITH_STANDARD`), evaluated in so many `tasks`.
 
-    `before`: by run and detector, the snapshot to look back to from the first that is assigned. `trust`: whether stored
-    detectors may be imported.
+    `before`: what the first that are assigned are compared with. `trust`: whether stored detectors may be imported.
     """
     before = dict(before)
     paths = list(sys.path)
@@ -74,42 +88,85 @@ def evaluated(
     # Ids sort by time: a range of them lies together in few files. A run that is evaluated in order is one range.
     key = F.when(F.col("in_order"), F.col("run_id")).otherwise(F.col("snapshot_id"))
     shared = work.repartitionByRange(tasks, key).sortWithinPartitions("run_id", "sequence")
-    return shared.mapInArrow(task, spark_schema(EVALUATED)).select(*EVALUATED.names)
+    return shared.mapInArrow(task, spark_schema(WITH_STANDARD)).select(*WITH_STANDARD.names)
 
 
 def evaluate_assignments(
     rows: Iterable[Mapping[str, Any]],
     history: History,
     extra: Sequence[Mapping[str, Any]],
-    before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    before: Before = MappingProxyType({}),
     *,
     trust: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Load the snapshots of `rows`, many at a time, and evaluate their detectors."""
-    earlier: dict[tuple[str, str], Snapshot] = {}
-    looked_back: set[str] = set()
+    compared = _InOrder(history, before)
     for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
         assigned = {row["snapshot_id"]: row for row in chunk}
-        for run in {row["run_id"] for row in chunk if row["in_order"]} - looked_back:
-            looked_back.add(run)
-            earlier |= {(run, name): taken for name, taken in _loaded(history, before.get(run, {}))}
         found: list[dict[str, Any]] = []
         for snapshot in history.load_many(assigned):
             row = assigned[snapshot.snapshot_id]
             detectors = detectors_of(dict(row["specs"] or ()), extra, trust=trust)
-            found += verdict_rows(snapshot, detectors, earlier if row["in_order"] else None)
-        yield from pa.Table.from_pylist(found, EVALUATED).to_batches()
+            if row["in_order"]:
+                found += compared.rows(snapshot, detectors)
+            else:
+                found += verdict_rows(snapshot, detectors)
+        yield from pa.Table.from_pylist(found, WITH_STANDARD).to_batches()
 
 
-def _loaded(history: History, ids: Mapping[str, str]) -> Iterator[tuple[str, Snapshot]]:
-    """The key and the snapshot of each item of `ids`; without snapshots that retention has taken away."""
-    known: dict[str, Snapshot | None] = {}
-    for name, snapshot_id in ids.items():
-        if snapshot_id not in known:
+class _InOrder:
+    """Evaluates the snapshots of runs in their order, beginning with the standards that were known before."""
+
+    def __init__(self, history: History, before: Before) -> None:
+        self.history = history
+        self.before = before
+        self.standards = Standards()
+        self.begun: set[str] = set()
+
+    def rows(self, snapshot: Snapshot, detectors: Sequence[Detector]) -> Iterator[dict[str, Any]]:
+        """One row of `WITH_STANDARD` a detector."""
+        self._begin(snapshot.run_id, detectors)
+        for row in verdict_rows(snapshot, detectors, self._evaluate):
+            standard = self.standards.known.get((snapshot.run_id, row["detector"]))
+            yield {**row, "is_standard": standard is snapshot}
+
+    def _begin(self, run: str, detectors: Iterable[Detector]) -> None:
+        """Load the standards that retention has not taken away."""
+        if run in self.begun:
+            return
+        self.begun.add(run)
+        compare = {item.name for item in detectors if compares(item)}
+        before = {name: known.snapshot_id for name, known in self.before.get(run, {}).items() if name in compare}
+        there: dict[str, Snapshot] = {}
+        for snapshot_id in set(before.values()):
             with suppress(HistoryNotFoundError):
-                known[snapshot_id] = history.load(snapshot_id)
-        if found := known.get(snapshot_id):
-            yield name, found
+                there[snapshot_id] = self.history.load(snapshot_id)
+        for name, snapshot_id in before.items():
+            if snapshot_id in there:
+                self.standards.known[run, name] = there[snapshot_id]
+
+    def _evaluate(self, item: Detector, snapshot: Snapshot) -> Verdict:
+        """The verdict; where the standard is gone, the total that was in it is the one to expect."""
+        spec = getattr(item, "spec", None)
+        total = self._total_of_old(item, snapshot) if spec and expects_the_same(spec) else None
+        asked = item if spec is None or total is None else from_spec({**spec, "total": total})
+        verdict = self.standards.evaluate(asked, snapshot, evaluator="spark")
+        return verdict.model_copy(update={"detector_spec": spec})
+
+    def _total_of_old(self, item: Detector, snapshot: Snapshot) -> float | None:
+        known = self.before.get(snapshot.run_id, {}).get(item.name)
+        if known is None or known.restored_from != snapshot.restored_from:
+            return None
+        return known.total if self.standards.standard(item, snapshot) is None else None
+
+
+def expects_the_same(spec: Mapping[str, Any]) -> bool:
+    """Whether it is the data of a detector that expects the total of the snapshot before."""
+    return spec.get("type") == "token-conservation" and spec.get("total") is None
+
+
+def _alone_evaluated(item: Detector, snapshot: Snapshot) -> Verdict:
+    return evaluate(item, snapshot, evaluator="spark")
 
 
 def chunks(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
@@ -179,20 +236,16 @@ def _rebuilt(spec: str, name: str) -> Detector:
 
 
 def verdict_rows(
-    snapshot: Snapshot, detectors: Iterable[Detector], earlier: dict[tuple[str, str], Snapshot] | None = None
+    snapshot: Snapshot,
+    detectors: Iterable[Detector],
+    evaluated: Callable[[Detector, Snapshot], Verdict] = _alone_evaluated,
 ) -> Iterator[dict[str, Any]]:
-    """One row of `EVALUATED` a detector.
-
-    `earlier`: by run and detector, the last snapshot whose answer was not the alarm; brought up to date.
-    """
+    """One row of `EVALUATED` a detector."""
     incarnation = pc.max(snapshot.tables["machines"]["incarnation"]).as_py()
     known = {**_row(snapshot), **_driver(snapshot), "incarnation": incarnation}
     for detector in detectors:
-        key = snapshot.run_id, detector.name
-        verdict = evaluate(detector, snapshot, earlier=(earlier or {}).get(key), evaluator="spark")
-        if earlier is not None and not verdict.alarm:
-            earlier[key] = snapshot
-        yield {**known, **_verdict_row(verdict), "stable": detector.stable, "alarm_when": detector.alarm_when}
+        about = {"stable": detector.stable, "alarm_when": detector.alarm_when}
+        yield {**known, **_verdict_row(evaluated(detector, snapshot)), **about}
 
 
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -147,13 +147,16 @@ def per_second(count: Column) -> Column:
     return F.try_divide(count.cast("double"), F.col("seconds"))
 
 
+def is_restored(by_time: WindowSpec) -> Column:
+    """Whether a restore lies between a snapshot and the one before it."""
+    before = F.lag("restored_from").over(by_time)
+    return F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(before)
+
+
 def generations(snapshots: DataFrame, *kept: str) -> DataFrame:
     """Snapshots with `generation`, which a restore begins, and with the one before: `previous_id`, `seconds` since it."""
     by_run = Window.partitionBy("system", "run_id").orderBy("sequence")
-    restored = F.col("restored_from").isNotNull() & ~F.col("restored_from").eqNullSafe(
-        F.lag("restored_from").over(by_run)
-    )
-    numbered = snapshots.withColumn("restored", restored.cast("int")).withColumn(
+    numbered = snapshots.withColumn("restored", is_restored(by_run).cast("int")).withColumn(
         "generation", F.sum("restored").over(by_run)
     )
     within = Window.partitionBy("system", "run_id", "generation").orderBy("sequence")

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ray_snapshot.runtime.keeping import Keeper
     from ray_snapshot.runtime.planning import Ground, Plan
     from ray_snapshot.snapshot import Snapshot
-    from ray_snapshot.verdicts import Detector, Verdict
+    from ray_snapshot.verdicts import Detector, Standards, Verdict
 
 MOST_WAITING = 4
 """Snapshots that may wait to be evaluated; past it the service is kept waiting, and starts no more of them."""
@@ -87,8 +88,6 @@ class Analyst:
         self.evaluated = 0
         """Snapshots evaluated so far."""
         self.received = 0
-        self.earlier: dict[str, tuple[Snapshot, bool | None]] = {}
-        """Per detector: the last snapshot on which it raised no alarm, and its answer."""
         self.trouble: RaySnapshotError | None = None
         """Why the history is not written any more."""
         self.inbox: queue.SimpleQueue[Handed] = queue.SimpleQueue()
@@ -99,8 +98,6 @@ class Analyst:
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
         self.writer: Any = None
-        self.generation = 0
-        """The generation of the latest snapshot; snapshots of different generations are not compared."""
         self.keeper: Keeper | None = None
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
@@ -149,9 +146,6 @@ class Analyst:
             detectors = list(self.detectors)
         if self.keeper is not None:
             snapshot = self.keeper.keep(snapshot, collected)
-        if collected.header.generation != self.generation:
-            self.generation = collected.header.generation
-            self.earlier.clear()  # what was true of the past that was given up need not be true of this one
         found = [self._evaluate(item, snapshot) for item in detectors] if snapshot.status == "complete" else []
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
@@ -175,22 +169,16 @@ class Analyst:
                 self._guarded(lambda rows=rows: self.writer.add_actions(rows, system=self.system))
 
     def _evaluate(self, item: Detector, snapshot: Snapshot) -> Verdict:
-        from ray_snapshot.verdicts import evaluate
-
         try:
-            earlier = self.earlier.get(item.name)
-            verdict = _portable(evaluate(item, snapshot, earlier=earlier and earlier[0]))
+            return _portable(self.standards.evaluate(item, snapshot))
         except BaseException as error:  # sys.exit() in a detector is a detector's fault as well
-            verdict = _failed(item, snapshot, error)
-        if snapshot.consistent and not verdict.alarm:
-            self._compare_with(item.name, snapshot, verdict.holds)
-        return verdict
+            return _failed(item, snapshot, error)
 
-    def _compare_with(self, name: str, snapshot: Snapshot, holds: bool | None) -> None:
-        """Keep the snapshot for the next comparison; one that could not be told only until there is a better one."""
-        known = self.earlier.get(name)
-        if holds is not None or known is None or known[1] is None:
-            self.earlier[name] = snapshot, holds
+    @cached_property
+    def standards(self) -> Standards:
+        from ray_snapshot.verdicts import Standards
+
+        return Standards()
 
     def _forget(self) -> None:
         while len(self.verdicts) > MOST_KEPT and (self.handed_out is None or self.forgotten < self.handed_out):

@@ -12,7 +12,7 @@ import pytest
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import Detector, Verdict, evaluate
+from ray_snapshot.verdicts import Detector, Standards, Verdict
 
 BEGIN = datetime(2026, 3, 1, 23, 59, 58, tzinfo=UTC)
 """Two seconds before midnight, so that a run spans two partitions."""
@@ -38,15 +38,8 @@ def snapshot(run: str, sequence: int, *, at_s: float | None = None, took_s: floa
 
 def live(snapshots: Iterable[Snapshot], *detectors: Detector) -> list[Verdict]:
     """The verdicts that the detector service would have written, in the order of the snapshots."""
-    earlier: dict[tuple[str, str], Snapshot] = {}
-    verdicts = []
-    for taken in snapshots:
-        for detector in detectors if taken.status == "complete" else ():
-            key = taken.run_id, detector.name
-            verdicts.append(evaluate(detector, taken, earlier=earlier.get(key)))
-            if not verdicts[-1].alarm:
-                earlier[key] = taken
-    return verdicts
+    standards, complete = Standards(), (taken for taken in snapshots if taken.status == "complete")
+    return [standards.evaluate(detector, taken) for taken in complete for detector in detectors]
 
 
 def write(path: Path, snapshots: Sequence[Snapshot], verdicts: Sequence[Verdict] = ()) -> History:

@@ -32,7 +32,7 @@ JOBS: dict[str, tuple[ModuleType, tuple[str, ...]]] = {
     "conservation": (conservation, ("snapshot_id", "detector")),
 }
 OWN = TokenConservation(state="$.balance", name="own")
-"""Without a total: each snapshot is compared with the first of its stretch."""
+"""Without a total: each snapshot is compared with an earlier one."""
 
 
 def bank(run: str, sequence: int, *, lost: int = 0, consistent: bool = True) -> Snapshot:

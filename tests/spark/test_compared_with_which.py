@@ -1,0 +1,140 @@
+"""With which snapshot a detector compares: one rule for the live verdicts, Spark's, and those who follow."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import live, rows, snapshot, write
+from deltalake import DeltaTable
+
+from ray_snapshot.detectors import Termination, TokenConservation
+from ray_snapshot.history import History, HistoryWriter
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.spark_jobs import conservation, detections
+from ray_snapshot.spark_jobs.following import Follower
+from ray_snapshot.spark_jobs.tables import Selection
+from ray_snapshot.verdicts import Standards
+
+OWN = TokenConservation(name="own")
+
+ANSWERS = {
+    "5 5 4 5": "? T F T",
+    "5 5 4 4": "? T F F",
+    "5 x 4": "? ? F",
+    "5 5u 4 4": "? ? F F",
+    "5 5 5u 4 4": "? T ? F F",
+    "5 5i 4": "? ? F",
+    "x 5 5 4": "? ? T F",
+    "5i 4 4 5": "? ? T F",
+    "x 5u 4i 7 7": "? ? ? ? T",
+    "5 5 | 4 4 5": "? T ? T F",
+    "5 4 | 4 4": "? F ? T",
+    "5 | 5 |2 4 | 3 3": "? ? ? ? T",
+    "5 | 5 |2 x | 5 5": "? ? ? ? T",
+    "5 | x 4 4": "? ? ? T",
+}
+"""Totals of successive snapshots, and what is told of each. x: unreadable, u: uncovered, i: inconsistent, |: a restore."""
+
+
+def run_of(name: str, totals: str) -> list[Snapshot]:
+    taken: list[Snapshot] = []
+    restored_from = None
+    for word in totals.split():
+        if word.startswith("|"):
+            restored_from = f"{name}-older{word}"
+            continue
+        about: dict[str, Any] = {
+            "machines": [{"machine": "m", "state": {"tokens": "?" if word == "x" else int(word[0])}}],
+            "coverage": {"uncovered": [{"name": "o", "reason": "a test"}] if "u" in word else []},
+            "consistent": "i" not in word,
+            "restored_from": restored_from,
+        }
+        taken.append(snapshot(name, len(taken), **about))
+    return taken
+
+
+def told(holds: list[bool | None]) -> str:
+    return " ".join({None: "?", True: "T", False: "F"}[one] for one in holds)
+
+
+@pytest.mark.parametrize("totals", ANSWERS)
+def test_a_live_verdict_compares_with_the_last_that_was_right_since_the_restore(totals: str) -> None:
+    assert told([one.holds for one in live(run_of("pot-1", totals), OWN)]) == ANSWERS[totals]
+
+
+class GoesOn:
+    """Whether more was in flight than before; not told of the first."""
+
+    name, stable, alarm_when = "goes-on", False, False
+
+    def evaluate(self, snapshot: Snapshot, earlier: Snapshot | None = None) -> Any:
+        return None if earlier is None else snapshot.sequence > earlier.sequence
+
+
+def test_a_detector_that_would_raise_its_alarm_against_the_same_snapshot_still_has_a_first_to_compare_with() -> None:
+    assert told([one.holds for one in live(run_of("pot-1", "5 5 5"), GoesOn())]) == "? T T"
+
+
+def test_for_what_does_not_ask_for_an_earlier_snapshot_none_is_kept() -> None:
+    standards = Standards()
+    standards.evaluate(Termination(), run_of("pot-1", "5")[0])
+    assert not standards.known
+
+
+def many(seed: int) -> dict[str, list[Snapshot]]:
+    """The runs of `ANSWERS` and forty more."""
+    chance = random.Random(seed)
+    words = ["5", "5", "5", "4", "4", "x", "5u", "4u", "5i", "|", "|2"]
+    texts = [*ANSWERS, *(" ".join(chance.choices(words, k=11)) for _ in range(40))]
+    return {f"pot-{number}": run_of(f"pot-{number}", text) for number, text in enumerate(texts)}
+
+
+def by_run(holds: dict[Any, bool | None], runs: dict[str, list[Snapshot]]) -> dict[str, str]:
+    return {name: told([holds[one.snapshot_id] for one in taken]) for name, taken in runs.items()}
+
+
+def told_live(runs: dict[str, list[Snapshot]]) -> dict[str, str]:
+    return {name: told([one.holds for one in live(taken, OWN)]) for name, taken in runs.items()}
+
+
+def told_of(answers: dict[str, bool | None], runs: dict[str, list[Snapshot]]) -> dict[str, str]:
+    return {name: told([answers[one.snapshot_id] for one in taken]) for name, taken in runs.items()}
+
+
+JOBS: dict[str, Any] = {"detections": detections, "conservation": conservation}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("job", JOBS)
+def test_the_spark_jobs_compare_with_the_same(spark: Any, tmp_path: Path, job: str, seed: int) -> None:
+    runs = many(seed)
+    taken = [one for run in runs.values() for one in run]
+    frames = JOBS[job].run(spark, write(tmp_path / "pots", taken, live(taken, OWN)))
+    frame = frames["verdicts"].where("detector = 'own'") if job == "detections" else frames["ledger"]
+    answers = {snapshot_id: row["holds"] for snapshot_id, row in rows(frame, "snapshot_id").items()}
+    assert told_of(answers, runs) == told_live(runs)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("job", JOBS)
+def test_who_follows_compares_with_the_same_from_turn_to_turn(
+    request: pytest.FixtureRequest, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(detections, "MOST_HERE", 1_000)
+    spark = None if job == "detections" else request.getfixturevalue("spark")
+    runs, path, out, table = many(seed), tmp_path / "pots", tmp_path / "out", JOBS[job].FOLLOWED.name
+    for turn in range(4):
+        with HistoryWriter(path) as writer:
+            for taken in runs.values():
+                new = {one.snapshot_id: one for one in taken if one.sequence // 3 == turn}
+                for one in new.values():
+                    writer.add(one)
+                writer.add_verdicts([one for one in live(taken, OWN) if one.snapshot_id in new])
+        with Follower(spark, History(path), out, table, JOBS[job].fresh, Selection(), {}) as follower:
+            follower.turn()
+    listed = DeltaTable(str(out / table)).to_pyarrow_table().to_pylist()
+    answers = {row["snapshot_id"]: row["holds"] for row in listed if row["detector"] == "own"}
+    assert told_of(answers, runs) == told_live(runs)
