@@ -13,9 +13,10 @@ from __future__ import annotations
 import random
 
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
+from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.machines import Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import Action, Log, OracleError, Recorded
-from ray_snapshot.simulation.mail.schedules import calm, check_all, check_quiet
+from ray_snapshot.simulation.mail.schedules import check_all, check_quiet
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.rollback.storms import Run, weather
 

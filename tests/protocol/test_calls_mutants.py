@@ -17,8 +17,8 @@ from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
 from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Work
 from ray_snapshot.simulation.calls.schedules import explore, run_calls
 from ray_snapshot.simulation.calls.world import CallWorld, Step
+from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.schedules import Explored
 
 MOST_SEEDS = 400
 Patch = pytest.MonkeyPatch

@@ -12,10 +12,10 @@ import pytest
 
 from ray_snapshot.simulation.calls.oracle import deadlocked
 from ray_snapshot.simulation.calls.programs import Call, Create, Get, Kind, Notify, Park, Work
-from ray_snapshot.simulation.calls.schedules import calm, explore
+from ray_snapshot.simulation.calls.schedules import explore
 from ray_snapshot.simulation.calls.world import CallWorld, Step
+from ray_snapshot.simulation.mail.every_order import Explored, calm
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.schedules import Explored
 
 EMPTY = Kind({"m": ()})
 WORKER = Kind({"m": (Work(),)})

@@ -23,7 +23,9 @@ from ray_snapshot.simulation.mail import world as hosts
 from ray_snapshot.simulation.mail.machines import Ask, Input, Script, Send, Tell
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.world import Answered, World
-from ray_snapshot.simulation.parties import PartyWorld, Turn, explore, run_parties
+from ray_snapshot.simulation.parties.rows import rows_of
+from ray_snapshot.simulation.parties.schedules import explore, run_parties
+from ray_snapshot.simulation.parties.world import PartyWorld, Turn
 from ray_snapshot.snapshot import Snapshot
 
 Patch = pytest.MonkeyPatch
@@ -94,7 +96,7 @@ def test_every_order_with_two_snapshots_is_consistent(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 2_000), marks=NIGHTLY)], ids=["day", "night"])
 def test_systems_by_chance_are_consistent(seeds: range, protocol: str) -> None:
-    """`ray_snapshot.simulation.parties.run_parties(seed, protocol)` replays one of them."""
+    """`ray_snapshot.simulation.parties.schedules.run_parties(seed, protocol)` replays one of them."""
     completed = waits = crossed = 0
     for seed in seeds:
         world = run_parties(seed, protocol)
@@ -115,8 +117,8 @@ def test_verdicts_across_both_are_right(seeds: range, protocol: str) -> None:
     mixed = 0
     for seed in seeds:
         world = run_parties(seed, protocol)
-        for number, rows in world.joined.items():
-            snapshot = Snapshot.from_rows(**rows)
+        for number, halves in world.snapshots.items():
+            snapshot = Snapshot.from_rows(**rows_of(world, *halves))
             deadlock, termination = Deadlock().evaluate(snapshot), Termination().evaluate(snapshot)
             assert None not in (deadlock.holds, termination.holds), (seed, deadlock.sentence, termination.sentence)
             stuck = {row["machine"] for row in (*deadlock.evidence["members"], *deadlock.evidence["stuck_behind"])}

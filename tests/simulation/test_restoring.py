@@ -17,9 +17,10 @@ from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.protocol.turning import Turning
 from ray_snapshot.simulation.following import check_agreement
 from ray_snapshot.simulation.mail import world as world_module
+from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.machines import Behaviour, Call, Create, Later, Script, Send
 from ray_snapshot.simulation.mail.oracle import OracleError, Recorded
-from ray_snapshot.simulation.mail.schedules import calm, check_all, check_quiet, run_script
+from ray_snapshot.simulation.mail.schedules import check_all, check_quiet, run_script
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.rollback import restoring, storms
 from ray_snapshot.simulation.rollback.flows import Flow, Operator, Source, effects, random_flow, sums_of

@@ -6,7 +6,6 @@ however many calls are blocked for good. Imports the standard library only.
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from ray_snapshot.simulation.calls.oracle import check_calls
 from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
 from ray_snapshot.simulation.calls.programs import Step as ProgramStep
 from ray_snapshot.simulation.calls.world import CallWorld, Step
+from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.schedules import Explored
 
 LEVELS = 3
 """Methods `m0` to `m2`; each calls only lower ones, so that an app ends if it does not deadlock."""
@@ -207,16 +206,6 @@ def _faulty(step: Step, profile: CallProfile, chance: random.Random) -> Step:
     return ("mislay", *step[1:]) if profile.acks_get_lost and chance.random() < 0.2 else step
 
 
-def calm(world: CallWorld, most: int = 20_000) -> None:
-    """Let everything happen that is enabled, in turn. Raises `OracleError` if that never ends."""
-    for turn in range(most):
-        steps = world.enabled()
-        if not steps:
-            return
-        world.perform(steps[turn % len(steps)])
-    raise OracleError(f"{most} steps of quiet, and still {len(world.enabled())} are enabled")
-
-
 def check_end(world: CallWorld) -> None:
     """Nothing is left to happen: then nothing may be open, and every snapshot must be right. Raises `OracleError`."""
     for number, pending in world.coordinator.pending.items():
@@ -281,42 +270,28 @@ def explore(
     Once all of them are complete, the rest of the run is one order; every end is checked by the oracle. Raises
     `OracleError` on the first order that is wrong, or when there are more than `most` states.
     """
-    found = Explored()
-    seen: set[int] = {hash(fingerprint(world))}
-    distinct: set[str] = set()
-    stack = [world]
-    while stack:
-        world = stack.pop()
-        found.states += 1
-        if found.states > most:
-            raise OracleError(f"more than {most} states: make the system smaller")
-        if len(world.completed) + len(world.aborted) == snapshots:
-            found.ends += 1
-            calm(world)
-            check_end(world)
-            distinct.update(one.content() for one in world.completed)
-            continue
-        start: list[Step] = [("snapshot",)] if world.coordinator.last < snapshots else []
-        steps = [*(step for step in world.enabled() if step[0] not in never), *start, *extra(world)]
-        for after in _after(world, steps, eager):
-            mark = hash(fingerprint(after))
-            if mark not in seen:
-                seen.add(mark)
-                stack.append(after)
-    found.snapshots = len(distinct)
-    return found
 
+    def steps_of(now: CallWorld) -> list[Step]:
+        if len(now.completed) + len(now.aborted) == snapshots:
+            return []
+        start: list[Step] = [("snapshot",)] if now.coordinator.last < snapshots else []
+        steps = [*(step for step in now.enabled() if step[0] not in never), *start, *extra(now)]
+        if not steps:
+            check_end(now)
+            raise OracleError("nothing is enabled, and no snapshot is open or complete")
+        return steps
 
-def _after(world: CallWorld, steps: list[Step], eager: tuple[str, ...]) -> Iterator[CallWorld]:
-    if not steps:
-        check_end(world)
-        raise OracleError("nothing is enabled, and no snapshot is open or complete")
-    saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
-    for step in steps:
-        after: CallWorld = pickle.loads(saved)
+    def take(after: CallWorld, step: Step) -> None:
         after.perform(step)
         _settle(after, eager)
-        yield after
+
+    return explored(world, steps_of, take, _check_calm, fingerprint, most)
+
+
+def _check_calm(world: CallWorld) -> Iterator[str]:
+    calm(world)
+    check_end(world)
+    return (one.content() for one in world.completed)
 
 
 def _settle(world: CallWorld, eager: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
@@ -26,6 +27,7 @@ from ray_snapshot.protocol.calls import (
 )
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
+from ray_snapshot.protocol.turning import Turning
 from ray_snapshot.simulation.calls.oracle import Log, Seen, Waiting
 from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Post, Program, Work
 from ray_snapshot.simulation.calls.reports import id_of, name_of, seen_of
@@ -104,8 +106,20 @@ class Hosts(Protocol):
     def completed(self, snapshot: CompletedSnapshot) -> None: ...
 
 
+class Turns(Protocol):
+    """The core beside the ledger of a machine that sends to hosts: both turn red at once."""
+
+    @property
+    def turning(self) -> Turning: ...
+
+    def __call__(self) -> tuple[int, ...]: ...
+
+
 class CallWorld:
-    """Machines between which steps are taken one at a time; `machines` maps names to kinds, `driver` is its program."""
+    """Machines between which steps are taken one at a time; `machines` maps names to kinds, `driver` is its program.
+
+    `turns`: by machine, what turns it red, where that is not its ledger alone.
+    """
 
     def __init__(
         self,
@@ -114,12 +128,15 @@ class CallWorld:
         driver: Program = (),
         *,
         most_open: int = 4,
+        coordinator: Coordinator | None = None,
+        turns: Mapping[str, Turns] = MappingProxyType({}),
         trace: list[str] | None = None,
     ) -> None:
         self.kinds = dict(kinds)
+        self.turns = dict(turns)
         self.trace = trace
         self.taken = 0
-        self.coordinator = Coordinator(most_open=most_open)
+        self.coordinator = coordinator or Coordinator(most_open=most_open)
         self.abroad: Hosts | None = None
         self.alive: dict[str, Alive] = {}
         self.kind_of: dict[str, str] = {}
@@ -158,7 +175,11 @@ class CallWorld:
         """A machine is registered with the coordinator, and only then exists."""
         colour = self.coordinator.join(name, incarnation, colour)
         self.kind_of[name] = kind
-        ledger = CallLedger(name, incarnation=incarnation, colour=colour, is_starting=is_starting)
+        turn = self.turns.get(name)
+        turning = None if turn is None else turn.turning
+        ledger = CallLedger(
+            name, incarnation=incarnation, colour=colour, is_starting=is_starting, turning=turning, turn=turn
+        )
         machine = Alive(ledger, self.kinds[kind], is_built=not is_starting)
         self.alive[name] = machine
         self._hold_handles(machine)

@@ -10,13 +10,13 @@ Imports the standard library only; `random` only with a seed from the caller.
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, CHANDY_LAMPORT, OBSERVER, UNALIGNED
 from ray_snapshot.protocol.colours import Independent, Numbered
+from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
 from ray_snapshot.simulation.mail.machines import Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import OracleError, check_run
 from ray_snapshot.simulation.mail.world import Step, World
@@ -217,16 +217,6 @@ def _oldest(found: list[tuple[str, str]], wanted: tuple[str, str], line: str) ->
     return found.index(wanted)
 
 
-def calm(world: World, most: int = 20_000) -> None:
-    """Let everything happen that is enabled, in turn and without any choice. Raises `OracleError` if that never ends."""
-    for turn in range(most):
-        steps = world.enabled()
-        if not steps:
-            return
-        world.perform(steps[turn % len(steps)])
-    raise OracleError(f"{most} steps of quiet, and still {len(world.enabled())} are enabled")
-
-
 def check_all(world: World) -> None:
     """The oracle's opinion of every completed snapshot; raises `OracleError`."""
     check_run(world.log, world.completed, world.states(), is_consistent=world.protocol != AT_LEAST_ONCE)
@@ -241,17 +231,6 @@ def check_quiet(world: World) -> None:
             raise OracleError(f"no snapshot is pending, but {name} still keeps {sorted(host.core.open)} open")
     for number, surplus in world.surplus.items():
         raise OracleError(f"snapshot {number} has more in its cut than was sent: {surplus}")
-
-
-@dataclass(slots=True)
-class Explored:
-    """What `explore` has seen."""
-
-    states: int = 0
-    ends: int = 0
-    """States in which nothing is enabled."""
-    snapshots: int = 0
-    """Distinct completed snapshots, each checked by the oracle."""
 
 
 EAGER = ("flush", "report", "late")
@@ -271,36 +250,16 @@ def explore(
 
     Raises `OracleError` on the first order that is wrong, or when there are more than `most` states.
     """
-    found = Explored()
-    seen: set[int] = {hash(fingerprint(world))}
-    snapshots: set[Hashable] = set()
-    stack = [world]
-    while stack:
-        world = stack.pop()
-        found.states += 1
-        if found.states > most:
-            raise OracleError(f"more than {most} states: make the system smaller")
-        steps = [*world.enabled(), *extra(world)]
-        for after in _after(world, steps, eager):
-            mark = hash(fingerprint(after))
-            if mark not in seen:
-                seen.add(mark)
-                stack.append(after)
-        if not steps:
-            found.ends += 1
-            _check_end(world, snapshots)
-    found.snapshots = len(snapshots)
-    return found
 
-
-def _after(world: World, steps: list[Step], eager: tuple[str, ...]) -> Iterator[World]:
-    saved = pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
-    for step in steps:
-        after: World = pickle.loads(saved)
+    def take(after: World, step: Step) -> None:
         after.perform(step, 1)
         if eager:
             _settle(after, eager)
-        yield after
+
+    def steps_of(now: World) -> list[Step]:
+        return [*now.enabled(), *extra(now)]
+
+    return explored(world, steps_of, take, _check_end, fingerprint, most)
 
 
 def _settle(world: World, eager: tuple[str, ...]) -> None:
@@ -313,7 +272,7 @@ def _settle(world: World, eager: tuple[str, ...]) -> None:
         world.perform(steps[0])
 
 
-def _check_end(world: World, snapshots: set[Hashable]) -> None:
+def _check_end(world: World) -> Iterator[str]:
     check_all(world)
     check_quiet(world)
-    snapshots.update(repr(recorded) for recorded in world.completed)
+    return map(repr, world.completed)

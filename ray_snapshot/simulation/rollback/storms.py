@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
+from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.machines import Create, Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
-from ray_snapshot.simulation.mail.schedules import RARE, calm, check_all, check_quiet
+from ray_snapshot.simulation.mail.schedules import RARE, check_all, check_quiet
 from ray_snapshot.simulation.mail.world import Step, World
 from ray_snapshot.simulation.rollback.flows import Flow, Source, effects, random_flow, sums_of
 from ray_snapshot.simulation.rollback.restoring import latest, obstacles, prepared, repeated
