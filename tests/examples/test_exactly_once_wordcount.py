@@ -104,18 +104,37 @@ def restored(out: Path, arguments: list[str], environment: dict[str, str]) -> di
 
 @pytest.mark.nightly
 def test_as_many_messages_come_twice_as_the_snapshot_gone_back_to_foretells(tmp_path: Path) -> None:
-    """Where alignment is skipped; here nothing is left to chance, as it is where hosts are killed."""
-    parts, out = wordcount.make_text(tmp_path / "text", SMALL), tmp_path / "counts"
+    """Where alignment is skipped; no host is killed here. Whether a snapshot meets messages behind a barrier is chance."""
+    assert any(doubled(tmp_path / str(attempt)) for attempt in range(5)), "no snapshot foretold anything in five runs"
+
+
+def doubled(folder: Path) -> bool:
+    """One run that goes back to the first snapshot that foretells doubles, which come; False if there was none."""
+    parts, out = wordcount.make_text(folder / "text", SMALL), folder / "counts"
     settings: dict[str, Any] = {"protocol": AT_LEAST_ONCE, "checkpoint": True, "mailbox_bound": 4, "detectors": []}
     with rs.System("doubling", **settings) as system:
         sources = wordcount.build(system, parts, out, 0.15)
         system.start()
         for source in sources:
             source.begin.send()
-        taken = next(found for found in iter(system.snapshot, None) if wordcount.foretold(found) and found.restorable)
+        taken = first_that_foretells(system)
+        if taken is None:
+            return False
         system.restore(taken)
         system.wait_for(detectors.Termination(), timeout=BOUND_S)
         last = system.commit()
     twice = wordcount.messages(last, "accepted") - wordcount.messages(last, "sent")
     assert twice == wordcount.foretold(taken) > 0
     assert wordcount.counted_in(out).total() > wordcount.counted_at_once(parts).total()
+    return True
+
+
+def first_that_foretells(system: rs.System) -> rs.Snapshot | None:
+    """The first snapshot that can be gone back to, and foretells doubles; None if all was done before."""
+    for taken in iter(system.snapshot, None):
+        if wordcount.foretold(taken) and taken.restorable:
+            return taken
+        machines = [machine for name, machine in taken.machines.items() if name != "driver"]
+        if not taken.in_flight_count and all(machine.status == "passive" for machine in machines):
+            return None
+    raise AssertionError("there is always another snapshot")
