@@ -501,7 +501,7 @@ class BarrierCore(HostCore):
     # ---- the end of a snapshot ------------------------------------------------------------------------------------
 
     def close(self, number: int) -> None:
-        """The collector has everything of `number`."""
+        """The coordinator has everything of `number`."""
         super().close(number)
         self._forget(number)
 

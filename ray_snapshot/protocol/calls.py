@@ -126,6 +126,8 @@ class CallLedger:
         self.is_starting = is_starting
         if turning is not None and colour not in (0, turning.colour):
             raise ProtocolError(f"{machine} cannot be born with colour {colour} beside a host of {turning.colour}")
+        self.is_alone = turning is None
+        """Whether no host is beside it in its process."""
         self.turning = Turning(born=colour) if turning is None else turning
         self.turn = self.turning.turn if turn is None else turn
         self.born = self.colour
@@ -161,7 +163,7 @@ class CallLedger:
         What the process has handles of stays known, and no wait of before is taken for one of those that come. The driver's
         program is not rolled back: where it waits, it waits on. Raises `ProtocolError` beside a host, whose core would stay.
         """
-        if self.turn != self.turning.turn:
+        if not self.is_alone:
             raise ProtocolError(f"{self.machine} cannot begin anew without the host beside it", machine=self.machine)
         found = CallLedger(
             self.machine, incarnation=incarnation, colour=colour, acts_unasked=self.acts_unasked, others=others

@@ -80,7 +80,7 @@ class BoundaryReached:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotClosed:
-    """The collector has everything of `number`."""
+    """The coordinator has everything of `number`."""
 
     number: int
 

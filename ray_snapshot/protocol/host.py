@@ -614,7 +614,7 @@ class HostCore:
         return tuple(effect for number in sorted(wanted) for effect in self.request(number))
 
     def close(self, number: int) -> None:
-        """The collector has everything of `number`."""
+        """The coordinator has everything of `number`."""
         if self.open.pop(number, None) is not None:
             self.protocol.step(SnapshotClosed(number))
         self._note_closed(number)

@@ -1,0 +1,52 @@
+"""A host's core and the ledgers of calls in its process turn red at once; where they cannot, they are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ray_snapshot.errors import ProtocolError
+from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.protocol.barriers import Mode
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.chandy_lamport import ChandyLamport
+from ray_snapshot.protocol.colours import Independent
+from ray_snapshot.protocol.host import HostCore
+
+
+def test_a_request_to_either_is_due_for_both_and_the_hosts_boundary_records_both() -> None:
+    core = HostCore("H")
+    ledger = core.ledger("m")
+    assert core.ledger("m") is ledger
+    ledger.request(3)
+    assert core.must_record
+    assert core.boundary() == (1, 2, 3)
+    assert (core.colour, ledger.colour, sorted(ledger.open)) == (3, 3, [1, 2, 3])
+
+
+def test_a_header_cannot_carry_the_colour_of_independent_snapshots() -> None:
+    core = HostCore("H", protocol=ChandyLamport(Independent()))
+    with pytest.raises(ProtocolError, match="the machines of H cannot call watched actors under these colours"):
+        core.ledger("m")
+    assert not core.ledgers
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_under_barriers_a_process_has_no_one_colour(mode: Mode) -> None:
+    with pytest.raises(ProtocolError, match="m cannot call watched actors under a barrier protocol"):
+        BarrierCore("H", mode).ledger("m")
+
+
+def test_a_ledger_is_born_with_the_colour_of_the_host_beside_it_and_no_other() -> None:
+    core = HostCore("H")
+    core.request(2)
+    core.boundary()
+    assert core.ledger("m").colour == core.ledger("m").born == 2
+    with pytest.raises(ProtocolError, match="n cannot be born with colour 1 beside a host of 2"):
+        CallLedger("n", colour=1, turning=core.turning)
+
+
+def test_a_ledger_does_not_begin_anew_while_the_host_beside_it_stays() -> None:
+    ledger = HostCore("H").ledger("m")
+    with pytest.raises(ProtocolError, match="m cannot begin anew without the host beside it"):
+        ledger.successor(1, 0, {})
+    assert CallLedger("n").successor(1, 2, {}).colour == 2
