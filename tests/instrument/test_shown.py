@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from lone_app import snapshot_of
 from ray.util.queue import _QueueActor
 
 from ray_snapshot.instrument.shown import ShownStates
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.coordinator import Coordinator
 
 
 class Users:
@@ -45,3 +49,16 @@ def test_a_state_that_cannot_be_read_says_why() -> None:
     assert found is not None
     assert found.truncated
     assert "the state cannot be read: TypeError" in found.text
+
+
+def test_whose_states_were_left_out_is_said_in_the_coverage() -> None:
+    coordinator, states = Coordinator(), ShownStates(library_states=False)
+    bodies = {"users": Users(), "rays": OfRays()}
+    machines = (DRIVER, *bodies)
+    ledgers = {name: CallLedger(name, colour=coordinator.join(name)) for name in machines}
+    facts = {name: {"shown": name, "max_concurrency": 1} for name in machines}
+    found = snapshot_of(
+        coordinator, ledgers, facts, state_of=lambda name: states.of(bodies[name]) if name in bodies else None
+    )
+    assert found.coverage["library_states_off"] == ["rays"]
+    assert found.machines["users"].state == {"balance": 5}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from lone_app import snapshot_of
 
 from ray_snapshot.detectors.deadlock import Deadlock
-from ray_snapshot.instrument.collected import CollectedCalls
-from ray_snapshot.instrument.process import Recorded
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
-from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.verdicts import Verdict
 
 
@@ -51,18 +49,8 @@ class App:
     def waiting_for(self, *on: str, raises: bool = True) -> Verdict:
         """What is said of the deadlock, while `a` waits for all of these."""
         self.ledgers["a"].wait(self.asks, on, len(on), 0.0, raises=raises)
-        number = self.coordinator.start(0, 9)
-        assert number is not None
-        for ledger in self.ledgers.values():
-            ledger.request(number)
-            ledger.record(lambda: None)
-            self.coordinator.report_calls(ledger.report(number))
-        completed = self.coordinator.completed(number)
-        assert completed is not None
-        recorded = {name: Recorded(ledger.report(number), 0.0) for name, ledger in self.ledgers.items()}
         facts = {name: {"shown": name, "max_concurrency": 1} for name in (*self.ledgers, "d")}
-        header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)
-        return Deadlock().evaluate(CollectedCalls(header, completed.calls, recorded, facts).snapshot())
+        return Deadlock().evaluate(snapshot_of(self.coordinator, self.ledgers, facts))
 
 
 def test_calls_that_all_wait_for_the_waiter_are_a_deadlock_and_it_waits_for_all_of_them() -> None:

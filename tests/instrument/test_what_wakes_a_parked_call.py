@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from lone_app import snapshot_of
 
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.instrument import joined
-from ray_snapshot.instrument.collected import CollectedCalls
-from ray_snapshot.instrument.process import Recorded
 from ray_snapshot.instrument.threads import Threads
 from ray_snapshot.instrument.unfollowed import Loose
 from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
 from ray_snapshot.protocol.coordinator import Coordinator
-from ray_snapshot.runtime.collected import SnapshotHeader
 
 
 class App:
@@ -45,19 +43,7 @@ class App:
 
     def verdict(self) -> bool | None:
         """Whether it is a deadlock, at one consistent moment."""
-        number = self.coordinator.start(0, 9)
-        assert number is not None
-        for ledger in self.ledgers.values():
-            ledger.request(number)
-            ledger.record(lambda: None)
-            self.coordinator.report_calls(ledger.report(number))
-        completed = self.coordinator.completed(number)
-        assert completed is not None
-        recorded = {
-            name: Recorded(ledger.report(number), 0.0, **self.known[name]) for name, ledger in self.ledgers.items()
-        }
-        header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)
-        return Deadlock().evaluate(CollectedCalls(header, completed.calls, recorded, self.facts).snapshot()).holds
+        return Deadlock().evaluate(snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known)).holds
 
 
 def test_a_parked_call_that_nothing_can_wake_is_a_deadlock_with_its_caller() -> None:
