@@ -99,7 +99,7 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
         process.control.tell("handle_of", name, [shape.own_handle()])
     redaction.redact(*about.get("redacted", ()))
     redaction.know(type(body))
-    process.is_async = shape.is_async(type(body))
+    process.actor_loop.is_async = shape.is_async(type(body))
     return process
 
 

@@ -7,11 +7,9 @@ boundary between two calls, in a tracked wait, or on the loop of an async actor.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,16 +21,18 @@ from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.actor_loop import ActorLoop
 from ray_snapshot.instrument.control import Control
-from ray_snapshot.instrument.coroutines import background, current_task, parked_at, resolved, site_of
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, own_threads
+from ray_snapshot.instrument.making import Making
+from ray_snapshot.instrument.passed import PassedRefs
 from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.shown import ShownStates
 from ray_snapshot.instrument.threads import Threads, may_be_interrupted, threads_of
 from ray_snapshot.instrument.unfollowed import UNFOLLOWED, Loose
-from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport, parsed
+from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport, parsed
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
@@ -50,9 +50,6 @@ from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import call_site_of
 
 DRIVER = "driver"
-
-MOST_PASSED = 1_000
-"""So many calls are remembered whose refs have come from others; of older ones, only the machine that answers them."""
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.states import Kept
@@ -115,37 +112,19 @@ class Process:
         self.lock = threading.RLock()
         self.hearing = Hearing()
         self.body: Any = None
-        self.loop: asyncio.AbstractEventLoop | None = None
-        """The loop that runs every call, if the actor is asynchronous."""
-        self.is_async = False
-        self.has_many_loops = False
-        self.blocking_call: str | None = None
-        self.is_loop_blocked = False
-        """Whether the loop sits in a blocking `ray.get`."""
-        self.coroutines: dict[str, tuple[Any, Any]] = {}
-        """By call: the asyncio task that runs it, and the method's own coroutine."""
+        self.actor_loop = ActorLoop()
+        self.making = Making()
+        self.passed = PassedRefs()
         self.threads: dict[str, int] = {}
         """Which thread runs a call."""
         self.is_flushing = False
         self.is_closed = False
-        self.creating = 0
-        """Actors that are being made: their calls are numbered, and not yet in the ledger, so this is no boundary."""
         self.heard_of: list[int] = []
         """Colours that were read outside a tracked wait, to be taken in before the next step."""
-        self.wait_tasks: dict[int, Any] = {}
-        """By wait: the asyncio task that is in it."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
         self.reports: dict[int, Recorded] = {}
         """What was recorded, until it is closed or given up."""
-        self.made: Counter[str] = Counter()
-        """By class: the actors that this driver has made."""
-        self.passed: dict[str, None] = {}
-        """Calls whose refs other processes have passed on, in the order in which they came."""
-        self.passed_before: dict[str, None] = {}
-        """The machines that answer the calls that came earlier than those in `passed`."""
-        self.births: dict[str, Mapping[str, Any]] = {}
-        """Actors that this process has made, and whose constructors are not known to have begun; see `Recorded`."""
         self.kept: Kept | None = None
         """The state as it was copied last."""
         self.shown_states = ShownStates(terms.library_states)
@@ -205,14 +184,13 @@ class Process:
         if self.machine != DRIVER:
             return None
         with self.lock:
-            self.made[class_name] += 1
-            return self.made[class_name] - 1
+            return self.making.ordinal(class_name)
 
     def begin_creation(self) -> tuple[str, int, int]:
         """An actor is about to be made, outside the lock: (machine, incarnation, colour) for its header."""
         with self.lock:
             self._take_in()
-            self.creating += 1
+            self.making.under_way += 1
             return self.machine, self.ledger.incarnation, self.ledger.colour
 
     def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
@@ -222,10 +200,10 @@ class Process:
         """
         about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
         with self.lock:
-            self.creating -= 1
+            self.making.under_way -= 1
             if target is not None:
                 self.ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
-                self.births[target] = {"class": birth["kind"], "name": birth["name"], "ordinal": birth["ordinal"]}
+                self.making.made(target, birth)
             self.reloading.ended()
         if self.ledger.must_record:
             self.record_soon()
@@ -248,8 +226,8 @@ class Process:
             if self.reloading.is_held or (stamp is not None and stamp != self.stamp):
                 self._admit(header, method, group, stamp)
             ledger = self.ledger
-            if self.is_async:
-                self._meet(running_loop())
+            if self.actor_loop.is_async:
+                self.actor_loop.meet()
             if self.heard_of:
                 self._take_in()
             if header is not None:
@@ -284,14 +262,8 @@ class Process:
         self.call_prefix = f"{self.machine}/{incarnation}/"
         self.reports.clear()
         self.heard_of.clear()
-        self.coroutines.clear()
         self.threads.clear()
-        self.wait_tasks.clear()
-
-    def _meet(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """A call runs on this loop: concurrency groups have loops of their own."""
-        self.loop = self.loop or loop
-        self.has_many_loops |= loop is not None and loop is not self.loop
+        self.actor_loop.begin_anew()
 
     def leave(self, call_id: str, *, is_error: bool = False) -> int:
         """A call has ended, in an error or not; returns the colour of its reply."""
@@ -299,8 +271,7 @@ class Process:
             ledger = self.ledger
             colour = ledger.finish(call_id, is_error=is_error)
             self.threads.pop(call_id, None)
-            if self.coroutines:
-                self.coroutines.pop(call_id, None)
+            self.actor_loop.coroutines.pop(call_id, None)
             if self.heard_of:
                 self._take_in()
             if ledger.must_record:
@@ -346,8 +317,7 @@ class Process:
         may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k or may_be_interrupted())
         call_id, hearing = CURRENT.get(), self.hearing
         with self.lock:
-            if not call_site and call_id in self.coroutines:  # awaited by a task of its own, as in `gather`
-                call_site = site_of(self.coroutines[call_id][1]) or ""
+            call_site = call_site or self.actor_loop.site_of(call_id)  # awaited by a task of its own, as in `gather`
             wait_id = self.ledger.wait(
                 call_id if call_id in self.ledger.running else None,
                 on,
@@ -363,11 +333,10 @@ class Process:
             if is_resting:
                 self.resting = wait_id
             elif not is_blocking:
-                self.wait_tasks[wait_id] = current_task()
+                self.actor_loop.begin_wait(wait_id)
             if is_blocking:
                 hearing.is_waiting, hearing.colour = True, 0
-                if self.loop is not None and running_loop() is self.loop:
-                    self.is_loop_blocked, self.blocking_call = True, call_id
+                self.actor_loop.block(call_id)
             if self.ledger.must_record:
                 self._record()
         return wait_id, on
@@ -380,12 +349,10 @@ class Process:
         with self.lock:
             if self.heard_of:
                 self._take_in()
-            if self.wait_tasks:
-                self.wait_tasks.pop(wait_id, None)
+            self.actor_loop.wait_tasks.pop(wait_id, None)
             if hearing.is_waiting:
                 colour = max(colour, hearing.colour)
-                if self.loop is not None and running_loop() is self.loop:
-                    self.is_loop_blocked = False
+                self.actor_loop.unblock()
                 hearing.is_waiting = False
             self.ledger.hear(colour)
             if self.ledger.must_record:
@@ -412,11 +379,7 @@ class Process:
         target = parsed(call_id).target
         with self.lock:
             self.ledger.may_read(target)
-            self.passed[call_id] = None
-            if len(self.passed) > MOST_PASSED:
-                oldest = next(iter(self.passed))
-                del self.passed[oldest]
-                self.passed_before[parsed(oldest).target] = None
+            self.passed.add(call_id)
 
     def follows(self) -> bool:
         """Whether a wait of this thread is a wait of the machine."""
@@ -432,26 +395,23 @@ class Process:
 
     def _record(self, *, is_forced: bool = False) -> None:
         """Turn red if this is a boundary; `is_forced`: in the middle of an action if need be, without a state."""
-        between_steps = self.machine == DRIVER or self._is_between_steps()
-        if self.creating and not is_forced:
+        loop = self.actor_loop
+        between_steps = self.machine == DRIVER or loop.is_between_steps()
+        if self.making.under_way and not is_forced:
             return
         if not (is_forced or between_steps or self.ledger.can_copy):
             return
         sites, now, threads = self.call_sites(), time.time(), threads_of(own_threads())
         self.kept = None
-        parked = self._park(now, sites) if self.is_async and between_steps else []
-        acting = self._background() if self.is_async else ""
+        parked = loop.park(self.ledger, now, sites) if between_steps else []
+        acting = loop.background()
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             if number in self.ledger.open:
-                report = self._rested(self.ledger.report(number))
-                if self.is_async:
-                    report = resolved(report, self.coroutines, self.wait_tasks, self.loop)
-                blocking = self.blocking_call if self.is_loop_blocked and not self.has_many_loops else None
-                facts = (UNFOLLOWED.loose(), threads, blocking, acting)
-                is_parked = any(wait.is_local for wait in report.waits)
-                passed = (tuple(self.passed), tuple(self.passed_before)) if is_parked else ()
-                self.births = {name: self.births[name] for name in _being_made(report) if name in self.births}
-                self.reports[number] = Recorded(report, now, sites, *facts, self.kept, self.births, *passed)
+                report = loop.resolved(self._rested(self.ledger.report(number)))
+                facts = (UNFOLLOWED.loose(), threads, loop.blocking_call, acting)
+                passed = self.passed.known() if any(wait.is_local for wait in report.waits) else ()
+                births = self.making.unborn(report)
+                self.reports[number] = Recorded(report, now, sites, *facts, self.kept, births, *passed)
                 self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)
@@ -463,37 +423,10 @@ class Process:
         waits = tuple(wait for wait in report.waits if wait.wait_id != self.resting)
         return replace(report, waits=waits, status="blocked" if waits else "passive")
 
-    def _park(self, now: float, sites: dict[str, str]) -> list[int]:
-        """Note the calls that await something of their own loop: only a later call to this actor can end that.
-
-        Or a thread, task or timer of the app's own, which the report tells of.
-        """
-        found: list[int] = []
-        for call_id, (task, coroutine) in self.coroutines.items():
-            running = self.ledger.running.get(call_id)
-            site = parked_at(task, coroutine) if running is not None and not running.waits else None
-            if site is not None:
-                sites[call_id] = site
-                found.append(self.ledger.wait(call_id, (), 1, now, call_site=site, is_local=True))
-        return found
-
-    def _background(self) -> str:
-        """What may act on the loops besides calls."""
-        if self.has_many_loops:
-            return "tasks and timers on the loops"
-        calls = [*(task for task, _ in self.coroutines.values()), *self.wait_tasks.values()]
-        return "" if self.loop is None else background(self.loop, calls)
-
     def follow(self, call_id: str, coroutine: Any) -> None:
         """This coroutine is a call's own, and will be looked into when the machine is recorded."""
         with self.lock:
-            self.coroutines[call_id] = current_task(), coroutine
-
-    def _is_between_steps(self) -> bool:
-        """Whether no coroutine of an async actor can be in the middle of a step now."""
-        if self.loop is None or self.has_many_loops:
-            return False
-        return self.is_loop_blocked or running_loop() is self.loop
+            self.actor_loop.follow(call_id, coroutine)
 
     def _copy_state(self) -> Encoded | None:
         """The state as JSON; an app's object is asked for nothing that could run its code."""
@@ -517,8 +450,9 @@ class Process:
         with self.lock:
             if not self.ledger.must_record:
                 return
-            if self.loop is not None and not self.is_loop_blocked:
-                self.loop.call_soon_threadsafe(ours, self._record_on_loop)
+            loop = self.actor_loop
+            if loop.loop is not None and not loop.is_blocked:
+                loop.loop.call_soon_threadsafe(ours, self._record_on_loop)
             else:
                 self._record()
 
@@ -583,16 +517,3 @@ class Process:
         self.is_closed = True
         self.control.end()
         self.watcher.left.remote(report)
-
-
-def _being_made(report: MachineReport) -> list[str]:
-    """The actors whose constructors are in the sender's log."""
-    return [output.target for output in report.outputs if CONSTRUCTOR in output.log]
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that this thread is running, if any."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -251,7 +251,12 @@ class Reloading:
     def ended(self) -> None:
         """Something has ended: if it was the last that stopping waits for, tell the watcher that this process has
         stopped."""
-        if self.is_stopping and not self.process.ledger.running and not self.process.creating and not self._others():
+        if (
+            self.is_stopping
+            and not self.process.ledger.running
+            and not self.process.making.under_way
+            and not self._others()
+        ):
             self.is_stopping = False
             self._tell(int(Step.STOP), self.host.generation)
 
@@ -264,14 +269,14 @@ class Reloading:
 
     def _tasks(self) -> list[Any] | None:
         """The tasks that have not ended; None if they come and go too quickly to be listed."""
-        loop = self.process.loop
+        loop = self.process.actor_loop.loop
         with suppress(RuntimeError):
             return [] if loop is None else [task for task in asyncio.all_tasks(loop) if not task.done()]
         return None
 
     def _interrupt(self) -> None:
         """Coroutines are cancelled wherever they are; threads look by themselves, as far as they wait (`tracking`)."""
-        own = [task for task, _ in self.process.coroutines.values()]
+        own = [task for task, _ in self.process.actor_loop.coroutines.values()]
         for task in {*own, *(self._tasks() or ())}:
             with suppress(RuntimeError):  # its loop has ended, and so has it
                 task.get_loop().call_soon_threadsafe(task.cancel)

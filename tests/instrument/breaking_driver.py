@@ -27,7 +27,7 @@ LONGEST_S = 90.0
 MODULES = (
     *("instrument." + name for name in (
         "calls", "tracking", "here", "process", "envelopes", "coroutines", "loops", "threads", "unfollowed", "control",
-        "reloading", "reach", "refs", "frames", "shape", "attaching",
+        "reloading", "reach", "refs", "frames", "shape", "attaching", "actor_loop", "making", "passed",
     )),
     *("protocol.calls", "protocol.acceptance", "runtime.here", "redaction", "encoding"),
 )  # fmt: skip

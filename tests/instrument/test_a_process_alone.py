@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from lone_process import BOUND_S, lone_process, wire
 
-from ray_snapshot.instrument import calls, envelopes, shape
+from ray_snapshot.instrument import actor_loop, calls, envelopes, shape
+from ray_snapshot.instrument.actor_loop import ActorLoop
 from ray_snapshot.instrument.process import Process
 
 
@@ -85,16 +86,20 @@ def test_a_generator_that_is_closed_early_is_closed_inside_and_its_call_has_ende
     assert not process.ledger.running
 
 
-def test_an_async_actor_with_a_loop_for_each_group_is_never_taken_for_one_that_stands_still(process: Process) -> None:
+def test_an_async_actor_with_a_loop_for_each_group_is_never_taken_for_one_that_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A blocked loop is no boundary, and blocks nobody else, where another group's loop may run."""
-    loops = iter([object(), object()])
-    process.is_async = True
-    for _ in range(2):
-        process._meet(next(loops))  # type: ignore[arg-type]
-    process.is_loop_blocked = True
-    assert not process._is_between_steps()
-    process.has_many_loops = False
-    assert process._is_between_steps(), "with one loop it is"
+    first, second, loop = object(), object(), ActorLoop()
+    for here in (first, second):
+        monkeypatch.setattr(actor_loop, "running_loop", lambda here=here: here)
+        loop.meet()
+    monkeypatch.setattr(actor_loop, "running_loop", lambda: first)
+    loop.block("A/0/B:1/1")
+    monkeypatch.setattr(actor_loop, "running_loop", lambda: None)
+    assert (loop.is_between_steps(), loop.blocking_call) == (False, None)
+    loop.has_many_loops = False
+    assert (loop.is_between_steps(), loop.blocking_call) == (True, "A/0/B:1/1"), "with one loop it is"
 
 
 def test_a_call_without_a_header_is_followed_as_that_of_a_stranger(

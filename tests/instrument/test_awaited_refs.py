@@ -49,7 +49,7 @@ class Asking:
 @pytest.fixture
 def process() -> Iterator[Process]:
     with lone_process() as found:
-        found.is_async = True
+        found.actor_loop.is_async = True
         yield found
 
 
@@ -79,7 +79,7 @@ def test_a_call_that_awaits_a_ref_is_recorded_as_waiting_for_the_call_that_answe
     assert (wait.on, wait.k, wait.may_act, status) == ((CALL,), 1, False, "blocked")
     assert result == 0
     assert not process.ledger.waits, "the wait has ended with the reply"
-    assert not process.wait_tasks
+    assert not process.actor_loop.wait_tasks
 
 
 def test_a_gather_of_refs_waits_for_all_of_them(process: Process) -> None:

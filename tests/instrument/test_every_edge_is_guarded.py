@@ -103,7 +103,7 @@ def test_a_loop_hears_of_no_fault_of_ours(process: Process, monkeypatch: pytest.
         loop.set_exception_handler(lambda _, context: said.append(context))
         future: Any = concurrent.futures.Future()
         future.object_ref = tracked(ray.ObjectRef(b"1" * 28), "A/0/B:1/1")
-        process.loop = loop
+        process.actor_loop.loop = loop
         awaited = tracking.future_of(asyncio.wrap_future, future)
         process.ledger.request(1)
         process.record_soon()

@@ -200,10 +200,10 @@ def test_a_process_has_not_stopped_while_its_tasks_cannot_be_listed(
     process.body = watched_class(Hooked)()
     monkeypatch.setattr(process.reloading, "_tell", lambda step, *_: told.append(step))
     monkeypatch.setattr(asyncio, "all_tasks", listed)
-    process.loop = asyncio.new_event_loop()
+    process.actor_loop.loop = asyncio.new_event_loop()
     process.obey(Roll(Asked(Step.STOP, 1)))
     assert told == []
     monkeypatch.setattr(asyncio, "all_tasks", lambda _: set())
     process.reloading.ended()
     assert told == [Step.STOP]
-    process.loop.close()
+    process.actor_loop.loop.close()

@@ -1,0 +1,113 @@
+"""The event loop of an async actor: which calls run and wait on it, and what else may act there.
+
+Used under the lock of the process; reads coroutines between two steps of their loop (`coroutines`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ray_snapshot.instrument.coroutines import background, current_task, parked_at, resolved, site_of
+from ray_snapshot.protocol.calls import CallLedger, MachineReport
+
+
+class ActorLoop:
+    """Of an actor that is not asynchronous it stays empty, as of a driver."""
+
+    def __init__(self) -> None:
+        self.is_async = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The loop that runs every call, as far as is known."""
+        self.has_many_loops = False
+        """Whether there are others: concurrency groups have loops of their own."""
+        self.is_blocked = False
+        """Whether the loop sits in a blocking `ray.get`."""
+        self.coroutines: dict[str, tuple[Any, Any]] = {}
+        """By call: the asyncio task that runs it, and the method's own coroutine."""
+        self.wait_tasks: dict[int, Any] = {}
+        """By wait: the asyncio task that is in it."""
+        self._blocking_call: str | None = None
+
+    def meet(self) -> None:
+        """A call begins on the loop of this thread."""
+        loop = running_loop()
+        self.loop = self.loop or loop
+        self.has_many_loops |= loop is not None and loop is not self.loop
+
+    def follow(self, call_id: str, coroutine: Any) -> None:
+        """This coroutine is the call's own."""
+        self.coroutines[call_id] = current_task(), coroutine
+
+    def site_of(self, call_id: str | None) -> str:
+        """Where ("file:line") the coroutine of a call is; "" if it has none."""
+        found = self.coroutines.get(call_id) if call_id is not None else None
+        return "" if found is None else site_of(found[1]) or ""
+
+    def begin_wait(self, wait_id: int) -> None:
+        """The task of this thread waits."""
+        self.wait_tasks[wait_id] = current_task()
+
+    def block(self, call_id: str | None) -> None:
+        """This thread begins a blocking wait: if it is the loop's, all calls stand still."""
+        if self._is_here():
+            self.is_blocked, self._blocking_call = True, call_id
+
+    def unblock(self) -> None:
+        """This thread's blocking wait is over."""
+        if self._is_here():
+            self.is_blocked = False
+
+    @property
+    def blocking_call(self) -> str | None:
+        """The call that blocks the loop, and with it all others."""
+        return self._blocking_call if self.is_blocked and not self.has_many_loops else None
+
+    def is_between_steps(self) -> bool:
+        """Whether no coroutine can be in the middle of a step now."""
+        if self.loop is None or self.has_many_loops:
+            return False
+        return self.is_blocked or running_loop() is self.loop
+
+    def park(self, ledger: CallLedger, now: float, sites: dict[str, str]) -> list[int]:
+        """Note as waits the calls that await something of their own loop, and where; returns the waits.
+
+        Only a later call to this actor can end that, or a thread, task or timer of the app's own, which the report tells of.
+        """
+        found: list[int] = []
+        for call_id, (task, coroutine) in self.coroutines.items():
+            running = ledger.running.get(call_id)
+            site = parked_at(task, coroutine) if running is not None and not running.waits else None
+            if site is not None:
+                sites[call_id] = site
+                found.append(ledger.wait(call_id, (), 1, now, call_site=site, is_local=True))
+        return found
+
+    def background(self) -> str:
+        """What may act on the loop besides calls; "" if nothing can."""
+        if not self.is_async:
+            return ""
+        if self.has_many_loops:
+            return "tasks and timers on the loops"
+        calls = [*(task for task, _ in self.coroutines.values()), *self.wait_tasks.values()]
+        return "" if self.loop is None else background(self.loop, calls)
+
+    def resolved(self, report: MachineReport) -> MachineReport:
+        """The report, with what its calls wait for as their coroutines tell it."""
+        return resolved(report, self.coroutines, self.wait_tasks, self.loop) if self.is_async else report
+
+    def begin_anew(self) -> None:
+        """The process was rolled back: nothing runs."""
+        self.coroutines.clear()
+        self.wait_tasks.clear()
+
+    def _is_here(self) -> bool:
+        return self.loop is not None and running_loop() is self.loop
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that this thread is running, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
