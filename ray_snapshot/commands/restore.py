@@ -80,7 +80,7 @@ def _chosen(history: History, text: str) -> str:
 
 
 def _check(history: History, found: Snapshot) -> None:
-    from ray_snapshot.runtime.keeping import not_restorable
+    from ray_snapshot.runtime.analyst.keeping import not_restorable
 
     if found.status == "complete" and found.restorable:
         return

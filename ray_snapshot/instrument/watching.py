@@ -21,7 +21,7 @@ from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
-from ray_snapshot.runtime.analyst import AnalystActor
+from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.restoring import Wanted

@@ -35,10 +35,10 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.names import check_system_name
+from ray_snapshot.runtime.analyst.keeping import Keeper, not_restorable
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
-from ray_snapshot.runtime.keeping import Keeper, not_restorable
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
 from ray_snapshot.runtime.subscribers import Subscribers

@@ -30,7 +30,8 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.names import NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.analyst import AnalystActor
+from ray_snapshot.runtime.analyst.actor import AnalystActor
+from ray_snapshot.runtime.analyst.keeping import not_restorable
 from ray_snapshot.runtime.assembly import warm_up
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
@@ -40,7 +41,6 @@ from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
 from ray_snapshot.runtime.here import call_site_here
-from ray_snapshot.runtime.keeping import not_restorable
 from ray_snapshot.runtime.leaving import Leaving
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.planning import Share

@@ -66,7 +66,7 @@ for name in sys.argv[1:]:
     "modules",
     [
         ["instrument.attaching", "instrument.calls", "instrument.tracking", "instrument.rolling"],  # in each worker
-        ["instrument.watcher", "runtime.analyst"],  # Ray loads their classes where a handle comes
+        ["instrument.watcher", "runtime.analyst.actor"],  # Ray loads their classes where a handle comes
     ],
     ids=["workers", "actors"],
 )

@@ -14,11 +14,11 @@ from ray import cloudpickle
 
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.names import DRIVER
-from ray_snapshot.runtime.analyst import Analyst
+from ray_snapshot.runtime.analyst.actor import Analyst
+from ray_snapshot.runtime.analyst.keeping import Keeper
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.driver.attending import Attendant, Patience
 from ray_snapshot.runtime.driver.post import DriverPost
-from ray_snapshot.runtime.keeping import Keeper
 from ray_snapshot.runtime.planning import Ground, opened_share
 
 EARLIER = Checkpoint({"snapshot_id": "s", "number": 3, "run_id": "earlier", "aliases": ["first"]}, [])
@@ -85,7 +85,7 @@ def test_it_answers_for_what_comes_again_however_much_that_is_new_waits_behind_a
         for place in (1, 2):
             await asyncio.wait_for(analyst.add(given_up(place), place, session, again=True), 10)
         await asyncio.wait_for(asyncio.gather(*new), 10)
-        while analyst.evaluated < analyst.received:
+        while analyst.evaluated < analyst.arrivals.received:
             await asyncio.sleep(0)
         return analyst.evaluated
 

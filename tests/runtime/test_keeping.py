@@ -10,8 +10,8 @@ import pytest
 from ray_snapshot import Snapshot
 from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.history.checkpoints import Checkpoint
-from ray_snapshot.runtime import keeping
-from ray_snapshot.runtime.keeping import IN_MEMORY, Keeper
+from ray_snapshot.runtime.analyst import keeping
+from ray_snapshot.runtime.analyst.keeping import IN_MEMORY, Keeper
 from ray_snapshot.runtime.planning import Ground
 
 GROUND = Ground("run", ["host-0"])

@@ -17,9 +17,9 @@ from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.history import History
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.runtime import analyst as analysts
+from ray_snapshot.runtime.analyst import actor as analysts
+from ray_snapshot.runtime.analyst.keeping import Keeper
 from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
-from ray_snapshot.runtime.keeping import Keeper
 from ray_snapshot.runtime.report import ENDS, HostPart
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig

@@ -14,7 +14,7 @@ from played import Remote
 from ray_snapshot.columns import inner
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.runtime import analyst as analysts
+from ray_snapshot.runtime.analyst import actor as analysts
 from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
 from ray_snapshot.runtime.report import ENDS, HostPart
 from ray_snapshot.runtime.service.actor import Service
@@ -91,7 +91,7 @@ def test_the_analyst_takes_them_by_their_places_though_ray_swaps_the_calls(monke
         analyst = analysts.Analyst("shop", None, ())
         for found, place in (("third", 3), ("first", 1), ("second", 2)):
             await analyst.add(found, place)  # type: ignore[arg-type]
-        return [analyst.inbox.get_nowait().collected for _ in range(analyst.inbox.qsize())]
+        return [analyst.arrivals.inbox.get_nowait().collected for _ in range(analyst.arrivals.inbox.qsize())]
 
     assert asyncio.run(swapped()) == ["first", "second", "third"]
 

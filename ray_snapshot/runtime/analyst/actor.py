@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import queue
 import threading
 import time
-import uuid
-from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import cloudpickle
@@ -27,13 +24,15 @@ from ray import cloudpickle
 from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
+from ray_snapshot.runtime.analyst.arrivals import Arrivals, Handed, InWork
+from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
 from ray_snapshot.runtime.faults import first_line, safe_text_of
 
 if TYPE_CHECKING:
     from ray_snapshot.history.checkpoints import Checkpoint
-    from ray_snapshot.runtime.keeping import Keeper
+    from ray_snapshot.runtime.analyst.keeping import Keeper
     from ray_snapshot.runtime.planning import Ground, Plan
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.verdicts import Detector, Standards, Verdict
@@ -52,23 +51,12 @@ WARM_S = 30.0
 NICENESS = 4
 """The niceness of this process: where the machines use every core, evaluating and writing come second."""
 
-MOST_KEPT = 1_000
-"""So many verdicts are kept for a caller that asks late; a subscriber gets all, however far behind it is."""
 
+MOST_MARKS = 1_000
+"""Of so many of the latest snapshots it is known when the history lists them."""
 
 LIFE = 10**9
 """The first verdict of an analyst has this number times its life: so no count of an earlier life is as high."""
-
-
-class Handed(NamedTuple):
-    """A snapshot as it was handed over."""
-
-    collected: Collected
-    place: int | None = None
-    """Its place in the line, from 1 on."""
-    session: str | None = None
-    again: bool = False
-    """Whether an analyst that has died may have seen to it already."""
 
 
 class Analyst:
@@ -80,20 +68,12 @@ class Analyst:
         self.system = system
         self.detectors: list[Detector] = []
         self.history = history
-        self.verdicts: deque[tuple[int, Verdict]] = deque()
-        self.forgotten = 0
-        """How many verdicts there were before those in `verdicts`."""
-        self.handed_out: int | None = None
-        """How many verdicts the subscribers have; None if there are no subscribers."""
+        self.arrivals = Arrivals()
+        self.verdicts = VerdictQueue()
         self.evaluated = 0
         """Snapshots evaluated so far."""
-        self.received = 0
         self.trouble: RaySnapshotError | None = None
         """Why the history is not written any more."""
-        self.inbox: queue.SimpleQueue[Handed] = queue.SimpleQueue()
-        self.early: dict[int, Handed] = {}
-        """Snapshots that came before those in front of them, by their place in the line."""
-        self.next_place = 1
         self.lock = threading.Lock()
         self.loop = asyncio.get_event_loop()
         self.changed = asyncio.Condition()
@@ -101,22 +81,15 @@ class Analyst:
         self.keeper: Keeper | None = None
         """Keeps what a restore needs, if that is wanted."""
         self.opened = asyncio.Event()
-        self.session = uuid.uuid4().hex
-        """Session id; changes when service or analyst restarts."""
-        self.in_work: deque[tuple[int, int, int]] = deque()
-        """Of each evaluated snapshot: (place, the `committed` that the writer must reach, verdicts to be handed
-        out)."""
         self.marks: dict[str, int] = {}
         """By snapshot, the latest last: the `committed` of the writer from which on the history lists it."""
-        self.finished = 0
-        """The highest place of this session up to which nothing would be lost if this process died."""
 
     # ---- the thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         self.warming.join(WARM_S)  # it loads what the first evaluation needs
         while True:
-            self._analyse(self.inbox.get())
+            self._analyse(self.arrivals.inbox.get())
 
     def _analyse(self, handed: Handed) -> None:
         collected = handed.collected
@@ -149,14 +122,12 @@ class Analyst:
         found = [self._evaluate(item, snapshot) for item in detectors] if snapshot.status == "complete" else []
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
+        count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
+        self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
-            if len(self.marks) > MOST_KEPT:
+            if len(self.marks) > MOST_MARKS:
                 del self.marks[next(iter(self.marks))]
-            self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
-            self._forget()
-            if handed.place is not None and handed.session == self.session:
-                self.in_work.append((handed.place, mark[-1], self.forgotten + len(self.verdicts)))
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
 
@@ -179,11 +150,6 @@ class Analyst:
         from ray_snapshot.verdicts import Standards
 
         return Standards()
-
-    def _forget(self) -> None:
-        while len(self.verdicts) > MOST_KEPT and (self.handed_out is None or self.forgotten < self.handed_out):
-            self.verdicts.popleft()
-            self.forgotten += 1
 
     def _commit(self) -> None:
         if self.trouble is None:
@@ -237,7 +203,7 @@ class Analyst:
             raise NotRestorableError(
                 f"snapshot {snapshot_id} cannot be restored: {CHECKPOINT_OFF}", obstacles=[CHECKPOINT_OFF]
             )
-        while not self.keeper.has_seen(snapshot_id) and self.evaluated < self.received:
+        while not self.keeper.has_seen(snapshot_id) and self.evaluated < self.arrivals.received:
             await asyncio.sleep(LOOK_S)
         return self.keeper
 
@@ -247,7 +213,11 @@ class Analyst:
         `is_listed`: also by another program, which finds what the history lists; this costs a commit, if there is a history.
         """
         await self.opened.wait()
-        while self.keeper is not None and not self.keeper.has_seen(snapshot_id) and self.evaluated < self.received:
+        while (
+            self.keeper is not None
+            and not self.keeper.has_seen(snapshot_id)
+            and self.evaluated < self.arrivals.received
+        ):
             await asyncio.sleep(LOOK_S)
         if self.keeper is None or not self.keeper.is_kept(snapshot_id):
             return False
@@ -255,7 +225,7 @@ class Analyst:
 
     async def _listed(self, snapshot_id: str) -> bool:
         """Answers when the history lists a snapshot that was given to `add`; False if it never will."""
-        while snapshot_id not in self.marks and self.evaluated < self.received:
+        while snapshot_id not in self.marks and self.evaluated < self.arrivals.received:
             await asyncio.sleep(LOOK_S)
         mark = self.marks.get(snapshot_id, 0)
         while mark and self.trouble is None and self.writer.committed < mark:
@@ -289,9 +259,7 @@ class Analyst:
 
         warm_up_without_pandas()
         self.keeper = keeper
-        self.forgotten = life * LIFE
-        if has_subscribers:
-            self.handed_out = self.forgotten
+        self.verdicts.begin(life * LIFE, has_subscribers=has_subscribers)
         loaded = _loaded(detectors)
         self.warming = threading.Thread(target=_warm_up, args=([] if is_lean else loaded,), name="warm-up", daemon=True)
         self.warming.start()
@@ -305,14 +273,7 @@ class Analyst:
 
     async def begin_session(self) -> str:
         """The service begins a session, and counts places from 1 again; snapshots of an earlier session are refused."""
-        self.session = uuid.uuid4().hex
-        self.received -= len(self.early)
-        self.early.clear()
-        self.next_place = 1
-        with self.lock:
-            self.in_work.clear()
-            self.finished = 0
-        return self.session
+        return self.arrivals.begin_session()
 
     async def add(
         self, collected: Collected, place: int | None = None, session: str | None = None, *, again: bool = False
@@ -324,33 +285,16 @@ class Analyst:
         Returns up to which place everything is done with for good; None if it was refused, for it is of another
         `session`.
         """
-        if session not in (None, self.session):
+        if not self.arrivals.put(Handed(collected, place, session, again)):
             return None
-        self.received += 1
-        if place is None:
-            self.inbox.put(Handed(collected))
-        else:
-            self.early[place] = Handed(collected, place, session, again)
-        while (found := self.early.pop(self.next_place, None)) is not None:
-            self.inbox.put(found)
-            self.next_place += 1
-        while self.received - len(self.early) - self.evaluated > MOST_WAITING:
-            await asyncio.sleep(
-                LOOK_S
-            )  # those in front of it may come only when this one's predecessors have been answered
-        return self._finished()
+        while self.arrivals.in_order - self.evaluated > MOST_WAITING:
+            await asyncio.sleep(LOOK_S)
+        return self.arrivals.finished(self._is_done)
 
-    def _finished(self) -> int:
-        """Up to which place all is written, if there is a history, and handed out, if there are subscribers."""
-        with self.lock:
-            while self.in_work:
-                place, mark, count = self.in_work[0]
-                is_written = self.writer is None or self.trouble is not None or self.writer.committed >= mark
-                if not is_written or (self.handed_out is not None and self.handed_out < count):
-                    break
-                self.finished = place
-                self.in_work.popleft()
-            return self.finished
+    def _is_done(self, one: InWork) -> bool:
+        """Whether it is written, if there is a history, and handed out, if there are subscribers."""
+        is_written = self.writer is None or self.trouble is not None or self.writer.committed >= one.mark
+        return is_written and self.verdicts.has_handed_out(one.verdicts)
 
     async def add_trace(self, traces: list[bytes]) -> None:
         """Rows of `actions` that came with no snapshot."""
@@ -368,9 +312,7 @@ class Analyst:
     async def subscribe(self) -> int:
         """From now on every verdict is kept until it has been handed out; returns how many there have been."""
         await self.opened.wait()
-        with self.lock:
-            self.handed_out = self.forgotten + len(self.verdicts)
-            return self.handed_out
+        return self.verdicts.subscribe()
 
     async def verdicts_after(
         self, seen: int, seconds: float, *, subscriber: bool = False
@@ -378,36 +320,29 @@ class Analyst:
         """(how many there are now, (snapshot number, verdict) of those behind the first `seen`); waits up to `seconds`."""
         await self.opened.wait()
         deadline = time.monotonic() + seconds
-        while self._count() <= seen and (left := deadline - time.monotonic()) > 0:
+        while self.verdicts.count <= seen and (left := deadline - time.monotonic()) > 0:
             async with self.changed:
                 try:
                     await asyncio.wait_for(self.changed.wait(), left)
                 except TimeoutError:
                     break
-        with self.lock:
-            if subscriber:
-                self.handed_out = seen
-                self._forget()
-            first = max(0, seen - self.forgotten)
-            return self.forgotten + len(self.verdicts), [item for at, item in enumerate(self.verdicts) if at >= first]
+        if subscriber:
+            self.verdicts.handed_out(seen)
+        return self.verdicts.after(seen)
 
     async def count(self) -> int:
         """How many verdicts there have been."""
         await self.opened.wait()
-        return self._count()
+        return self.verdicts.count
 
     async def unjudged(self) -> int:
         """How many snapshots have come and are not evaluated yet."""
-        return self.received - self.evaluated
-
-    def _count(self) -> int:
-        with self.lock:
-            return self.forgotten + len(self.verdicts)
+        return self.arrivals.received - self.evaluated
 
     async def drain(self, timeout: float) -> RaySnapshotError | None:
         """Wait until all that was received is evaluated, and commit it; returns what went wrong with the history."""
         deadline = time.monotonic() + timeout
-        while self.evaluated < self.received and time.monotonic() < deadline:
+        while self.evaluated < self.arrivals.received and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self.writer is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._commit)
