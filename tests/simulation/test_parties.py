@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -143,6 +144,18 @@ def _check_they_stand_still(world: PartyWorld, number: int, stuck: set[str], *, 
     assert not (is_all and (acted or moves)), f"snapshot {number} says that all is done"
 
 
+@pytest.mark.parametrize("order", range(20))
+def test_each_of_two_calls_of_one_actor_gets_its_own_reply(order: int) -> None:
+    chance = random.Random(order)
+    kinds = {"Asks": Kind({"work": (Post("n", "ask", waits=True),)}, slots=2)}
+    world = PartyWorld({"n": ("H", Script(), ())}, kinds, {"a": "Asks"}, (ActorCall("a", "work"),) * 2)
+    while steps := world.enabled():
+        world.perform(chance.choice(steps))
+    assert not world.calls.alive["a"].runs
+    assert not world.replies
+    assert not any(world.owed.values())
+
+
 def test_barriers_are_refused() -> None:
     for protocol in BARRIERS:
         with pytest.raises(SettingError, match="a process has one colour there"):
@@ -205,7 +218,7 @@ def a_host_does_not_hear_the_colour_of_an_actors_reply(patch: Patch) -> None:
 
 
 def an_actor_does_not_hear_the_colour_of_a_machines_reply(patch: Patch) -> None:
-    patch.setattr(PartyWorld, "reply_to", lambda self, name: 0 if name in self.mail.replies else None)
+    patch.setattr(PartyWorld, "reply_to", lambda self, call_id: 0 if call_id in self.replies else None)
 
 
 def calls_of_machines_are_white(patch: Patch) -> None:

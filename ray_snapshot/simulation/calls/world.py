@@ -53,8 +53,8 @@ class Run:
     wait_id: int | None = None
     waiting: Waiting | None = None
     notified: bool = False
-    is_posted: bool = False
-    """It waits for the reply of a machine of a host."""
+    owed: str | None = None
+    """What it waits for, if that is the reply of a machine of a host."""
 
 
 @dataclass(slots=True)
@@ -93,9 +93,9 @@ class Hosts(Protocol):
 
     def posted(self, name: str, step: Post) -> str: ...
 
-    def reply_to(self, name: str) -> int | None: ...
+    def reply_to(self, call_id: str) -> int | None: ...
 
-    def read_by(self, name: str) -> None: ...
+    def read_by(self, name: str, call_id: str) -> None: ...
 
     def ledger_of(self, name: str) -> CallLedger | None: ...
 
@@ -212,9 +212,9 @@ class CallWorld:
         for key, run in machine.runs.items():
             if run.wait_id is None:
                 steps.append(("step", name, key))
-            elif self._can_wake(name, run):
+            elif self._can_wake(run):
                 steps.append(("wake", name, key))
-            elif run.waiting is not None and run.waiting.may_act and not run.is_posted:
+            elif run.waiting is not None and run.waiting.may_act and run.owed is None:
                 steps.append(("timeout", name, key))
         if ledger.must_record:
             steps.append(("record", name) if ledger.can_copy else ("hurry", name))
@@ -228,9 +228,9 @@ class CallWorld:
         """Whether nothing is left to happen but snapshots."""
         return not any(step[0] in APP for step in self.enabled())
 
-    def _can_wake(self, name: str, run: Run) -> bool:
-        if run.is_posted:
-            return self.abroad is not None and self.abroad.reply_to(name) is not None
+    def _can_wake(self, run: Run) -> bool:
+        if run.owed is not None:
+            return self.abroad is not None and self.abroad.reply_to(run.owed) is not None
         waiting = run.waiting
         assert waiting is not None
         if waiting.is_local:
@@ -297,7 +297,7 @@ class CallWorld:
         if step.waits:
             wait_id = machine.ledger.wait(run.call_id, (), 1, 0.0, owed=((step.target, owed),))
             caller = name_of(run.call_id) if run.call_id is not None else None
-            run.wait_id, run.is_posted = wait_id, True
+            run.wait_id, run.owed = wait_id, owed
             run.waiting = Waiting(caller, (), 1, may_act=True)  # of calls alone, nothing is known
             self.log.add(name, "wait", waiting=run.waiting)
 
@@ -367,8 +367,8 @@ class CallWorld:
         assert run.waiting is not None
         read = [id_of(call) for call in run.waiting.on if id_of(call) in self.replies]
         colour = max((self.replies[one] for one in read), default=0)
-        if run.is_posted and self.abroad is not None:
-            colour = self.abroad.reply_to(name) or 0
+        if run.owed is not None and self.abroad is not None:
+            colour = self.abroad.reply_to(run.owed) or 0
         if machine.ledger.hear(colour):
             self._record(name)
         self._leave_wait(name, machine, run, colour)
@@ -395,9 +395,9 @@ class CallWorld:
         machine.steps += 1
         self.log.add(name, "wake", waiting=run.waiting)
         run.wait_id = run.waiting = None
-        if run.is_posted and self.abroad is not None:
-            run.is_posted = False
-            self.abroad.read_by(name)
+        if run.owed is not None and self.abroad is not None:
+            self.abroad.read_by(name, run.owed)
+            run.owed = None
 
     def _finish(self, name: str, machine: Alive, run: Run, *, is_error: bool = False) -> str:
         del machine.runs[run.call_id]

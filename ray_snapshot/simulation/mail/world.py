@@ -113,6 +113,8 @@ class Abroad(Protocol):
 
     def resumed(self, machine: Machine, reply: Answered) -> None: ...
 
+    def replied(self, reply: Answered) -> bool: ...
+
     def ended(self, machine: Machine) -> None: ...
 
     def recorded(self, host: SimHost, numbers: tuple[int, ...]) -> None: ...
@@ -465,7 +467,9 @@ class World:
             case Reply(target, args):
                 self.reply_counts[source, target] += 1
                 message = source, target, "reply", self.reply_counts[source, target]
-                self.replies[target] = Answered(message, args, host.core.colour_of(machine))
+                reply = Answered(message, args, host.core.colour_of(machine))
+                if self.abroad is None or not self.abroad.replied(reply):
+                    self.replies[target] = reply
                 return message
 
     def _send(self, host: SimHost, machine: Machine, target: str, kind: str, method: str, args: Any) -> int:

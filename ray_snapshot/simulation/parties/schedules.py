@@ -195,7 +195,12 @@ def _check_end(world: PartyWorld) -> Iterator[str]:
 
 def fingerprint(world: PartyWorld) -> Any:
     """Equal for worlds that will behave alike, and whose past the oracles judge alike."""
-    inside = sorted(world.running.items()), sorted((name, one.call_id) for name, one in world.asking.items())
+    inside = (
+        sorted(world.running.items()),
+        sorted((name, one.call_id) for name, one in world.asking.items()),
+        sorted(world.owed.items()),
+        sorted(world.replies.items()),
+    )
     return fingerprints.fingerprint(world.mail), calls_schedules.fingerprint(world.calls), repr(inside)
 
 

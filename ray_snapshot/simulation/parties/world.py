@@ -108,6 +108,10 @@ class PartyWorld:
         self.running: dict[str, str] = {}
         """By machine: its action, as its ledger knows it."""
         self.asking: dict[str, Asking] = {}
+        self.owed: dict[tuple[str, str], list[str]] = {}
+        """By actor and machine: the calls that the machine has not answered, the oldest first."""
+        self.replies: dict[str, Answered] = {}
+        """By call of an actor: what a machine has answered, and the actor has not read."""
         self.asked: Counter[tuple[str, str]] = Counter()
         """Calls by machine and actor."""
         self.messages: dict[str, MessageId] = {}
@@ -125,8 +129,6 @@ class PartyWorld:
         return [("mail", *step) for step in mail] + [("calls", *step) for step in self.calls.enabled()]
 
     def _is_ledgers(self, step: Step) -> bool:
-        if step[0] == "resume":
-            return step[1] in self.calls.alive
         return len(step) > 1 and step[1] in self.processes and step[0] not in ON_ITS_OWN
 
     def can_act(self, machine: str) -> bool:
@@ -218,16 +220,27 @@ class PartyWorld:
         host.asked += host.core.take_unresolved()
         output = Call(step.target, step.method, None) if step.waits else Send(step.target, step.method, None)
         self._scribble(name, output, (name, step.target, kind, channel.sent))
-        return owed_id(name, step.target, channel.sent)
+        call_id = owed_id(name, step.target, channel.sent)
+        if step.waits:
+            self.owed.setdefault((name, step.target), []).append(call_id)
+        return call_id
 
-    def reply_to(self, name: str) -> int | None:
-        """The colour of the reply that an actor waits for; None if it has not come."""
-        reply = self.mail.replies.get(name)
+    def replied(self, reply: Answered) -> bool:
+        """A machine answers; of an actor, the oldest of its calls that the machine has not answered. Whether it was one."""
+        machine, actor, *_ = reply.message
+        if actor not in self.calls.alive:
+            return False
+        self.replies[self.owed[actor, machine].pop(0)] = reply
+        return True
+
+    def reply_to(self, call_id: str) -> int | None:
+        """The colour of the reply to a call of an actor; None if it has not come."""
+        reply = self.replies.get(call_id)
         return None if reply is None else int(reply.colour)
 
-    def read_by(self, name: str) -> None:
+    def read_by(self, name: str, call_id: str) -> None:
         """The actor goes on with the reply."""
-        self.mail.log.begin(name, [self.mail.replies.pop(name).message], 0)
+        self.mail.log.begin(name, [self.replies.pop(call_id).message], 0)
 
     def ledger_of(self, name: str) -> CallLedger | None:
         """Of a machine."""
