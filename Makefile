@@ -6,7 +6,7 @@ TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: demo test test-libraries nightly bench lint types clean
+.PHONY: demo test test-libraries nightly nightly-tests bench lint types clean
 
 .venv: .venv/installed
 
@@ -34,9 +34,12 @@ test: .venv
 test-libraries: .venv-libraries
 	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/libraries
 
-nightly: .venv
+# Both parts in any case: what fails in one says nothing of the other.
+nightly:
+	$(MAKE) --keep-going nightly-tests test-libraries
+
+nightly-tests: .venv
 	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not libraries'
-	$(MAKE) test-libraries
 
 bench: .venv
 	$(BIN)/python -m benchmarks
