@@ -383,7 +383,8 @@ def with_expected(found: DataFrame, carried: DataFrame | None = None) -> DataFra
         older = {name: F.when(is_same, F.col(name)) for name in ("carried_exact", "carried_total")}
         known = joined.withColumns(older)
     by_time = Window.partitionBy(*LEDGER, "generation").orderBy("sequence")
-    own, is_older = F.when(F.col("usable"), F.struct("exact", "total")), F.col("carried_total").isNotNull()
+    own = F.when(F.col("usable") & ~F.col("pathless"), F.struct("exact", "total"))
+    is_older = F.col("carried_total").isNotNull()
     standard = F.first(own, ignorenulls=True)
     before = standard.over(by_time.rowsBetween(Window.unboundedPreceding, -1))
     after = standard.over(by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow))

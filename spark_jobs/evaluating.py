@@ -119,7 +119,7 @@ class _InOrder:
 
     def __init__(self, history: History, before: Before) -> None:
         self.history = history
-        self.before = before
+        self.before = {run: dict(known) for run, known in before.items()}
         self.standards = Standards()
         self.begun: set[str] = set()
 
@@ -154,8 +154,12 @@ class _InOrder:
         return verdict.model_copy(update={"detector_spec": spec})
 
     def _total_of_old(self, item: Detector, snapshot: Snapshot) -> float | None:
-        known = self.before.get(snapshot.run_id, {}).get(item.name)
-        if known is None or known.restored_from != snapshot.restored_from:
+        of_run = self.before.get(snapshot.run_id, {})
+        known = of_run.get(item.name)
+        if known is None:
+            return None
+        if known.restored_from != snapshot.restored_from:
+            del of_run[item.name]  # also for when the system goes back to that one again
             return None
         return known.total if self.standards.standard(item, snapshot) is None else None
 

@@ -35,8 +35,14 @@ ANSWERS = {
     "5 | 5 |2 4 | 3 3": "? ? ? ? T",
     "5 | 5 |2 x | 5 5": "? ? ? ? T",
     "5 | x 4 4": "? ? ? T",
+    "| 5 5 5 |2 x | 4": "? T T ? ?",
+    "- 3 3 4": "? ? T F",
+    "3 - 3": "? F T",
 }
-"""Totals of successive snapshots, and what is told of each. x: unreadable, u: uncovered, i: inconsistent, |: a restore."""
+"""Totals of successive snapshots, and what is told of each. x: unreadable, u: uncovered, i: inconsistent, |: a restore, -:
+nothing where the path leads."""
+
+STATES: dict[str, dict[str, Any]] = {"x": {"tokens": "?"}, "-": {"else": 1}}
 
 
 def run_of(name: str, totals: str) -> list[Snapshot]:
@@ -47,7 +53,7 @@ def run_of(name: str, totals: str) -> list[Snapshot]:
             restored_from = f"{name}-older{word}"
             continue
         about: dict[str, Any] = {
-            "machines": [{"machine": "m", "state": {"tokens": "?" if word == "x" else int(word[0])}}],
+            "machines": [{"machine": "m", "state": STATES.get(word) or {"tokens": int(word[0])}}],
             "coverage": {"uncovered": [{"name": "o", "reason": "a test"}] if "u" in word else []},
             "consistent": "i" not in word,
             "restored_from": restored_from,
@@ -87,7 +93,7 @@ def test_for_what_does_not_ask_for_an_earlier_snapshot_none_is_kept() -> None:
 def many(seed: int) -> dict[str, list[Snapshot]]:
     """The runs of `ANSWERS` and forty more."""
     chance = random.Random(seed)
-    words = ["5", "5", "5", "4", "4", "x", "5u", "4u", "5i", "|", "|2"]
+    words = ["5", "5", "5", "4", "4", "x", "5u", "4u", "5i", "-", "|", "|2"]
     texts = [*ANSWERS, *(" ".join(chance.choices(words, k=11)) for _ in range(40))]
     return {f"pot-{number}": run_of(f"pot-{number}", text) for number, text in enumerate(texts)}
 
@@ -104,13 +110,19 @@ def told_of(answers: dict[str, bool | None], runs: dict[str, list[Snapshot]]) ->
     return {name: told([answers[one.snapshot_id] for one in taken]) for name, taken in runs.items()}
 
 
+@pytest.fixture(params=[1, pytest.param(None, marks=pytest.mark.nightly)], ids=["day", "night"])
+def drawn(request: pytest.FixtureRequest, seed: int) -> int:
+    """The same runs by day, others every night."""
+    return request.param or seed
+
+
 JOBS: dict[str, Any] = {"detections": detections, "conservation": conservation}
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("job", JOBS)
-def test_the_spark_jobs_compare_with_the_same(spark: Any, tmp_path: Path, job: str, seed: int) -> None:
-    runs = many(seed)
+def test_the_spark_jobs_compare_with_the_same(spark: Any, tmp_path: Path, job: str, drawn: int) -> None:
+    runs = many(drawn)
     taken = [one for run in runs.values() for one in run]
     frames = JOBS[job].run(spark, write(tmp_path / "pots", taken, live(taken, OWN)))
     frame = frames["verdicts"].where("detector = 'own'") if job == "detections" else frames["ledger"]
@@ -121,11 +133,11 @@ def test_the_spark_jobs_compare_with_the_same(spark: Any, tmp_path: Path, job: s
 @pytest.mark.spark
 @pytest.mark.parametrize("job", JOBS)
 def test_who_follows_compares_with_the_same_from_turn_to_turn(
-    request: pytest.FixtureRequest, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch, seed: int
+    request: pytest.FixtureRequest, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch, drawn: int
 ) -> None:
     monkeypatch.setattr(detections, "MOST_HERE", 1_000)
     spark = None if job == "detections" else request.getfixturevalue("spark")
-    runs, path, out, table = many(seed), tmp_path / "pots", tmp_path / "out", JOBS[job].FOLLOWED.name
+    runs, path, out, table = many(drawn), tmp_path / "pots", tmp_path / "out", JOBS[job].FOLLOWED.name
     for turn in range(4):
         with HistoryWriter(path) as writer:
             for taken in runs.values():
