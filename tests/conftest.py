@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +29,18 @@ LONGEST = ("test_fuzzed_jobs.py", "test_fuzz.py", "test_a_fault_stays_ours.py", 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--seed N` runs tests of chance as one did that failed with that seed."""
     parser.addoption("--seed", type=int, default=None, help="of tests that draw one and print it")
+
+
+@pytest.fixture(autouse=True)
+def _the_process_is_left_as_it_was() -> Iterator[None]:
+    """What the whole process has, each test gives back: another file's classes are looked for along the same path."""
+    path, arguments, main, folder = list(sys.path), list(sys.argv), sys.modules["__main__"], os.getcwd()
+    yield
+    left = [entry for entry in sys.path if entry in path], list(sys.argv), sys.modules["__main__"], os.getcwd()
+    sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
+    sys.argv[:], sys.modules["__main__"] = arguments, main
+    os.chdir(folder)
+    assert left == (path, arguments, main, folder)
 
 
 @pytest.fixture

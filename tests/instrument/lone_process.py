@@ -1,13 +1,17 @@
-"""A watched process without Ray: its watcher never answers, and nothing of it is left behind."""
+"""A watched process without Ray: its watcher never answers, threads from before are not its own, and nothing of it is left."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ray_snapshot.instrument import calls
-from ray_snapshot.instrument.here import CURRENT, settle_in
+import pytest
+
+from ray_snapshot.instrument import calls, reloading
+from ray_snapshot.instrument import process as processes
+from ray_snapshot.instrument.here import CURRENT, own_threads, settle_in
 from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.reloading import Terms
 from ray_snapshot.protocol.calls import CallLedger, Header
@@ -36,14 +40,18 @@ def lone_process(ledger: CallLedger | None = None, terms: Terms | None = None) -
     """The process that this one takes itself for meanwhile; by default of a machine `A`."""
     found = Process("app:1", Silent(), ledger or CallLedger("A"), {}, *([terms] if terms else []))
     settle_in(found)
-    try:
-        yield found
-    finally:
-        found.is_closed = True
-        found.control.end()
-        found.control.thread.join(BOUND_S)
-        settle_in(None)
-        CURRENT.set(None)  # a call whose end a test has broken is never left
+    strangers = {*threading.enumerate()}
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (processes, reloading):
+            patch.setattr(module, "own_threads", lambda: [one for one in own_threads() if one not in strangers])
+        try:
+            yield found
+        finally:
+            found.is_closed = True
+            found.control.end()
+            found.control.thread.join(BOUND_S)
+            settle_in(None)
+            CURRENT.set(None)  # a call whose end a test has broken is never left
 
 
 def wire(process: Process, number: int) -> bytes:

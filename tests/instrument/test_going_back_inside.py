@@ -204,6 +204,7 @@ def test_a_process_has_not_stopped_while_its_tasks_cannot_be_listed(
     process.obey(Roll(Asked(Step.STOP, 1)))
     assert told == []
     monkeypatch.setattr(asyncio, "all_tasks", lambda _: set())
-    process.reloading.ended()
+    with process.lock:
+        process.reloading.ended()
     assert told == [Step.STOP]
     process.actor_loop.loop.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -34,6 +35,9 @@ def taken(number: int, obstacles: list[str]) -> Snapshot:
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A snapshot that can be restored, and a later one that cannot."""
     monkeypatch.setenv(KEY_VARIABLE, KEY)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     monkeypatch.setattr(restoring, "_WANTED", [])
     path = tmp_path / "history"
     writer = HistoryWriter(path)
