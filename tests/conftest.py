@@ -43,6 +43,12 @@ def _the_process_is_left_as_it_was() -> Iterator[None]:
     assert left == (path, arguments, main, folder)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests neither find the key of checkpoints that is this user's, nor leave one behind."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("settings"))
+
+
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """Another one each time, printed where the test fails."""
