@@ -13,13 +13,15 @@ from fractions import Fraction
 from typing import Any
 
 from ray_snapshot.detectors.changes import changes, changes_text
-from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, uncovered, unsound
+from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     StatePath,
+    Unmade,
     check_message_paths,
     check_state_path,
     in_machines,
     in_messages,
+    unmade,
 )
 from ray_snapshot.detectors.ledger import Ledger, make_ledger, plain, say
 from ray_snapshot.errors import SettingError
@@ -42,8 +44,9 @@ class TokenConservation:
       where that is more than 1.
 
     None if a value is needed that was not recorded whole (truncated, null, or no number), or if anything is
-    uncovered. A driver with a null state holds nothing. `stable` is False: an invariant that was violated
-    may look right again.
+    uncovered; and while machines are still to be made, unless all of `total` is there already, for what
+    they will hold is not known (a path for `__init__` in `messages` tells it). A driver with a null state
+    holds nothing. `stable` is False: an invariant that was violated may look right again.
 
     Cost: O(machines + messages), the same again for `earlier` where it is needed, and O(channels) on a
     mismatch.
@@ -93,10 +96,14 @@ class TokenConservation:
             evidence["unknown"] = now.unknown[:MOST_LISTED]
             text = f"Conservation cannot be told: {_doubt(snapshot, now)}."
             return answer(self, snapshot, None, evidence, text)
-        if now.empty and expected == 0 and now.machines.rows:
+        if now.empty and (expected == 0 or _is_bare(now)):
             text = f"Conservation cannot be told: no machine and no message has anything at {self.state}."
             return answer(self, snapshot, None, evidence, text)
-        if self._same(now, expected):
+        to_come, is_same = unmade(snapshot, self.messages), self._same(now, expected)
+        if to_come.count and not (is_same and self.total is not None):
+            evidence["unmade"] = to_come.count
+            return answer(self, snapshot, None, evidence, _untold(to_come, now, expected))
+        if is_same:
             text = f"Conserved: {say(now.found)} in all, {say(now.in_flight)} of it in flight."
             return answer(self, snapshot, True, evidence, text)
         if earlier is not None and not unsound(earlier):
@@ -144,6 +151,20 @@ def _doubt(snapshot: Snapshot, now: Ledger) -> str:
     if unseen:
         return f"this was not observed: {listed(unseen)}"
     return f"no total was given, and no earlier snapshot has one to compare {say(now.found)} with"
+
+
+def _is_bare(now: Ledger) -> bool:
+    """Whether nothing has been made yet."""
+    return not now.machines.rows and not now.snapshot.tables["channels"].num_rows
+
+
+def _untold(to_come: Unmade, now: Ledger, expected: Fraction) -> str:
+    """Why nothing is said while machines are still to be made."""
+    who = f"{plural(to_come.count, 'machine')} ({listed(to_come.names, to_come.count)})"
+    return (
+        f"Conservation cannot be told: what {who} will hold is not known before it is made, and so far {say(now.found)} of"
+        f' {say(expected)} are there; a path for "__init__" in messages tells what each is made with.'
+    )
 
 
 def _mismatch(evidence: dict[str, Any], now: Ledger, expected: Fraction) -> str:

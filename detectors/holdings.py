@@ -15,12 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import Booleans, Integers, is_any_of, texts
+from ray_snapshot.detectors.common import MOST_LISTED, Booleans, Integers, is_any_of, texts
 from ray_snapshot.detectors.json_column import values_at
 from ray_snapshot.detectors.json_path import JsonPath, compile_path
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
+
+CONSTRUCTOR = "__init__"
+"""The method of the message that makes a machine."""
 
 UNREADABLE = object()
 _MOST_ROWS, _MOST_BYTES = 5_000, 8_000_000
@@ -38,6 +41,14 @@ class Holdings:
     values: list[Any] = field(default_factory=list)
     unknown: list[tuple[int, str]] = field(default_factory=list)
     """(row, why) where a value is needed but was not recorded whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmade:
+    """Machines that are still to be made: how many, and the names of some."""
+
+    count: int
+    names: list[str]
 
 
 def check_state_path(state: object) -> StatePath:
@@ -96,6 +107,15 @@ def in_messages(snapshot: Snapshot, messages: Mapping[str, str | None]) -> Holdi
         else:
             _collect(found, table, mask, "args", compile_path(path))
     return found
+
+
+def unmade(snapshot: Snapshot, messages: Mapping[str, str]) -> Unmade:
+    """The machines whose `__init__` is in flight, where `messages` has no path to what they are made with."""
+    if CONSTRUCTOR in messages:
+        return Unmade(0, [])
+    table = snapshot.tables["messages"]
+    rows = np.flatnonzero(is_any_of(table["method"], CONSTRUCTOR)).tolist()
+    return Unmade(len(rows), [name for (name,) in labels(table, rows[:MOST_LISTED], "target")])
 
 
 def _collect(found: Holdings, table: Any, mask: Booleans, column: str, path: JsonPath) -> None:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ray_snapshot.detectors.holdings import CONSTRUCTOR
 from ray_snapshot.detectors.json_path import compile_path
 from ray_snapshot.names import DRIVER
 
@@ -71,6 +72,13 @@ def sums(
         for column, frame in frames.items()
     )
     return _sums(added, *rest)
+
+
+def unmade(messages: DataFrame, settings: DataFrame) -> DataFrame:
+    """Per snapshot and ledger: how many machines are still to be made, without a path to what they are made with."""
+    untold = F.try_element_at("message_paths", F.lit(CONSTRUCTOR)).isNull()
+    made = messages.where(F.col("method") == CONSTRUCTOR).join(settings.where(untold), "run_id", "inner")
+    return made.groupBy("snapshot_id", "detector").agg(F.count(F.lit(1)).alias("unmade"))
 
 
 def _of_machines(machines: DataFrame, settings: DataFrame) -> DataFrame:
@@ -271,6 +279,7 @@ def _sums(*amounts: DataFrame) -> DataFrame:
         F.try_sum(F.when(~machine, exact)).alias("message_exact"),
         F.sum(F.when(~machine, F.col("rounded"))).alias("message_rounded"),
         (F.count_if("unreadable") + overflow.cast("int")).alias("unreadable"),
-        # No machine holds anything where the paths lead: they are probably wrong.
-        (F.bool_or(machine) & ~has_amount).alias("pathless"),
+        F.bool_or(machine).alias("has_machines"),
+        # Nothing holds anything where the paths lead: they are probably wrong.
+        (~has_amount).alias("pathless"),
     )

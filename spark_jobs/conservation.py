@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
-from ray_snapshot.spark_jobs.amounts import EXACT, in_machines, in_messages, sums
+from ray_snapshot.spark_jobs.amounts import EXACT, in_machines, in_messages, sums, unmade
 from ray_snapshot.spark_jobs.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import CHANNEL, Selection, Tables, is_restored, read_table, specs_frame
 
@@ -332,7 +332,10 @@ def counts(
     """One row a snapshot and ledger: what was found in all, and whether the cut can be judged."""
     settings = F.broadcast(settings)
     found = sums(machines, messages, settings, snapshots.select("snapshot_id", "run_id"), quick)
-    return totals(snapshots.join(settings, "run_id", "inner").join(found, ["snapshot_id", "detector"], "left_outer"))
+    counted = snapshots.join(settings, "run_id", "inner")
+    for frame in (found, unmade(messages, settings)):
+        counted = counted.join(frame, ["snapshot_id", "detector"], "left_outer")
+    return totals(counted)
 
 
 def totals(counted: DataFrame) -> DataFrame:
@@ -342,6 +345,7 @@ def totals(counted: DataFrame) -> DataFrame:
     both = {place: exact[place].cast("double") + F.coalesce(f"{place}_rounded", F.lit(0.0)) for place in exact}
     is_exact = F.col("machine_rounded").isNull() & F.col("message_rounded").isNull()
     unreadable = F.coalesce("unreadable", F.lit(0))
+    pathless, has_machines = F.coalesce("pathless", F.lit(True)), F.coalesce("has_machines", F.lit(False))
     covered = F.coalesce(F.json_array_length(F.get_json_object("coverage", "$.uncovered")) == 0, F.lit(False))
     return counted.select(
         *LEDGER,
@@ -357,7 +361,9 @@ def totals(counted: DataFrame) -> DataFrame:
         F.when(is_exact, F.try_add(exact["machine"], exact["message"]).cast(EXACT)).alias("exact"),
         (both["machine"] + both["message"]).alias("total"),
         unreadable.alias("unreadable"),
-        F.coalesce("pathless", F.lit(False)).alias("pathless"),
+        pathless.alias("pathless"),
+        (pathless & ~has_machines & (F.col("channel_count") == 0)).alias("is_bare"),
+        (F.coalesce("unmade", F.lit(0)) > 0).alias("is_unmade"),
         (F.col("consistent") & covered & (unreadable == 0)).alias("usable"),
     )
 
@@ -383,7 +389,7 @@ def with_expected(found: DataFrame, carried: DataFrame | None = None) -> DataFra
         older = {name: F.when(is_same, F.col(name)) for name in ("carried_exact", "carried_total")}
         known = joined.withColumns(older)
     by_time = Window.partitionBy(*LEDGER, "generation").orderBy("sequence")
-    own = F.when(F.col("usable") & ~F.col("pathless"), F.struct("exact", "total"))
+    own = F.when(F.col("usable") & ~F.col("pathless") & ~F.col("is_unmade"), F.struct("exact", "total"))
     is_older = F.col("carried_total").isNotNull()
     standard = F.first(own, ignorenulls=True)
     before = standard.over(by_time.rowsBetween(Window.unboundedPreceding, -1))
@@ -409,7 +415,9 @@ def judged(expected: DataFrame) -> DataFrame:
     difference = F.coalesce(exact.cast("double"), F.col("total") - F.col("expected"))
     allowed = F.col("tolerance") * F.greatest(F.lit(1.0), F.abs("expected"))
     same = F.when(exact.isNotNull(), exact == 0).otherwise(F.abs(difference) <= allowed)
-    known = F.col("usable") & F.col("expected").isNotNull() & ~(F.col("pathless") & (F.col("expected") == 0))
+    empty = F.col("is_bare") | (F.col("pathless") & (F.col("expected") == 0))
+    untold = F.col("is_unmade") & ~(same & F.col("total_given").isNotNull())
+    known = F.col("usable") & F.col("expected").isNotNull() & ~empty & ~untold
     return expected.withColumn("difference", difference).withColumn("holds", F.when(known, same))
 
 

@@ -177,6 +177,52 @@ def test_paths_that_lead_nowhere_do_not_prove_anything() -> None:
     assert "are they right?" in verdict.sentence
 
 
+def birth(name: str, *args: Any) -> dict[str, Any]:
+    return {"source": "driver", "target": name, "method": "__init__", "args": args}
+
+
+def test_what_is_missing_is_no_alarm_while_machines_are_still_to_be_made() -> None:
+    verdict = judge(100, accounts(60), [birth("a1", 30), deposit(5)])
+    assert verdict.holds is None
+    assert not verdict.alarm
+    assert verdict.evidence["unmade"] == 1
+    assert verdict.sentence == (
+        "Conservation cannot be told: what 1 machine (a1) will hold is not known before it is made, and so far 65 of 100 are"
+        ' there; a path for "__init__" in messages tells what each is made with.'
+    )
+    assert "5 machines (a0, a1, a2 and 2 more)" in judge(1, [], [birth(f"a{n}", 1) for n in range(5)]).sentence
+
+
+def test_machines_that_bring_nothing_may_be_made_at_any_time() -> None:
+    assert judge(60, accounts(60), [birth("clerk")]).holds is True
+
+
+def test_what_a_machine_is_made_with_counts_where_a_path_says_what_that_is() -> None:
+    paths = {"deposit": "$[0]", "__init__": "$[0]"}
+    found = rs.Snapshot.from_rows(machines=accounts(60), messages=[birth("a1", 30), deposit(10)])
+    assert TokenConservation(100, state="$.balance", messages=paths).evaluate(found).holds is True
+    assert TokenConservation(101, state="$.balance", messages=paths).evaluate(found).holds is False
+
+
+def test_a_snapshot_with_machines_to_be_made_is_nothing_to_compare_with() -> None:
+    first, second = (
+        rs.Snapshot.from_rows(machines=accounts(60), messages=[birth("a1", 30)]),
+        rs.Snapshot.from_rows(machines=accounts(60), messages=[deposit(10)]),
+    )
+    detector = TokenConservation(**BANK)
+    assert detector.evaluate(first, earlier=first).holds is None
+    assert detector.evaluate(first, earlier=second).holds is None
+
+
+def test_before_anything_is_made_nothing_is_missing() -> None:
+    assert judge(100, []).holds is None
+    assert judge(100, [], channels=[{"source": "driver", "target": "a0", "sent_count": 1, "accepted_count": 1}]).alarm
+    assert judge(100, [{"machine": "driver", "state": None}]).holds is None
+    assert judge(100, accounts(0)).holds is False
+    empty = rs.Snapshot.from_rows(machines=[])
+    assert TokenConservation(**BANK).evaluate(empty, earlier=empty).holds is None
+
+
 def test_on_a_mismatch_the_machines_and_channels_that_changed_are_named_largest_first() -> None:
     channel = {"source": "a0", "target": "a1"}
     right = rs.Snapshot.from_rows(

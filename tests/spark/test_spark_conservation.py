@@ -106,6 +106,7 @@ DETECTORS = [
     TokenConservation(total=0, state="$.pots['big one'][1]"),
     TokenConservation(total=2**53 + 1, state={"Account": "$.balance", "Other": "$.pots['big one'][0]"}),
     TokenConservation(state={"Account": "$.balance"}, messages={"deposit": "$[0]", "give": "$[0].amount"}),
+    TokenConservation(total=3, state="$.balance", messages={"deposit": "$[0]", "__init__": "$[0]"}),
 ]
 
 
@@ -117,7 +118,7 @@ def _some_machine(chance: random.Random, name: str, values: list[Any]) -> dict[s
 
 
 def _some_message(chance: random.Random, values: list[Any]) -> dict[str, Any]:
-    method = chance.choice(["deposit", "deposit", "give", "nothing"])
+    method = chance.choice(["deposit", "deposit", "deposit", "give", "nothing", "__init__"])
     args = {"give": [{"amount": chance.choice(values)}], "nothing": []}.get(method, [chance.choice(values)])
     return {"source": "m0", "target": "m1", "method": method, "args": args}
 
