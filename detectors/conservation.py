@@ -21,6 +21,7 @@ from ray_snapshot.detectors.holdings import (
     check_state_path,
     in_machines,
     in_messages,
+    is_bare,
     unmade,
 )
 from ray_snapshot.detectors.ledger import Ledger, make_ledger, plain, say
@@ -96,7 +97,7 @@ class TokenConservation:
             evidence["unknown"] = now.unknown[:MOST_LISTED]
             text = f"Conservation cannot be told: {_doubt(snapshot, now)}."
             return answer(self, snapshot, None, evidence, text)
-        if now.empty and (expected == 0 or _is_bare(now)):
+        if now.empty and (expected == 0 or is_bare(snapshot, now.machines.rows)):
             text = f"Conservation cannot be told: no machine and no message has anything at {self.state}."
             return answer(self, snapshot, None, evidence, text)
         to_come, is_same = unmade(snapshot, self.messages), self._same(now, expected)
@@ -151,11 +152,6 @@ def _doubt(snapshot: Snapshot, now: Ledger) -> str:
     if unseen:
         return f"this was not observed: {listed(unseen)}"
     return f"no total was given, and no earlier snapshot has one to compare {say(now.found)} with"
-
-
-def _is_bare(now: Ledger) -> bool:
-    """Whether nothing has been made yet."""
-    return not now.machines.rows and not now.snapshot.tables["channels"].num_rows
 
 
 def _untold(to_come: Unmade, now: Ledger, expected: Fraction) -> str:

@@ -109,13 +109,18 @@ def in_messages(snapshot: Snapshot, messages: Mapping[str, str | None]) -> Holdi
     return found
 
 
-def unmade(snapshot: Snapshot, messages: Mapping[str, str]) -> Unmade:
+def unmade(snapshot: Snapshot, messages: Mapping[str, Any]) -> Unmade:
     """The machines whose `__init__` is in flight, where `messages` has no path to what they are made with."""
     if CONSTRUCTOR in messages:
         return Unmade(0, [])
     table = snapshot.tables["messages"]
     rows = np.flatnonzero(is_any_of(table["method"], CONSTRUCTOR)).tolist()
     return Unmade(len(rows), [name for (name,) in labels(table, rows[:MOST_LISTED], "target")])
+
+
+def is_bare(snapshot: Snapshot, machines: list[int]) -> bool:
+    """Whether nothing has been made yet: none of the `machines` (rows) that count, and no channel."""
+    return not machines and not snapshot.tables["channels"].num_rows
 
 
 def _collect(found: Holdings, table: Any, mask: Booleans, column: str, path: JsonPath) -> None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import MOST_LISTED, answer, check_name, listed, plural, uncovered, unsound
 from ray_snapshot.detectors.groups import absent, check_group, is_pattern, members
-from ray_snapshot.detectors.holdings import Holdings, StatePath, check_state_path, in_machines, labels
+from ray_snapshot.detectors.holdings import CONSTRUCTOR, Holdings, StatePath, check_state_path, in_machines, labels
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.detectors.ledger import amount_of
 from ray_snapshot.errors import SettingError
@@ -158,7 +158,7 @@ class Reached:
         """Machines that may count and were not looked at."""
         recorded = snapshot.tables["machines"]["machine"]
         missing = [f"{name} is not recorded" for name in absent(recorded, self.machines or ())]
-        born = snapshot.tables["messages"].filter(pc.equal(snapshot.tables["messages"]["method"], "__init__"))
+        born = snapshot.tables["messages"].filter(pc.equal(snapshot.tables["messages"]["method"], CONSTRUCTOR))
         coming = np.ones(born.num_rows, np.bool_) if self.machines is None else members(born["target"], self.machines)
         missing += [f"{name} is being created" for name in born["target"].filter(coming).to_pylist()]
         if not found.rows and not missing:

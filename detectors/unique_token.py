@@ -17,7 +17,9 @@ from ray_snapshot.detectors.holdings import (
     check_state_path,
     in_machines,
     in_messages,
+    is_bare,
     labels,
+    unmade,
 )
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.snapshot import Snapshot
@@ -33,7 +35,8 @@ class UniqueToken:
       carries it.
 
     Two holders are two even if something else could not be read; none or one is then None, and so with
-    anything uncovered. A driver with a null state holds nothing.
+    anything uncovered. None is None, too, while machines are still to be made. A driver with a null state
+    holds nothing.
 
     Cost: O(machines + messages).
     """
@@ -75,6 +78,9 @@ class UniqueToken:
             if found.unknown
         ]
         doubts += [str(item) for item in uncovered(snapshot)]
+        if not count:
+            doubts += [f"{name} is being created" for name in unmade(snapshot, self.messages).names]
+            doubts += ["nothing has been made yet"] if is_bare(snapshot, machines.rows) else []
         if count < 2 and doubts:
             text = f"{count} found, but not read or observed: {listed(doubts)}"
             text = f"Whether the token is unique cannot be told: {text}."

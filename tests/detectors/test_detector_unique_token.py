@@ -48,6 +48,24 @@ def test_a_lost_token_is_an_alarm_that_names_its_last_holder() -> None:
     assert UniqueToken().evaluate(ring()).sentence.startswith("The token is lost: no machine")
 
 
+BORN = {"source": "driver", "target": "n4", "method": "__init__", "args": [True]}
+
+
+def test_no_token_is_lost_before_the_machine_that_brings_it_is_made() -> None:
+    verdict = UniqueToken().evaluate(ring(messages=[BORN]))
+    assert verdict.holds is None
+    assert "0 found, but not read or observed: n4 is being created" in verdict.sentence
+    assert UniqueToken().evaluate(ring("n1", messages=[BORN])).holds is True
+    assert UniqueToken(messages={"__init__": "$[0]"}).evaluate(ring(messages=[BORN])).holds is True
+    assert UniqueToken(messages={"__init__": "$[1]"}).evaluate(ring(messages=[BORN])).alarm
+
+
+def test_before_anything_is_made_no_token_is_lost() -> None:
+    assert UniqueToken().evaluate(rs.Snapshot.from_rows(machines=[{"machine": "driver", "state": None}])).holds is None
+    channels = [{"source": "driver", "target": "n1", "sent_count": 1, "accepted_count": 1}]
+    assert UniqueToken().evaluate(rs.Snapshot.from_rows(machines=[], channels=channels)).alarm
+
+
 def test_a_path_into_the_arguments_tells_which_messages_carry_it() -> None:
     detector = UniqueToken(messages={"token": "$[0].real"})
     assert detector.evaluate(ring(messages=[{**PASS, "args": [{"real": True}]}, {**PASS, "args": [{}]}])).holds is True

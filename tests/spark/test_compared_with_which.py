@@ -41,7 +41,7 @@ ANSWERS = {
     "0 3 3 4": "? ? T F",
     "3b 5 5 4": "? ? T F",
     "5 5b 3b 5 4": "? ? ? T F",
-    "0b 3b 5 0": "? ? ? F",
+    "0b 3b 5 0": "? ? ? ?",
 }
 """Totals of successive snapshots, and what is told of each. x: unreadable, u: uncovered, i: inconsistent, b: a machine is
 still to be made, |: a restore, -: nothing where the path leads, 0: no machine."""
