@@ -136,7 +136,7 @@ def run(
     return {"ledger": ledgers, "breaks": broken, **results(changed, out)}
 
 
-class Carried(NamedTuple):
+class CarriedTotal(NamedTuple):
     """With what the next snapshot is compared: the exact total as text, if no float was among it; or only a float."""
 
     system: str
@@ -174,7 +174,7 @@ def fresh(
     left = {key: dict(ledgers) for key, ledgers in carried.items()}
     for row in rows.to_pylist():
         exact = row["next_exact"]
-        standard = Carried(
+        standard = CarriedTotal(
             row["system"], None if exact is None else str(exact), row["next_total"], row["restored_from"]
         )
         left.setdefault(row["run_id"], {})[row["detector"]] = standard
@@ -186,7 +186,7 @@ def _carried_frame(spark: SparkSession, carried: Mapping[str, Any]) -> DataFrame
         (one.system, run, detector, None if one.exact is None else Decimal(one.exact), one.total, one.restored_from)
         for run, ledgers in carried.items()
         for detector, known in ledgers.items()
-        for one in [Carried(*known)]
+        for one in [CarriedTotal(*known)]
     ]
     columns = "system string, run_id string, detector string"
     return spark.createDataFrame(

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,7 +100,7 @@ def evaluate_assignments(
     trust: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Load the snapshots of `rows`, many at a time, and evaluate their detectors."""
-    compared = _InOrder(history, before)
+    compared, alone = _InOrder(history, before), partial(evaluate, evaluator="spark")
     for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
         assigned = {row["snapshot_id"]: row for row in chunk}
         found: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ def evaluate_assignments(
             if row["in_order"]:
                 found += compared.rows(snapshot, detectors)
             else:
-                found += verdict_rows(snapshot, detectors)
+                found += verdict_rows(snapshot, detectors, alone)
         yield from pa.Table.from_pylist(found, WITH_STANDARD).to_batches()
 
 
@@ -149,8 +149,9 @@ class _InOrder:
         """The verdict; where the standard is gone, the total that was in it is the one to expect."""
         spec = getattr(item, "spec", None)
         total = self._total_of_old(item, snapshot) if spec and expects_the_same(spec) else None
-        asked = item if spec is None or total is None else from_spec({**spec, "total": total})
-        verdict = self.standards.evaluate(asked, snapshot, evaluator="spark")
+        if spec is None or total is None:
+            return self.standards.evaluate(item, snapshot, evaluator="spark")
+        verdict = self.standards.evaluate(from_spec({**spec, "total": total}), snapshot, evaluator="spark")
         return verdict.model_copy(update={"detector_spec": spec})
 
     def _total_of_old(self, item: Detector, snapshot: Snapshot) -> float | None:
@@ -167,10 +168,6 @@ class _InOrder:
 def expects_the_same(spec: Mapping[str, Any]) -> bool:
     """Whether it is the data of a detector that expects the total of the snapshot before."""
     return spec.get("type") == "token-conservation" and spec.get("total") is None
-
-
-def _alone_evaluated(item: Detector, snapshot: Snapshot) -> Verdict:
-    return evaluate(item, snapshot, evaluator="spark")
 
 
 def chunks(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
@@ -240,16 +237,14 @@ def _rebuilt(spec: str, name: str) -> Detector:
 
 
 def verdict_rows(
-    snapshot: Snapshot,
-    detectors: Iterable[Detector],
-    evaluated: Callable[[Detector, Snapshot], Verdict] = _alone_evaluated,
+    snapshot: Snapshot, detectors: Iterable[Detector], judged: Callable[[Detector, Snapshot], Verdict]
 ) -> Iterator[dict[str, Any]]:
-    """One row of `EVALUATED` a detector."""
+    """One row of `EVALUATED` a detector, of what `judged` says."""
     incarnation = pc.max(snapshot.tables["machines"]["incarnation"]).as_py()
     known = {**_row(snapshot), **_driver(snapshot), "incarnation": incarnation}
     for detector in detectors:
         about = {"stable": detector.stable, "alarm_when": detector.alarm_when}
-        yield {**known, **_verdict_row(evaluated(detector, snapshot)), **about}
+        yield {**known, **_verdict_row(judged(detector, snapshot)), **about}
 
 
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:

@@ -103,10 +103,6 @@ def many(seed: int) -> dict[str, list[Snapshot]]:
     return {f"pot-{number}": run_of(f"pot-{number}", text) for number, text in enumerate(texts)}
 
 
-def by_run(holds: dict[Any, bool | None], runs: dict[str, list[Snapshot]]) -> dict[str, str]:
-    return {name: told([holds[one.snapshot_id] for one in taken]) for name, taken in runs.items()}
-
-
 def told_live(runs: dict[str, list[Snapshot]]) -> dict[str, str]:
     return {name: told([one.holds for one in live(taken, OWN)]) for name, taken in runs.items()}
 
