@@ -17,9 +17,9 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import calls, shape, tracking, unfollowed
 from ray_snapshot.instrument.here import here, name_here, settle_in
-from ray_snapshot.instrument.process import DRIVER, Process
+from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.reloading import Welcome, system_of
-from ray_snapshot.names import NAMESPACE, PREFIX
+from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.faults import named
 

@@ -32,6 +32,7 @@ from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, s
 from ray_snapshot.instrument.shown import ShownStates
 from ray_snapshot.instrument.threads import Threads, may_be_interrupted, threads_of
 from ray_snapshot.instrument.unfollowed import UNFOLLOWED, Loose
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport, parsed
 from ray_snapshot.protocol.commands import (
     Abort,
@@ -48,8 +49,6 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import call_site_of
-
-DRIVER = "driver"
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.states import Kept

@@ -17,9 +17,9 @@ import ray
 
 from ray_snapshot.errors import NotRestorableError, RaySnapshotError, SnapshotTimeoutError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.process import DRIVER
 from ray_snapshot.instrument.reloading import RELEASED, Share, Terms
 from ray_snapshot.instrument.sections import Section, opened_section
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Release, Roll
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,

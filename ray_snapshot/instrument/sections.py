@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ray_snapshot.instrument.here import class_in
-from ray_snapshot.instrument.process import DRIVER
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, Sent
 
 if TYPE_CHECKING:

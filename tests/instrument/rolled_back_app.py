@@ -21,9 +21,10 @@ from ray_snapshot.instrument import outboxes, reloading, rolling, shape, threads
 from ray_snapshot.instrument import process as processes
 from ray_snapshot.instrument import watcher as watchers
 from ray_snapshot.instrument.collected import CollectedCalls
-from ray_snapshot.instrument.process import DRIVER, Process
+from ray_snapshot.instrument.process import Process
 from ray_snapshot.instrument.reloading import generation_of
 from ray_snapshot.instrument.watcher import Watcher
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, Header
 from ray_snapshot.protocol.commands import ProcessCommand
 

@@ -13,8 +13,8 @@ from test_watcher_alone import World
 from ray_snapshot.instrument import calls
 from ray_snapshot.instrument.here import LONGEST_CLASS, class_in, internal_name
 from ray_snapshot.instrument.joined import _part
-from ray_snapshot.instrument.process import DRIVER
 from ray_snapshot.instrument.watcher import Watcher
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
 
 STRANGE = [

@@ -13,9 +13,10 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
 from ray_snapshot.instrument import outboxes, shape
 from ray_snapshot.instrument import watcher as watchers
-from ray_snapshot.instrument.process import DRIVER, Recorded
+from ray_snapshot.instrument.process import Recorded
 from ray_snapshot.instrument.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Restarted
 

@@ -1,4 +1,4 @@
-"""The latest verdicts, for whoever asks what came behind those it knows; and all of them, for subscribers that are behind."""
+"""The latest verdicts, for a caller that asks what came behind those it knows; all of them, for subscribers that are behind."""
 
 from __future__ import annotations
 

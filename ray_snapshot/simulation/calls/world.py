@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import (
     CONSTRUCTOR,
@@ -35,7 +36,6 @@ from ray_snapshot.simulation.calls.reports import id_of, name_of, seen_of
 Step = tuple[Any, ...]
 """(kind, ...); see `CallWorld.enabled`."""
 
-DRIVER = "driver"
 INF = float("inf")
 APP = ("step", "wake", "timeout", "accept", "birth", "settle", "restart", "notice")
 """Kinds of steps that are the app's own, or Ray's; the others are the snapshot's."""

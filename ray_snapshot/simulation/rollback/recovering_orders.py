@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pickle
 import random
-from dataclasses import dataclass
 
+from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.rollback.recovering import World
 from ray_snapshot.simulation.rollback.recovering_parties import Script, Step
@@ -22,14 +22,6 @@ RECOVERIES = {
     "recovering-history": Script(6, 6, ("any",) * 4, restores=2, hiccups=2, has_history=True),
     "recovering-restores": Script(6, 6, ("any",) * 4, restores=2, most_kept=2),
 }
-
-
-@dataclass(slots=True)
-class Explored:
-    """What `every_order` has seen."""
-
-    states: int = 0
-    ends: int = 0
 
 
 def every_order(script: Script, most: int = 1_000_000) -> Explored:
