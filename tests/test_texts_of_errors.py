@@ -10,10 +10,11 @@ import pytest
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnpicklableMessageError
-from ray_snapshot.instrument import attaching, guard
-from ray_snapshot.instrument import process as processes
+from ray_snapshot.instrument import guard
 from ray_snapshot.instrument.here import settle_in
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.hooks import attaching
+from ray_snapshot.instrument.process import process as processes
+from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime import payload
 from ray_snapshot.runtime.host import runner

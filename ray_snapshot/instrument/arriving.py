@@ -25,7 +25,7 @@ def hook_with(version: str, sources: bytes, own: Callable[[], Any] | str | None)
         try:
             if _installed() != version:
                 _take_from(sources)
-            importlib.import_module(f"{PACKAGE}.instrument.attaching").replace_ray()
+            importlib.import_module(f"{PACKAGE}.instrument.hooks.attaching").replace_ray()
         except Exception as error:  # a hook that raises ends the worker, and Ray would start others for ever
             print(f"ray-snapshot: nothing is watched in this worker: {type(error).__name__}: {error}", file=sys.stderr)
         if isinstance(own, str):
@@ -40,7 +40,7 @@ def hook_with(version: str, sources: bytes, own: Callable[[], Any] | str | None)
 def version_here() -> tuple[str | None, str]:
     """(the version of our package that this worker has, why it cannot be used)."""
     try:
-        importlib.import_module(f"{PACKAGE}.instrument.attaching")
+        importlib.import_module(f"{PACKAGE}.instrument.hooks.attaching")
         importlib.import_module(f"{PACKAGE}.instrument.shape").check()
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"

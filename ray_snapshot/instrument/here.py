@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from ray_snapshot.instrument import shape
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.process import Process
+    from ray_snapshot.instrument.process.process import Process
 
 CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
 """The call that this thread, or this task of an event loop, is executing."""

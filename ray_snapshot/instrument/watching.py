@@ -15,11 +15,12 @@ from typing import Any, Unpack
 import ray
 
 from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
-from ray_snapshot.instrument import attaching, delivery, shape
-from ray_snapshot.instrument.calls import plain_class, watched_class
+from ray_snapshot.instrument import delivery, shape
 from ray_snapshot.instrument.ending import Ending
-from ray_snapshot.instrument.process import Process
-from ray_snapshot.instrument.watcher import WatcherActor
+from ray_snapshot.instrument.hooks import attaching
+from ray_snapshot.instrument.hooks.calls import plain_class, watched_class
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path

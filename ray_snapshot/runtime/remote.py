@@ -64,7 +64,7 @@ def remote(kind: Any = None, **options: Any) -> Any:
     import ray
 
     if isinstance(kind, type):
-        from ray_snapshot.instrument.calls import watched_class
+        from ray_snapshot.instrument.hooks.calls import watched_class
 
         kind = watched_class(kind)
     return ray.remote(**options)(kind) if options else ray.remote(kind)

@@ -20,36 +20,38 @@ from typing import Any
 import ray
 
 import ray_snapshot as rs
-from ray_snapshot.instrument import attaching, here
+from ray_snapshot.instrument import here
+from ray_snapshot.instrument.hooks import attaching
 
 LONGEST_S = 90.0
 
 MODULES = (
-    *("instrument." + name for name in (
-        "calls", "tracking", "here", "process", "envelopes", "coroutines", "loops", "threads", "unfollowed", "control",
-        "reloading", "reach", "refs", "frames", "shape", "attaching", "actor_loop", "making", "passed",
+    *("instrument." + name for name in ("frames", "here", "refs", "shape")),
+    *("instrument.hooks." + name for name in ("attaching", "calls", "envelopes", "tracking")),
+    *("instrument.process." + name for name in (
+        "actor_loop", "control", "coroutines", "loops", "making", "passed", "process", "reach", "reloading", "threads",
+        "unfollowed",
     )),
     *("protocol.calls", "protocol.acceptance", "runtime.here", "redaction", "encoding"),
 )  # fmt: skip
 """What runs in an app's processes."""
 
 EDGES = {
-    "instrument.calls:calling",  # gives the replacement, which is guarded; broken, nothing could be installed
-    "instrument.calls:_delegated",  # the generator that Ray runs in place of the app's
-    "instrument.calls:_Run.__enter__", "instrument.calls:_Run.__exit__", "instrument.calls:_Run.followed",
-    "instrument.calls:_Run.item", "instrument.calls:_Run.refuse_if_held",
-    "instrument.calls:_Inside.__enter__", "instrument.calls:_Inside.__exit__", "instrument.calls:_Inside.followed",
-    "instrument.calls:_Inside.item", "instrument.calls:_Inside.refuse_if_held",
-    "instrument.envelopes:Enveloped.__reduce__", "instrument.envelopes:Enveloped.__init__", "instrument.envelopes:opened",
-    "instrument.control:Control._guarded_run",
+    "instrument.hooks.calls:calling",  # gives the replacement, which is guarded; broken, nothing could be installed
+    "instrument.hooks.calls:_delegated",  # the generator that Ray runs in place of the app's
+    *(f"instrument.hooks.calls:{kind}.{name}" for kind in ("_Run", "_Inside") for name in (
+        "__enter__", "__exit__", "followed", "item", "refuse_if_held",
+    )),
+    *("instrument.hooks.envelopes:" + name for name in ("Enveloped.__reduce__", "Enveloped.__init__", "opened")),
+    "instrument.process.control:Control._guarded_run",
 }  # fmt: skip
 """The guarded edge itself: a line or two around `ours`, which the app calls directly."""
 
 
-BY_RAYS_THREADS = {"instrument.control:Control._answered", "instrument.process:Process.heard"}
+BY_RAYS_THREADS = {"instrument.process.control:Control._answered", "instrument.process.process:Process.heard"}
 """These run in threads that cannot be looked into."""
 
-ALONE = {"instrument.process:Process.give_up"}
+ALONE = {"instrument.process.process:Process.give_up"}
 """What ends the watching where something else is broken: not broken together with that."""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ray_snapshot.instrument.collected import CollectedCalls
-from ray_snapshot.instrument.process import Recorded
+from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.runtime.collected import SnapshotHeader

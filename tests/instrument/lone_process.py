@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument import calls, reloading
-from ray_snapshot.instrument import process as processes
 from ray_snapshot.instrument.here import CURRENT, own_threads, settle_in
-from ray_snapshot.instrument.process import Process
-from ray_snapshot.instrument.reloading import Terms
+from ray_snapshot.instrument.hooks import calls
+from ray_snapshot.instrument.process import process as processes
+from ray_snapshot.instrument.process import reloading
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.protocol.calls import CallLedger, Header
 
 BOUND_S = 10.0

@@ -16,14 +16,16 @@ import pytest
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.history.checkpoints import Checkpoint
-from ray_snapshot.instrument import control as controls
-from ray_snapshot.instrument import outboxes, reloading, rolling, shape, threads
-from ray_snapshot.instrument import process as processes
-from ray_snapshot.instrument import watcher as watchers
-from ray_snapshot.instrument.collected import CollectedCalls
-from ray_snapshot.instrument.process import Process
-from ray_snapshot.instrument.reloading import generation_of
-from ray_snapshot.instrument.watcher import Watcher
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.process import control as controls
+from ray_snapshot.instrument.process import process as processes
+from ray_snapshot.instrument.process import reloading, threads
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import generation_of
+from ray_snapshot.instrument.watcher import outboxes, rolling
+from ray_snapshot.instrument.watcher import watcher as watchers
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, Header
 from ray_snapshot.protocol.commands import ProcessCommand

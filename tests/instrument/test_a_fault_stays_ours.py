@@ -15,10 +15,10 @@ import pytest
 from app_runner import Runner
 
 from ray_snapshot.errors import RolledBackError
-from ray_snapshot.instrument import process as processes
 from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import here, settle_in
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.process import process as processes
+from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 
 BOUND_S = 10.0
@@ -163,9 +163,10 @@ def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
 
 DRIVER = str(Path(__file__).parent / "breaking_driver.py")
 BY_DAY = {
-    "driver": ["instrument.process:Process.submit", "instrument.calls:_packed", "instrument.refs:tracked",
+    "driver": ["instrument.process.process:Process.submit", "instrument.hooks.calls:_packed", "instrument.refs:tracked",
                "instrument.here:here", "protocol.calls:CallLedger.wake"],
-    "worker": ["instrument.calls:_unpacked", "instrument.process:Process.leave", "instrument.tracking:_follow"],
+    "worker": ["instrument.hooks.calls:_unpacked", "instrument.process.process:Process.leave",
+               "instrument.hooks.tracking:_follow"],
 }  # fmt: skip
 
 

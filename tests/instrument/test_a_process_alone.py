@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from lone_process import BOUND_S, lone_process, wire
 
-from ray_snapshot.instrument import actor_loop, calls, envelopes, shape
-from ray_snapshot.instrument.actor_loop import ActorLoop
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.hooks import calls, envelopes
+from ray_snapshot.instrument.process import actor_loop
+from ray_snapshot.instrument.process.actor_loop import ActorLoop
+from ray_snapshot.instrument.process.process import Process
 
 
 @pytest.fixture

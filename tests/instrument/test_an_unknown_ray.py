@@ -12,7 +12,8 @@ import ray.actor
 from clean import clean_environment
 
 import ray_snapshot as rs
-from ray_snapshot.instrument import attaching, shape
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.hooks import attaching
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import ray
 from lone_process import BOUND_S, lone_process, wire
 from ray.exceptions import GetTimeoutError
 
-from ray_snapshot.instrument import calls, tracking
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.hooks import calls, tracking
+from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.refs import call_of, tracked
 from ray_snapshot.protocol.calls import MachineReport
 

@@ -65,8 +65,13 @@ for name in sys.argv[1:]:
 @pytest.mark.parametrize(
     "modules",
     [
-        ["instrument.attaching", "instrument.calls", "instrument.tracking", "instrument.rolling"],  # in each worker
-        ["instrument.watcher", "runtime.analyst.actor"],  # Ray loads their classes where a handle comes
+        [
+            "instrument.hooks.attaching",
+            "instrument.hooks.calls",
+            "instrument.hooks.tracking",
+            "instrument.watcher.rolling",
+        ],  # in each worker
+        ["instrument.watcher.watcher", "runtime.analyst.actor"],  # Ray loads their classes where a handle comes
     ],
     ids=["workers", "actors"],
 )

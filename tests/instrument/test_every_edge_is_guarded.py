@@ -12,10 +12,10 @@ import ray
 from lone_process import Silent, lone_process, wire
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.instrument import calls, envelopes, tracking
-from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.hooks import calls, envelopes, tracking
+from ray_snapshot.instrument.process.control import Control
+from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.refs import tracked
 
 

@@ -12,10 +12,10 @@ from rolled_back_app import DRIVER, SYSTEM, TOKENS, App, on_paper
 
 from ray_snapshot.errors import NotRestorableError, RolledBackError, SnapshotTimeoutError
 from ray_snapshot.history.checkpoints import Checkpoint
-from ray_snapshot.instrument import rolling
-from ray_snapshot.instrument.sections import CHECKPOINT_OFF
-from ray_snapshot.instrument.states import Kept
-from ray_snapshot.instrument.threads import Threads
+from ray_snapshot.instrument.process.states import Kept
+from ray_snapshot.instrument.process.threads import Threads
+from ray_snapshot.instrument.watcher import rolling
+from ray_snapshot.instrument.watcher.sections import CHECKPOINT_OFF
 
 BOUND_S = 60.0
 

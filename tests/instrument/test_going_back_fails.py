@@ -11,8 +11,9 @@ import pytest
 from rolled_back_app import ACTORS, BOUND_S, SYSTEM, App, on_paper
 
 from ray_snapshot.errors import MachineFailedError, RolledBackError, SnapshotAbortedError, SnapshotTimeoutError
-from ray_snapshot.instrument import rolling, shape
-from ray_snapshot.instrument.sections import Section
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.watcher import rolling
+from ray_snapshot.instrument.watcher.sections import Section
 from ray_snapshot.protocol.calls import Acks
 from ray_snapshot.protocol.rollback import Phase
 

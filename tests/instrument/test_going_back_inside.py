@@ -12,12 +12,13 @@ from lone_process import BOUND_S, lone_process
 from ray.exceptions import GetTimeoutError
 
 from ray_snapshot.errors import RolledBackError
-from ray_snapshot.instrument import shape, tracking
-from ray_snapshot.instrument.calls import watched_class
+from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import asking
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.hooks import tracking
+from ray_snapshot.instrument.hooks.calls import watched_class
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import LOOK_S, Share, Terms
 from ray_snapshot.instrument.refs import tracked
-from ray_snapshot.instrument.reloading import LOOK_S, Share, Terms
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Release, Request, Roll, Welcome

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_watcher_alone import World
 
-from ray_snapshot.instrument import calls
 from ray_snapshot.instrument.here import LONGEST_CLASS, class_in, internal_name
-from ray_snapshot.instrument.joined import _part
-from ray_snapshot.instrument.watcher import Watcher
+from ray_snapshot.instrument.hooks import calls
+from ray_snapshot.instrument.watcher.joined import _part
+from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
 

@@ -14,8 +14,9 @@ import ray
 from lone_process import lone_process, wire
 
 import ray_snapshot as rs
-from ray_snapshot.instrument import attaching, calls, shape
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.hooks import attaching, calls
+from ray_snapshot.instrument.process.process import Process
 
 PUBLIC = ("get", "wait", "put", "init", "shutdown")
 

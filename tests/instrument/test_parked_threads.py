@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument.threads import Threads, threads_of
+from ray_snapshot.instrument.process.threads import Threads, threads_of
 
 LONG_S = 600.0
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument import passed
-from ray_snapshot.instrument.making import Making
-from ray_snapshot.instrument.passed import PassedRefs
+from ray_snapshot.instrument.process import passed
+from ray_snapshot.instrument.process.making import Making
+from ray_snapshot.instrument.process.passed import PassedRefs
 from ray_snapshot.protocol.call_messages import OutReport, Sent
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of
 

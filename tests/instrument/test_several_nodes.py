@@ -19,12 +19,13 @@ from clean import clean_environment
 from until import until
 
 import ray_snapshot as rs
-from ray_snapshot.instrument import arriving, attaching, delivery
+from ray_snapshot.instrument import arriving, delivery
+from ray_snapshot.instrument.hooks import attaching
 
 OLD = {
     "ray_snapshot/__init__.py": "__version__ = '0.0.9'\n",
     "ray_snapshot/instrument/__init__.py": "",
-    "ray_snapshot/instrument/attaching.py": "def attach():\n    'Here it did something else.'\n",
+    "ray_snapshot/instrument/hooks/attaching.py": "def attach():\n    'Here it did something else.'\n",
 }
 """An image in which another version of ours was installed once."""
 

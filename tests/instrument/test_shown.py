@@ -8,7 +8,7 @@ import pytest
 from lone_app import snapshot_of
 from ray.util.queue import _QueueActor
 
-from ray_snapshot.instrument.shown import ShownStates
+from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument import states
-from ray_snapshot.instrument.states import kept, opened, set_state, state_of
+from ray_snapshot.instrument.process import states
+from ray_snapshot.instrument.process.states import kept, opened, set_state, state_of
 
 
 class Plain:

@@ -6,7 +6,7 @@ import _thread
 import threading
 
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.threads import threads_of
+from ray_snapshot.instrument.process.threads import threads_of
 
 BOUND_S = 10.0
 

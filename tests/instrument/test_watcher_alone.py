@@ -11,10 +11,11 @@ import pytest
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
-from ray_snapshot.instrument import outboxes, shape
-from ray_snapshot.instrument import watcher as watchers
-from ray_snapshot.instrument.process import Recorded
-from ray_snapshot.instrument.watcher import Watcher
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.watcher import outboxes
+from ray_snapshot.instrument.watcher import watcher as watchers
+from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger

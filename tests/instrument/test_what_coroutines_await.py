@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from ray_snapshot.instrument import loops
-from ray_snapshot.instrument.coroutines import background, note_wait, parked_at, resolved
+from ray_snapshot.instrument.process import loops
+from ray_snapshot.instrument.process.coroutines import background, note_wait, parked_at, resolved
 from ray_snapshot.protocol.calls import CallWait, MachineReport, RunningCall
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

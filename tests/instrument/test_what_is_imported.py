@@ -22,13 +22,13 @@ def imported(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "module",
     [
-        "instrument.watcher",  # also where Ray loads the class of a handle to it: in every worker of the app
+        "instrument.watcher.watcher",  # also where Ray loads the class of a handle to it: in every worker of the app
         "runtime.analyst.actor",  # the same: the watcher has one
         "runtime.service.actor",  # one for each system, and it only passes on what hosts report
-        "instrument.attaching",
-        "instrument.calls",
-        "instrument.tracking",
-        "instrument.rolling",
+        "instrument.hooks.attaching",
+        "instrument.hooks.calls",
+        "instrument.hooks.tracking",
+        "instrument.watcher.rolling",
     ],
 )
 def test_what_runs_in_an_apps_workers_and_a_service_imports_no_library_of_ours(module: str) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument import shape, unfollowed
-from ray_snapshot.instrument.unfollowed import Loose, Unfollowed
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.process import unfollowed
+from ray_snapshot.instrument.process.unfollowed import Loose, Unfollowed
 
 
 @pytest.fixture

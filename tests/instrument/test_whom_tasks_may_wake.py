@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from test_what_coroutines_await import LOOPS, Reply, Scope, World, alone, begun_beside, only
 
-from ray_snapshot.instrument import reach
+from ray_snapshot.instrument.process import reach
 
 
 @pytest.fixture(params=LOOPS)

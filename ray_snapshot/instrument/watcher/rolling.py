@@ -17,8 +17,8 @@ import ray
 
 from ray_snapshot.errors import NotRestorableError, RaySnapshotError, SnapshotTimeoutError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.reloading import RELEASED, Share, Terms
-from ray_snapshot.instrument.sections import Section, opened_section
+from ray_snapshot.instrument.process.reloading import RELEASED, Share, Terms
+from ray_snapshot.instrument.watcher.sections import Section, opened_section
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Release, Roll
 from ray_snapshot.protocol.rollback import (
@@ -38,7 +38,7 @@ from ray_snapshot.protocol.rollback import (
 from ray_snapshot.runtime.faults import as_error
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.watcher import Watcher
+    from ray_snapshot.instrument.watcher.watcher import Watcher
 
 LOOK_S = 0.05
 

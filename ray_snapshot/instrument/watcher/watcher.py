@@ -19,13 +19,13 @@ from ray.exceptions import RayActorError
 
 from ray_snapshot.errors import RaySnapshotError, RolledBackError, SnapshotAbortedError, SystemNotRunningError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.collected import CollectedCalls
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
-from ray_snapshot.instrument.outboxes import Outboxes
-from ray_snapshot.instrument.process import Recorded
-from ray_snapshot.instrument.reloading import Welcome, generation_of
-from ray_snapshot.instrument.rolling import Rolling
-from ray_snapshot.instrument.roster import Roster
+from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.reloading import Welcome, generation_of
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.outboxes import Outboxes
+from ray_snapshot.instrument.watcher.rolling import Rolling
+from ray_snapshot.instrument.watcher.roster import Roster
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import (
     Abort,

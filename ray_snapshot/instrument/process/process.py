@@ -21,17 +21,17 @@ from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.actor_loop import ActorLoop
-from ray_snapshot.instrument.control import Control
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, own_threads
-from ray_snapshot.instrument.making import Making
-from ray_snapshot.instrument.passed import PassedRefs
+from ray_snapshot.instrument.process.actor_loop import ActorLoop
+from ray_snapshot.instrument.process.control import Control
+from ray_snapshot.instrument.process.making import Making
+from ray_snapshot.instrument.process.passed import PassedRefs
+from ray_snapshot.instrument.process.reloading import Reloading, Terms, generation_of, stamp_of
+from ray_snapshot.instrument.process.shown import ShownStates
+from ray_snapshot.instrument.process.threads import Threads, may_be_interrupted, threads_of
+from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.instrument.refs import call_of
-from ray_snapshot.instrument.reloading import Reloading, Terms, generation_of, stamp_of
-from ray_snapshot.instrument.shown import ShownStates
-from ray_snapshot.instrument.threads import Threads, may_be_interrupted, threads_of
-from ray_snapshot.instrument.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport, parsed
 from ray_snapshot.protocol.commands import (
@@ -51,7 +51,7 @@ from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import call_site_of
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.states import Kept
+    from ray_snapshot.instrument.process.states import Kept
 
 _T = TypeVar("_T")
 

@@ -20,13 +20,13 @@ from ray import ObjectRef
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import Own, give_up, ours
 from ray_snapshot.instrument.here import CURRENT, here, hold, machine_of
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.instrument.refs import call_of, tracked
-from ray_snapshot.instrument.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
 
 HEADER = "_ray_snapshot_header"
@@ -328,7 +328,7 @@ def _construction(
     body: Any, wire: tuple[Any, ...] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Run | _Inside:
     """The constructor that begins here; with a header it is Ray that calls it, and the machine is born."""
-    from ray_snapshot.instrument.attaching import attach_actor
+    from ray_snapshot.instrument.hooks.attaching import attach_actor
 
     key = shape.current_actor_key()
     if wire is not None and here() is None and key is not None:
@@ -478,7 +478,7 @@ def _sender(packed: bytes) -> tuple[str, int | None, str, int, bool, str | None]
 
 def _late(stamp: str, header: Header, args: tuple[Any, ...]) -> Process | None:
     """Attach an actor that was made before the watching began, or by a process that is not watched."""
-    from ray_snapshot.instrument.attaching import attach_actor
+    from ray_snapshot.instrument.hooks.attaching import attach_actor
 
     key = shape.current_actor_key()
     if key is None or not args:

@@ -43,8 +43,8 @@ from ray_snapshot.protocol.rollback import (
 from ray_snapshot.runtime.faults import safe_text_of
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.process import Process
-    from ray_snapshot.instrument.states import Kept
+    from ray_snapshot.instrument.process.process import Process
+    from ray_snapshot.instrument.process.states import Kept
 
 HELD_S = 60.0
 """So long a call of the next generation is held."""
@@ -127,7 +127,7 @@ def generation_of(stamp: str, system: str) -> int | None:
 
 def _states() -> Any:
     """The module `states`, imported only where something is kept: it needs libraries that a node may not have."""
-    return importlib.import_module("ray_snapshot.instrument.states")
+    return importlib.import_module("ray_snapshot.instrument.process.states")
 
 
 class Reloading:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ray_snapshot.instrument.coroutines import background, current_task, parked_at, resolved, site_of
+from ray_snapshot.instrument.process.coroutines import background, current_task, parked_at, resolved, site_of
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
 
 

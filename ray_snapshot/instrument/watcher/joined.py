@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.collected import CollectedCalls
-from ray_snapshot.instrument.sections import obstacles_of
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of, parsed

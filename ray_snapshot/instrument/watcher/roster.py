@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
-from ray_snapshot.instrument.process import Recorded
+from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.names import DRIVER, is_machine_name
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 

@@ -15,8 +15,8 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, Sent
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.collected import CollectedCalls
-    from ray_snapshot.instrument.states import Kept
+    from ray_snapshot.instrument.process.states import Kept
+    from ray_snapshot.instrument.watcher.collected import CollectedCalls
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: rs.watch(checkpoint=True)"
 """The obstacle of every snapshot that was taken without `checkpoint=True`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.here import class_in
-from ray_snapshot.instrument.process import Recorded
+from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.runtime.collected import SnapshotHeader
 
@@ -41,13 +41,13 @@ class CollectedCalls:
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the collection; O(machines + channels + calls)."""
-        from ray_snapshot.instrument.joined import Tables
+        from ray_snapshot.instrument.watcher.joined import Tables
 
         return Tables(self).snapshot()
 
     @property
     def checkpoints(self) -> tuple[bytes, ...]:
         """What a restore needs of it; ask only if there are no obstacles."""
-        from ray_snapshot.instrument.sections import section_of
+        from ray_snapshot.instrument.watcher.sections import section_of
 
         return (section_of(self).dumps(),)

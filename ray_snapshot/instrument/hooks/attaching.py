@@ -15,10 +15,12 @@ import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
-from ray_snapshot.instrument import calls, shape, tracking, unfollowed
+from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import here, name_here, settle_in
-from ray_snapshot.instrument.process import Process
-from ray_snapshot.instrument.reloading import Welcome, system_of
+from ray_snapshot.instrument.hooks import calls, tracking
+from ray_snapshot.instrument.process import unfollowed
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import Welcome, system_of
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.faults import named

@@ -11,13 +11,13 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCancelledError
 
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.coroutines import note_wait
-from ray_snapshot.instrument.envelopes import colour_of_error
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import here
-from ray_snapshot.instrument.process import Process
+from ray_snapshot.instrument.hooks.envelopes import colour_of_error
+from ray_snapshot.instrument.process.coroutines import note_wait
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import LOOK_S
 from ray_snapshot.instrument.refs import call_of
-from ray_snapshot.instrument.reloading import LOOK_S
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.here import call_site_here
 

@@ -15,8 +15,8 @@ from pathlib import PurePath
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ray_snapshot.instrument import loops
-from ray_snapshot.instrument.reach import Reach
+from ray_snapshot.instrument.process import loops
+from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.protocol.calls import CallWait, MachineReport
 
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
