@@ -71,7 +71,7 @@ def _over_all_again(spark: Any, folder: Path) -> Result:
 def _look(spark: Any, history: History, folder: Path) -> int:
     """What `--follow --once` does behind the start of Spark; how many verdicts it gave."""
     from ray_snapshot.spark_jobs import detections
-    from ray_snapshot.spark_jobs.following import Follower, follow
+    from ray_snapshot.spark_jobs.engine.following import Follower, follow
     from ray_snapshot.spark_jobs.tables import Selection
 
     found: list[int] = []

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.spark_jobs.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def fields(changes: DataFrame, places: DataFrame) -> DataFrame:
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """Changes a snapshot over time, and marks where machines appeared and vanished."""
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     counts = frames["changes"].groupBy("system", "run_id", "started_at").agg(F.count(F.lit(1)).alias("changes"))
     marks = some_rows(frames["machines"].orderBy("started_at").select("started_at", "event", "machine"), 50)
@@ -287,7 +287,7 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit changes.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("changes", argv)
 

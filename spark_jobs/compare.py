@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.spark_jobs.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, whole_run_id
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def side_by_side(figures: DataFrame, one: str, other: str) -> DataFrame:
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """Each figure of the two runs as a pair of bars."""
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     rows = some_rows(frames["metrics"].orderBy("place"), len(METRICS))
     values = {
@@ -200,7 +200,7 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit compare.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("compare", argv)
 

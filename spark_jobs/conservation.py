@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError
-from ray_snapshot.spark_jobs.amounts import EXACT, in_machines, in_messages, sums, unmade
-from ray_snapshot.spark_jobs.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine.amounts import EXACT, in_machines, in_messages, sums, unmade
+from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import CHANNEL, Selection, Tables, is_restored, read_table, specs_frame
 
 if TYPE_CHECKING:
@@ -534,7 +534,7 @@ def changed_channels(channels: DataFrame, messages: DataFrame, settings: DataFra
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """What machines hold, what is in flight, and the difference from what it has to be, over time; a line a ledger."""
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     columns = ["in_machines", "in_flight", "difference"]
     broken = frames["breaks"].where(F.col("first_broken").isNotNull()).select("first_broken_at", "detector")
@@ -545,7 +545,7 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit conservation.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("conservation", argv)
 

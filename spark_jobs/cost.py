@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ray_snapshot.spark_jobs.output import View, results
+from ray_snapshot.spark_jobs.engine.output import View, results
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables
 
 if TYPE_CHECKING:
@@ -214,8 +214,8 @@ def runs(snapshots: DataFrame, marked: DataFrame, delays: DataFrame) -> DataFram
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """How late each snapshot's last machine recorded, over time, with the slow ones marked."""
-    from ray_snapshot.spark_jobs import pictures
-    from ray_snapshot.spark_jobs.output import some_rows
+    from ray_snapshot.spark_jobs.engine import pictures
+    from ray_snapshot.spark_jobs.engine.output import some_rows
 
     late = (
         frames["delays"]
@@ -233,7 +233,7 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit cost.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("cost", argv)
 

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs.distributed import per_snapshot
-from ray_snapshot.spark_jobs.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine.distributed import per_snapshot
+from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, seconds_between
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def edges(seen: DataFrame, first: DataFrame) -> DataFrame:
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """The circles, their edges numbered in the order in which they came."""
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     rows = some_rows(frames["edges"].where("step <= 40").orderBy(*KEY, "step"), 40 * pictures.MOST_RUNS)
     graphs: dict[str, list[tuple[str, str, str]]] = {}
@@ -254,7 +254,7 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit deadlocks.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("deadlocks", argv)
 

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.json_text import parsed_json
-from ray_snapshot.spark_jobs.evaluating import (
+from ray_snapshot.spark_jobs.engine.evaluating import (
     EVALUATED,
     WITH_STANDARD,
     Carried,
@@ -28,7 +28,7 @@ from ray_snapshot.spark_jobs.evaluating import (
     expects_the_same,
     own_name,
 )
-from ray_snapshot.spark_jobs.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import Selection, Tables, is_restored, read_table, seconds_between
 from ray_snapshot.verdicts import compares, load_detector
 from ray_snapshot.views.tables import one_line
@@ -385,7 +385,7 @@ def _looks_back(reference: str) -> bool:
 
 def draw(frames: Mapping[str, DataFrame], path: str) -> None:
     """On how many snapshots' detectors there was an alarm, over time."""
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     names = [
         row["detector"] for row in some_rows(frames["detectors"].where("rank > 0").select("detector").distinct(), 5)
@@ -406,7 +406,7 @@ def draw(frames: Mapping[str, DataFrame], path: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit detections.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("detections", argv)
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ray_snapshot.names import DRIVER
-from ray_snapshot.spark_jobs.output import View, results
+from ray_snapshot.spark_jobs.engine.output import View, results
 from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, generations, per_second, seconds_between
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def runs(snapshots: DataFrame, judged: DataFrame) -> DataFrame:
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """Machines by status, messages in flight and accepted, over time."""
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     pictures.lines(
         path,
@@ -217,7 +217,7 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit progress.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("progress", argv)
 

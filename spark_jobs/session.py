@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ray_snapshot.errors import MissingExtraError, SettingError, SparkJobError
-from ray_snapshot.spark_jobs.java import use_java
+from ray_snapshot.spark_jobs.engine.java import use_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

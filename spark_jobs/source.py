@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
 from ray_snapshot.history import History, bounds, inside, tables
 from ray_snapshot.schema import TABLES
-from ray_snapshot.spark_jobs import pushdown
+from ray_snapshot.spark_jobs.engine import pushdown
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -145,7 +145,7 @@ class HistorySource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's name
         """For `spark.readStream`."""
-        from ray_snapshot.spark_jobs.stream import HistoryStream
+        from ray_snapshot.spark_jobs.engine.stream import HistoryStream
 
         return HistoryStream(options_of(self.options))
 

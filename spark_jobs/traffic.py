@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from ray_snapshot.spark_jobs.output import View, results
+from ray_snapshot.spark_jobs.engine.output import View, results
 from ray_snapshot.spark_jobs.tables import CHANNEL, RUN, Selection, Tables, generations, per_second, seconds_between
 
 if TYPE_CHECKING:
@@ -443,7 +443,7 @@ def hosts(machines: DataFrame) -> DataFrame:
 
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """Messages sent and in flight over time, and the age of the oldest."""
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     keys = ("system", "run_id", "snapshot_id", "started_at")
     totals = (
@@ -458,7 +458,7 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit traffic.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("traffic", argv)
 

@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs import evidence
-from ray_snapshot.spark_jobs.distributed import per_snapshot
-from ray_snapshot.spark_jobs.output import View, results, some_rows
+from ray_snapshot.spark_jobs.engine import evidence
+from ray_snapshot.spark_jobs.engine.distributed import per_snapshot
+from ray_snapshot.spark_jobs.engine.output import View, results, some_rows
 from ray_snapshot.spark_jobs.tables import CHANNEL, RUN, Selection, Tables
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def troubles(frames: Mapping[str, DataFrame]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The job as a program: `spark-submit verify.py HISTORY`."""
-    from ray_snapshot.spark_jobs.command import main as run_job
+    from ray_snapshot.spark_jobs.engine.command import main as run_job
 
     return run_job("verify", argv)
 

@@ -42,8 +42,10 @@ def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(ROOT.glob("ray_snapshot/**/*.py")):
         yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path
     for room in ("detectors", "spark_jobs"):
-        for path in sorted(ROOT.glob(f"{room}/*.py")):
-            yield f"ray_snapshot.{room}.{path.stem}".removesuffix(".__init__"), path
+        for path in sorted(ROOT.glob(f"{room}/**/*.py")):
+            if path.parent.name != "pyspark_ray_snapshot":  # a package by itself, that Spark looks for by this name
+                name = ".".join(("ray_snapshot", *path.relative_to(ROOT).with_suffix("").parts))
+                yield name.removesuffix(".__init__"), path
 
 
 def imported(node: ast.AST) -> Iterator[str]:
@@ -83,7 +85,7 @@ def test_each_room_imports_what_the_page_says_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "room", [room for room, (_, never) in TABLE.items() if "ray" in never and room not in ("base", "spark_jobs")]
+    "room", [room for room, (_, never) in TABLE.items() if "ray" in never and room not in ("base", "spark_jobs", "spark_jobs.engine")]
 )
 def test_a_room_without_ray_loads_without_it(room: str) -> None:
     """Whatever is imported on the way, and wherever."""

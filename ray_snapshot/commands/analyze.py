@@ -1,6 +1,6 @@
 """`ray-snapshot analyze HISTORY JOB`: a Spark job over a history.
 
-Imports neither Spark nor anything heavy: `ray_snapshot.spark_jobs.command` does, once a job is really run.
+Imports neither Spark nor anything heavy: `ray_snapshot.spark_jobs.engine.command` does, once a job is really run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ray_snapshot.spark_jobs import JOBS
-from ray_snapshot.spark_jobs.request import OPTIONS, Option, Request
+from ray_snapshot.spark_jobs.engine.request import OPTIONS, Option, Request
 
 _JOBS = "\n\n".join(f"{name}: {question}." for name, question in JOBS.items())
 
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def analyze(**asked: Any) -> int:
     """Run one job and print its answer; exit code 1 if a detector failed on the way. Takes the fields of a `Request`."""
-    from ray_snapshot.spark_jobs.command import execute
+    from ray_snapshot.spark_jobs.engine.command import execute
 
     return execute(Request(**asked))
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ray_snapshot.spark_jobs.request import TRUST
+from ray_snapshot.spark_jobs.engine.request import TRUST
 
 Trust = Annotated[bool, typer.Option("--trust", help=TRUST)]
 _MOST_NAMED = 10

@@ -145,8 +145,8 @@ def _tell_facts(facts: dict[str, dict[str, Any]]) -> None:
 
 
 def _run_jobs(history: str) -> None:
-    from ray_snapshot.spark_jobs.command import execute
-    from ray_snapshot.spark_jobs.request import Request
+    from ray_snapshot.spark_jobs.engine.command import execute
+    from ray_snapshot.spark_jobs.engine.request import Request
 
     for job, top in _JOBS.items():
         print(f"\n{_pasted('analyze', history, job)}", flush=True)

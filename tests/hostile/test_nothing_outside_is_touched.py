@@ -171,7 +171,7 @@ def test_a_folder_that_is_exchanged_for_a_link_while_it_is_open_is_not_followed(
 )
 def test_results_are_written_through_no_link(history: Path, outside: Path, out: str | None) -> None:
     pytest.importorskip("pyspark")
-    from ray_snapshot.spark_jobs.command import default_out, prepare_out
+    from ray_snapshot.spark_jobs.engine.command import default_out, prepare_out
 
     given = default_out(str(history), "traffic") if out is None else out.format(history=history)
     (history / "results").symlink_to(outside)
@@ -186,7 +186,7 @@ def test_results_are_written_through_no_link(history: Path, outside: Path, out: 
 
 def test_the_log_of_results_is_looked_at_before_it_is_followed_into(history: Path) -> None:
     pytest.importorskip("pyspark")
-    from ray_snapshot.spark_jobs.following import Follower
+    from ray_snapshot.spark_jobs.engine.following import Follower
     from ray_snapshot.spark_jobs.tables import Selection
 
     def fresh(*_: Any, **__: Any) -> Any:
@@ -204,7 +204,7 @@ def test_the_log_of_results_is_looked_at_before_it_is_followed_into(history: Pat
 
 def test_a_pipe_among_results_is_refused_and_not_waited_for(history: Path) -> None:
     pytest.importorskip("pyspark")
-    from ray_snapshot.spark_jobs.command import default_out, prepare_out
+    from ray_snapshot.spark_jobs.engine.command import default_out, prepare_out
 
     out = Path(default_out(str(history), "conservation-follow"))
     out.mkdir(parents=True)

@@ -93,9 +93,9 @@ BY_DAY = {"detections", "verify"}
     "job", [job if job in BY_DAY else pytest.param(job, marks=pytest.mark.nightly) for job in JOBS]
 )
 def test_no_spark_job_executes_what_a_history_names(job: str, spark: Any, sentinel: Sentinel, tmp_path: Path) -> None:
-    from ray_snapshot.spark_jobs.command import _options
-    from ray_snapshot.spark_jobs.following import Follower
-    from ray_snapshot.spark_jobs.request import Request
+    from ray_snapshot.spark_jobs.engine.command import _options
+    from ray_snapshot.spark_jobs.engine.following import Follower
+    from ray_snapshot.spark_jobs.engine.request import Request
     from ray_snapshot.spark_jobs.tables import Selection
 
     history = crafted(tmp_path / "h", sentinel)

@@ -113,7 +113,7 @@ def test_a_partition_that_is_no_date_by_its_schema_is_refused(
 @pytest.mark.parametrize("name", ["a$\\foo$ b", "$$", "W" * 1_000_000, "a\nb\x1b[31m"], ids=range(4))
 def test_a_picture_is_drawn_of_any_name(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyspark")
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     times = [datetime(2026, 1, 1, hour) for hour in (1, 2)]
     pictures.lines(str(tmp_path / "lines.png"), name, {name: {name: (times, [1.0, 2.0])}}, marks=[(times[0], name)])

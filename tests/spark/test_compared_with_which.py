@@ -14,7 +14,7 @@ from ray_snapshot.detectors import Termination, TokenConservation
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import conservation, detections
-from ray_snapshot.spark_jobs.following import Follower
+from ray_snapshot.spark_jobs.engine.following import Follower
 from ray_snapshot.spark_jobs.tables import Selection
 from ray_snapshot.verdicts import Standards
 

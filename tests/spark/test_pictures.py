@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 def _drawn(monkeypatch: pytest.MonkeyPatch, job: Any, frames: dict[str, Any], path: Path) -> Any:
     """The figure of a job's picture."""
-    from ray_snapshot.spark_jobs import pictures
+    from ray_snapshot.spark_jobs.engine import pictures
 
     figures: list[Any] = []
     save = pictures._save

@@ -10,7 +10,7 @@ import pytest
 
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs.evidence import CONFIRMED, UNCHECKED, WRONG, check
+from ray_snapshot.spark_jobs.engine.evidence import CONFIRMED, UNCHECKED, WRONG, check
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 
 CONSERVATION = TokenConservation(total=30, state="$.balance", messages={"deposit": "$[0]"})

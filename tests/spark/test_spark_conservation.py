@@ -223,7 +223,7 @@ def _texts(comma: str, colon: str) -> st.SearchStrategy[str]:
 @example('{"balance":300,"a":{},"balance":7}')
 @example('{"balance":300,"bal\\u0061nce":7}')
 def test_a_number_that_is_seen_in_a_text_is_the_one_that_json_has_there(text: str) -> None:
-    from ray_snapshot.spark_jobs.amounts import _pattern
+    from ray_snapshot.spark_jobs.engine.amounts import _pattern
 
     value = json.loads(text)
     for path, found in (
@@ -241,7 +241,7 @@ def test_a_number_that_is_seen_in_a_text_is_the_one_that_json_has_there(text: st
 
 @pytest.mark.parametrize("path", ["$", "$.a.balance", "$['big one']", "$['a|b']", "$[1]"])
 def test_other_paths_are_left_to_spark(path: str) -> None:
-    from ray_snapshot.spark_jobs.amounts import _pattern
+    from ray_snapshot.spark_jobs.engine.amounts import _pattern
 
     assert _pattern(path) is None
 

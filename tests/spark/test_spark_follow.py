@@ -20,8 +20,9 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError, SettingError
 from ray_snapshot.history import History, HistoryWriter, upkeep
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs import conservation, detections, following
-from ray_snapshot.spark_jobs.following import Follower
+from ray_snapshot.spark_jobs import conservation, detections
+from ray_snapshot.spark_jobs.engine import following
+from ray_snapshot.spark_jobs.engine.following import Follower
 from ray_snapshot.spark_jobs.tables import Selection
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ import pytest
 from clean import clean_environment
 
 from ray_snapshot.errors import JavaMissingError
-from ray_snapshot.spark_jobs.java import find_java
+from ray_snapshot.spark_jobs.engine.java import find_java
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 

@@ -289,6 +289,6 @@ def test_what_is_asked_wrongly_is_told_before_spark_starts(
     def refuse_to_start(*_: Any, **__: Any) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("ray_snapshot.spark_jobs.command.spark_session", refuse_to_start)
+    monkeypatch.setattr("ray_snapshot.spark_jobs.engine.command.spark_session", refuse_to_start)
     assert main(["analyze", str(made[0].path), *arguments]) == 2
     assert said in capsys.readouterr().err

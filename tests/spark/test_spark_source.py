@@ -22,8 +22,8 @@ from ray_snapshot.history import History, HistoryWriter, commits, files, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import source
+from ray_snapshot.spark_jobs.engine.stream import HistoryStream
 from ray_snapshot.spark_jobs.source import FilteringReader, HistoryReader, Task, options_of
-from ray_snapshot.spark_jobs.stream import HistoryStream
 
 pytestmark = pytest.mark.spark
 
@@ -336,7 +336,7 @@ def test_a_stream_that_has_fallen_behind_the_log_is_told_so(tmp_path: Path) -> N
 
 _FOUND = """
 from pyspark.sql import SparkSession
-from ray_snapshot.spark_jobs.java import use_java
+from ray_snapshot.spark_jobs.engine.java import use_java
 use_java()
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 print("rows:", spark.read.format("ray_snapshot").option("table", "machines").load({path!r}).count())

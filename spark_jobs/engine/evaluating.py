@@ -27,7 +27,7 @@ from ray_snapshot.errors import DetectorError, HistoryNotFoundError, RaySnapshot
 from ray_snapshot.names import DRIVER
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs.distributed import SNAPSHOTS_AT_ONCE
+from ray_snapshot.spark_jobs.engine.distributed import SNAPSHOTS_AT_ONCE
 from ray_snapshot.spark_jobs.tables import spark_schema
 from ray_snapshot.verdicts import Detector, Standards, Verdict, compares, evaluate
 from ray_snapshot.views.tables import one_line

@@ -30,8 +30,8 @@ from pyspark.sql import SparkSession
 from ray_snapshot.errors import HistoryFormatError, HistoryWriteError, RaySnapshotError, SettingError
 from ray_snapshot.history import inside, tables
 from ray_snapshot.json_text import LONGEST_JSON, parsed_json
+from ray_snapshot.spark_jobs.engine.stream import BEGINNING, added_between
 from ray_snapshot.spark_jobs.source import Options, Task, rows_of
-from ray_snapshot.spark_jobs.stream import BEGINNING, added_between
 from ray_snapshot.spark_jobs.tables import Selection
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ray_snapshot.spark_jobs.output import some_rows
+from ray_snapshot.spark_jobs.engine.output import some_rows
 from ray_snapshot.views.tables import one_line
 
 MOST_POINTS = 400

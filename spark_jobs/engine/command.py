@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from ray_snapshot.errors import HistoryWriteError, RaySnapshotError, SettingError, SparkJobError
 from ray_snapshot.history import inside
 from ray_snapshot.spark_jobs import JOBS
-from ray_snapshot.spark_jobs.request import OPTIONS, Request
+from ray_snapshot.spark_jobs.engine.request import OPTIONS, Request
 from ray_snapshot.spark_jobs.session import check_installed, first_line, is_local, spark_session
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _follow(
     module: ModuleType, request: Request, history: History, selection: Selection, options: dict[str, Any]
 ) -> int:
     """Answer for snapshots as they come, until interrupted."""
-    from ray_snapshot.spark_jobs.following import Follower, follow
+    from ray_snapshot.spark_jobs.engine.following import Follower, follow
 
     out = Path(prepare_out(request.out or default_out(request.history, f"{request.job}-follow"), request.history))
     with _Interrupts() as interrupts:
@@ -119,7 +119,7 @@ def _follow(
 
 def _tell(module: ModuleType, rows: pa.Table, request: Request) -> None:
     """Print what has come: all rows as JSON, or what a person must hear of."""
-    from ray_snapshot.spark_jobs.output import print_rows
+    from ray_snapshot.spark_jobs.engine.output import print_rows
     from ray_snapshot.views.tables import print_json
 
     if request.json:
@@ -310,7 +310,7 @@ def _is_no_broken_command(record: logging.LogRecord) -> bool:
 
 def _show(module: ModuleType, frames: dict[str, Any], request: Request) -> list[str]:
     """Print the answer; returns what went wrong on the way."""
-    from ray_snapshot.spark_jobs.output import print_json_lines, print_view
+    from ray_snapshot.spark_jobs.engine.output import print_json_lines, print_view
 
     if request.json:
         print_json_lines(module.VIEWS[0], frames[module.VIEWS[0].name])
