@@ -85,7 +85,12 @@ def test_each_room_imports_what_the_page_says_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "room", [room for room, (_, never) in TABLE.items() if "ray" in never and room not in ("base", "spark_jobs", "spark_jobs.engine")]
+    "room",
+    [
+        room
+        for room, (_, never) in TABLE.items()
+        if "ray" in never and room not in ("base", "spark_jobs", "spark_jobs.engine")
+    ],
 )
 def test_a_room_without_ray_loads_without_it(room: str) -> None:
     """Whatever is imported on the way, and wherever."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ray_snapshot.parts.reporting import late_report, report
+from ray_snapshot.parts.reporting import late_report, report, taken
 from ray_snapshot.protocol.call_messages import MachineReport
 from ray_snapshot.protocol.collector import HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
@@ -72,28 +72,16 @@ class Part:
 
 
 def part_of(host: str, recording: Recording) -> Part:
-    """The part of a host whose machines have all been copied.
-
-    Under a barrier protocol the machines of a host record one after the other: between two of them messages and creations
-    may come late that cross no link, and that no count would miss. These go with the first part, however late it is.
-    """
+    """The part of a host whose machines have all been copied, with what has come late until now."""
     part = Part(host, 0)
-    within = [late for late in recording.late if late[0].link is None]
-    born_here = [birth for birth in recording.late_creations if birth.source is None]
-    part.counts = report(host, recording, part, within, born_here)
-    recording.late = [late for late in recording.late if late[0].link is not None]
-    recording.late_creations = [birth for birth in recording.late_creations if birth.source is not None]
+    part.counts = report(host, recording, part, *taken(recording))
     return part
 
 
 def late_part(host: str, sequence: int, recording: Recording) -> Part:
-    """White messages and creations that arrived over links after the copy; taken out of the recording."""
+    """White messages and creations that came behind the part before."""
     part = Part(host, sequence)
-    late = [found for found in recording.late if found[0].link is not None]
-    creations = [birth for birth in recording.late_creations if birth.source is not None]
-    part.counts = late_report(host, part, late, creations, sequence)
-    recording.late = [found for found in recording.late if found[0].link is None]
-    recording.late_creations = [birth for birth in recording.late_creations if birth.source is None]
+    part.counts = late_report(host, part, *taken(recording), sequence)
     return part
 
 

@@ -347,8 +347,7 @@ class World:
         for number, recording in core.open.items():
             if recording.is_copied and number not in host.reported:
                 steps.append(("report", name, number))
-            links = [birth.source for birth in recording.late_creations] + [late[0].link for late in recording.late]
-            if any(link is not None for link in links):
+            elif recording.is_copied and (recording.late or recording.late_creations):
                 steps.append(("late", name, number))
 
     def can_act(self, machine: str) -> bool:

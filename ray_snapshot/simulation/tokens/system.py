@@ -21,7 +21,7 @@ from typing import Any
 
 from ray_snapshot.protocol.barrier_host import BARRIER, BarrierCore, StreamInbox
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, BARRIERS, CHANDY_LAMPORT, OBSERVER, UNALIGNED, core_for
-from ray_snapshot.protocol.collector import HostReport, LateReport, PendingCounts
+from ray_snapshot.protocol.collector import HostReport, PendingCounts
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.protocol.host import HostCore, Machine, Recording
 from ray_snapshot.protocol.links import Batch, InLink
@@ -100,7 +100,7 @@ class TokenSystem:
         """Per snapshot that is not complete: machines that have not finished their part."""
         self.counts: dict[int, PendingCounts] = {}
         """The same by counts, where no marker closes a channel."""
-        self.late: dict[int, list[Part]] = {}
+        self.parts: dict[int, list[Part]] = {}
         self.control_counts: Counter[int] = Counter()
         self.sent_behind: dict[tuple[str, str, int], int] = {}
         """How many actions a machine had performed when it sent a control message: (source, target, which)."""
@@ -175,7 +175,7 @@ class TokenSystem:
         self.initiators.append(machines)
         self.pending[number] = set(self.cores)
         self.counts[number] = PendingCounts(number, self.cores)
-        self.late[number] = []
+        self.parts[number] = []
         self.back[number] = closing(self.outputs, machines) if self.protocol in BARRIERS else set()
         for machine in machines:
             self.cores[machine].request(number)
@@ -290,17 +290,17 @@ class TokenSystem:
 
     def _count(self, name: str, number: int, recording: Recording) -> None:
         counts = self.counts[number]
-        news: list[HostReport | LateReport] = []
+        parts, news = self.parts[number], list[Part]()
         if recording.is_copied and name not in counts.reported:
-            news.append(part_of(name, recording).counts)
-        if recording.is_copied and recording.late:
-            self.late[number].append(late_part(name, len(self.late[number]) + 1, recording))
-            news.append(self.late[number][-1].counts)
-        for report in news:
-            if isinstance(report, HostReport):
-                counts.report(report)
+            news.append(part_of(name, recording))
+        elif recording.is_copied and recording.late:
+            news.append(late_part(name, len(parts) + 1, recording))
+        parts += news
+        for part in news:
+            if isinstance(part.counts, HostReport):
+                counts.report(part.counts)
             else:
-                counts.late(report)
+                counts.late(part.counts)
         if (
             self.protocol == OBSERVER and name != self.initiators[number][0]
         ):  # only that one counts, and the others report
@@ -315,11 +315,10 @@ class TokenSystem:
             core.close(number)
 
     def _parts(self, number: int) -> list[Part]:
-        parts = list(self.late[number])
-        for name, core in self.cores.items():
-            if number in core.open:
-                parts += [part_of(name, core.open[number]), late_part(name, 1, core.open[number])]
-        return parts
+        """What was reported; where nothing is counted, what there is now."""
+        there = {part.host for part in self.parts[number]}
+        open_here = {name: core.open[number] for name, core in self.cores.items() if number in core.open}
+        return self.parts[number] + [part_of(name, one) for name, one in open_here.items() if name not in there]
 
     def results(self) -> list[Result]:
         """Every snapshot in the order in which they were started; at the end of a run, for it takes the recordings."""
