@@ -1,8 +1,8 @@
 """How a host takes its share of a checkpoint in, and what `ray-snapshot restore` wants of the program that it runs.
 
-What becomes of what (the decisions are `simulation.rollback.restoring`'s): states are loaded; what was in flight its
-sender sends again, channel by channel in its order; timers get what was left of their time; creations are carried out.
-Numbering begins anew. Nothing acts meanwhile: what is loaded here waits for the host to start.
+What becomes of what (the decisions are `simulation.rollback.restoring`'s): states are loaded; what was in flight is sent again
+(`parts.refilling`); timers get what was left of their time. Nothing acts meanwhile: what is loaded here waits for the host to
+start.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import MachineFailedError, SettingError
+from ray_snapshot.parts import refilling
 from ray_snapshot.protocol.barrier_host import BarrierCore
-from ray_snapshot.protocol.mailbox import MAIL, TIMER
+from ray_snapshot.protocol.mailbox import TIMER
 from ray_snapshot.runtime import handles
 from ray_snapshot.runtime.checkpointing import payload_of
 from ray_snapshot.runtime.context import Context, attach
@@ -22,6 +23,7 @@ from ray_snapshot.runtime.faults import safe_text_of
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.host import HostCore
+    from ray_snapshot.runtime.checkpointing import SavedMessage
     from ray_snapshot.runtime.host.post import HostPost
     from ray_snapshot.runtime.planning import Share
 
@@ -90,8 +92,7 @@ def load(post: HostPost, share: Share) -> None:
         for target, source, port in [(target, source, port) for source, target, port in share.declared]:
             if port is not None and target in core.machines:
                 post.declare(target, port, source)
-        refill(core, share)
-        post.timers = set_timers(core, share)
+        post.timers = refill(core, share)
         for machine in [*core.machines.values()]:
             if machine.over:
                 core.end_action(machine)
@@ -122,31 +123,25 @@ def _load_machine(post: HostPost, name: str, key: str, blob: bytes) -> None:
         ) from error
 
 
-def refill(core: HostCore, share: Share) -> None:
-    """Declare channels, send again what was in flight, and carry out creations; under the lock, before anything acts."""
-    for name, host in share.places.items():
-        if host and host != core.host:
-            core.resolve(name, host)
-    if isinstance(core, BarrierCore):
-        for target, source in share.awaited:
-            core.await_input(target, source)
-    for source, target, _ in share.declared:
-        if source in core.machines and core.machines[source].body is not None:
-            core.channel(core.machines[source], target, MAIL)
-    for creator, child, key, payload, sent_at in share.creations:
-        host = share.places[child]
-        core.create(creator, child, host, (key, share.classes.get(key), payload_of(payload)), sent_at)
-    for source, target, kind, _, method, payload, _, sent_at in share.messages:
-        if kind != TIMER:
-            core.send(core.machines[source], target, kind, method, payload_of(payload), sent_at)
+def refill(core: HostCore, share: Share) -> list[tuple[Any, int, float]]:
+    """Send again what was in flight, and set the timers with what was left of their time; under the lock.
+
+    Returns (channel, number, seconds left) of each timer.
+    """
+    now = time.time()
+    creations = (
+        refilling.Created(creator, child, (key, share.classes.get(key), payload_of(payload)), sent_at)
+        for creator, child, key, payload, sent_at in share.creations
+    )
+    declared = ((source, target) for source, target, _ in share.declared)
+    messages = (_again(message, now) for message in share.messages)
+    timers = refilling.refill(core, share.places, creations, messages, awaited=share.awaited, declared=declared)
+    return [(channel, number, due - now) for channel, number, due in timers]
 
 
-def set_timers(core: HostCore, share: Share) -> list[tuple[Any, int, float]]:
-    """Set the timers again, with what was left of their time; (channel, number, seconds left) of each."""
-    now, found = time.time(), []
-    for source, target, kind, _, method, payload, left, sent_at in share.messages:
-        if kind == TIMER:
-            what = now + left, payload_of(payload)
-            channel = core.set_timer(core.machines[source], target, method, what, sent_at, now + left)
-            found.append((channel, channel.sent, left))
-    return found
+def _again(message: SavedMessage, now: float) -> refilling.Sent:
+    source, target, kind, _, method, payload, left, sent_at = message
+    args = payload_of(payload)
+    if kind != TIMER:
+        return refilling.Sent(source, target, kind, method, args, sent_at)
+    return refilling.Sent(source, target, kind, method, (now + left, args), sent_at, now + left)

@@ -13,7 +13,7 @@ from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.collector import HostReport, PendingCounts
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.protocol.host import HostCore
-from ray_snapshot.simulation.mail.reports import part_of
+from ray_snapshot.simulation.mail.reports import late_part, part_of
 
 # ---- trap 1: white machine on a red host ------------------------------------------------------------------------------
 
@@ -291,4 +291,6 @@ def test_what_is_recorded_does_not_change_when_the_mailboxes_and_counts_do() -> 
     net.cores["A"].create("a", "other", "B", None, 0.0)
     net.carry("A", "B")
 
+    late = late_part("B", 1, net.cores["B"].open[1])
+    assert late.creations == {("a", "child")}
     assert [part_of(host, net.cores[host].open[1]) for host in ("A", "B")] == before

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ray_snapshot.errors import NotRestorableError
+from ray_snapshot.parts.refilling import Created, Sent
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
 from ray_snapshot.protocol.host import HostCore
@@ -251,34 +252,35 @@ def _with_states(change: Callable[[Recorded, World], dict[str, Any]]) -> Callabl
     return lambda recorded, old, *rest: prepared(replace(recorded, states=change(recorded, old)), old, *rest)
 
 
+def _refilling(patch: pytest.MonkeyPatch, change: Callable[[list[Created], list[Sent]], tuple[Any, Any]]) -> None:
+    """What is sent again is changed by `change`, of the creations and the messages of a host."""
+    refill = restoring.refill
+
+    def changed(core: HostCore, places: Any, creations: Any, messages: Any, **more: Any) -> Any:
+        return refill(core, places, *change([*creations], [*messages]), **more)
+
+    patch.setattr(restoring, "refill", changed)
+
+
 def channels_are_not_refilled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restoring, "_send_again", lambda *_: None)
+    _refilling(patch, lambda creations, _: (creations, []))
 
 
 def channels_are_refilled_twice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(World, "_send", _twice(World._send))
-
-
-def _twice(send: Callable[..., int]) -> Callable[..., int]:
-    def again(self: World, *rest: Any) -> int:
-        if self.generation and not self.taken:  # while it is being restored
-            send(self, *rest)
-        return send(self, *rest)
-
-    return again
+    _refilling(patch, lambda creations, messages: (creations, [one for one in messages for _ in range(2)]))
 
 
 def timers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    again = restoring._send_again
+    _refilling(patch, lambda creations, messages: (creations, [one for one in messages if one.kind != "timer"]))
 
-    def mail_only(world: World, recorded: Recorded) -> None:
-        again(world, replace(recorded, channels={k: v for k, v in recorded.channels.items() if k[2] != "timer"}))
 
-    patch.setattr(restoring, "_send_again", mail_only)
+def timers_come_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Under a number of their own: as mail."""
+    _refilling(patch, lambda made, messages: (made, [one._replace(kind="mail") for one in messages]))
 
 
 def creations_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restoring, "_create_again", lambda *_: None)
+    _refilling(patch, lambda _, messages: ([], messages))
 
 
 def a_source_begins_again(patch: pytest.MonkeyPatch) -> None:
@@ -340,11 +342,12 @@ def replayed_items_are_told_apart(patch: pytest.MonkeyPatch) -> None:
 
 
 WRONG = [
-    (channels_are_not_refilled, "restore-chandy-lamport", "too little"),
-    (channels_are_not_refilled, "restore-observer", "too little"),
-    (channels_are_not_refilled, "storm-unaligned-barrier", "tokens in the first generation"),
+    (channels_are_not_refilled, "restore-chandy-lamport", "here, and sent|too little"),
+    (channels_are_not_refilled, "restore-observer", "here, and sent|too little"),
+    (channels_are_not_refilled, "storm-unaligned-barrier", "here, and sent|tokens in the first"),
     (channels_are_refilled_twice, "restore-unaligned-barrier", "."),
-    (timers_are_forgotten, "restore-aligned-barrier", "too little"),
+    (timers_are_forgotten, "restore-aligned-barrier", "here, and sent|too little"),
+    (timers_come_at_once, "restore-chandy-lamport", "."),
     (creations_are_forgotten, "restore-chandy-lamport", "too little"),
     (a_source_begins_again, "restore-chandy-lamport", "too much"),
     (a_source_goes_on_from_where_it_was_stopped, "flow-chandy-lamport", "too little"),
@@ -375,12 +378,7 @@ def _run_storms(name: str) -> None:
 
 
 def test_a_refill_in_another_order_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    again = restoring._send_again
-
-    def backwards(world: World, recorded: Recorded) -> None:
-        again(world, replace(recorded, channels={key: found[::-1] for key, found in recorded.channels.items()}))
-
-    monkeypatch.setattr(restoring, "_send_again", backwards)
+    _refilling(monkeypatch, lambda creations, messages: (creations, messages[::-1]))
     with pytest.raises(AssertionError):
         _check_that_all_comes_again("observer")
 

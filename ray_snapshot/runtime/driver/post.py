@@ -56,7 +56,7 @@ from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.fitting import check_fits
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, forget_places
 from ray_snapshot.runtime.planning import Share, opened_share
-from ray_snapshot.runtime.restoring import refill, set_timers
+from ray_snapshot.runtime.restoring import refill
 from ray_snapshot.runtime.tracing import Tracer
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Created, Post, StopAsked, Timer
@@ -337,8 +337,7 @@ class DriverPost(Post):
             known += [run for run in share.aliases if run not in known]
         self.carrier.begin(self._new_core(born=share.last))
         self.carrier.actors.update((host, wrapped[0]) for host, wrapped in share.actors.items())
-        refill(self.core, share)
-        self.timers = set_timers(self.core, share)
+        self.timers = refill(self.core, share)
         if self.attendant is not None:
             self.attendant.memory.went_back(share.snapshot_id, share.number)
         self.stops = []

@@ -483,13 +483,17 @@ class World:
         return channel.sent
 
     def _create(self, host: SimHost, creator: str, child: str, place: str, payload: Any) -> None:
+        self.make_room(host, child, place)
+        host.core.create(creator, child, place, payload, 0.0)
+
+    def make_room(self, host: SimHost, child: str, place: str) -> None:
+        """The child that this host creates will live there."""
         if place not in self.hosts:  # born with its creator's colour, and with what is open there
             self._add_host(place, host.core.colour, tuple(host.core.open))
             if self.lineage.generations and place not in self.lineage.gates:
                 self.lineage.gates[place] = RollbackHost(self.generation, Phase.LOADED)
                 self.lineage.newborn.append((place, self.generation))
             self.control.append(("register", place))
-        host.core.create(creator, child, place, payload, 0.0)
         self.places[child] = place
 
     def _birth(self, name: str) -> str:

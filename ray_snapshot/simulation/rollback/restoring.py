@@ -24,13 +24,14 @@ Imports the standard library only.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from ray_snapshot.errors import NotRestorableError
+from ray_snapshot.parts.refilling import Created, Sent, refill
 from ray_snapshot.protocol.rollback import NO_GENERATION, Asked, LoadFinished, Phase, RollbackHost, Step
 from ray_snapshot.simulation.mail.oracle import ChannelId, Log, Message, MessageId, OracleError, Recorded, Replay
-from ray_snapshot.simulation.mail.world import Lineage, World
+from ray_snapshot.simulation.mail.world import Lineage, World, isolated
 
 
 def obstacles(recorded: Recorded) -> list[str]:
@@ -82,8 +83,7 @@ def prepared(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World
     for source, target in old.declared:
         if source in recorded.states and target in recorded.states:
             world.connect(source, target)
-    _create_again(world, recorded, places)
-    _send_again(world, recorded)
+    _send_again(world, recorded, places)
     _share(world, old)
     return world
 
@@ -124,24 +124,26 @@ def _places(recorded: Recorded, old: World, hosts: Sequence[str]) -> dict[str, s
     return {name: hosts[index % len(hosts)] if hosts else old.places[name] for index, name in enumerate(names)}
 
 
-def _create_again(world: World, recorded: Recorded, places: dict[str, str]) -> None:
+def _send_again(world: World, recorded: Recorded, places: dict[str, str]) -> None:
+    """As on Ray, host by host; the log has what is in flight under its new numbers."""
+    creations, messages = defaultdict[str, list[Created]](list), defaultdict[str, list[Sent]](list)
     for creator, child in sorted(recorded.creations):
-        payload = recorded.payloads[creator, child]
+        payload, place = recorded.payloads[creator, child], world.places[creator]
         world.log.channels[creator, child, "creation"] = [(1, "creation", payload)]
-        world._create(world.hosts[world.places[creator]], creator, child, places[child], payload)
-
-
-def _send_again(world: World, recorded: Recorded) -> None:
-    for (source, target, kind), messages in recorded.channels.items():
-        host = world.hosts[world.places[source]]
-        machine = host.core.machines[source]
+        world.make_room(world.hosts[place], child, places[child])
+        creations[place].append(Created(creator, child, payload, 0.0))
+    for (source, target, kind), found in recorded.channels.items():
         again = world.log.channels.setdefault((source, target, kind), [])
-        for number, (_, method, args) in enumerate(messages, 1):
-            again.append((number, method, args))
-            if kind == "timer":
-                world._set_timer(host, machine, target, method, args)
-            else:
-                world._send(host, machine, target, kind, method, args)
+        again += [(number, method, args) for number, (_, method, args) in enumerate(found, 1)]
+        messages[world.places[source]] += [
+            Sent(source, target, kind, method, isolated(args), 0.0) for _, method, args in found
+        ]
+    for name in {**creations, **messages}:
+        host = world.hosts[name]
+        children = {creation.child: places[creation.child] for creation in creations[name]}
+        timers = refill(host.core, children, creations[name], messages[name])
+        host.timers += [(channel, number) for channel, number, _ in timers]
+        host.asked += host.core.take_unresolved()
 
 
 def repeated(log: Log, recorded: Recorded) -> list[tuple[MessageId, Message]]:
