@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import live, rows, snapshot, write
 from deltalake import DeltaTable
+from small_histories import live, rows, snapshot, write
 
 from ray_snapshot.detectors import Termination, TokenConservation
 from ray_snapshot.history import History, HistoryWriter

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BEGIN, live, snapshot, write
+from small_histories import BEGIN, live, snapshot, write
 
 from ray_snapshot.detectors import TokenConservation
 

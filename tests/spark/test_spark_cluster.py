@@ -19,7 +19,7 @@ from typing import IO
 import pyarrow.parquet as pq
 import pytest
 from clean import clean_environment
-from conftest import BANK, live, snapshot, write
+from small_histories import BANK, live, snapshot, write
 from started import started
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]

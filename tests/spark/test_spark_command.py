@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from clean import clean_environment
-from conftest import bank, live, snapshot, table, write
+from small_histories import bank, live, snapshot, table, write
 
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import Deadlock

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from conftest import BANK, bank, live, rows, snapshot, write
 from hypothesis import example, given
 from hypothesis import strategies as st
+from small_histories import BANK, bank, live, rows, snapshot, write
 
 from ray_snapshot.detectors import TokenConservation
 from ray_snapshot.errors import SettingError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BANK, BEGIN, live, rows, snapshot, write
+from small_histories import BANK, BEGIN, live, rows, snapshot, write
 
 pytestmark = pytest.mark.spark
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_evaluated_again_is_reported_and_stops_nothing(spark: Any
 
 
 def test_a_run_watched_for_whatever_total_it_began_with_is_evaluated_in_order(spark: Any, tmp_path: Path) -> None:
-    from conftest import live
+    from small_histories import live
 
     from ray_snapshot.detectors import TokenConservation
     from ray_snapshot.spark_jobs import detections

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from conftest import BANK, BEGIN, live, snapshot, write
 from deltalake import DeltaTable
+from small_histories import BANK, BEGIN, live, snapshot, write
 
 from ray_snapshot.cli import main
 from ray_snapshot.detectors import TokenConservation

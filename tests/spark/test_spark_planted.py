@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import rows
+from small_histories import rows
 
 from ray_snapshot.cli import main
 from ray_snapshot.history import History

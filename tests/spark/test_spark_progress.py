@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import live, rows, snapshot, write
+from small_histories import live, rows, snapshot, write
 
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.spark_jobs.tables import Selection

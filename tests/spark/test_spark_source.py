@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from clean import clean_environment
-from conftest import BANK, BEGIN, live, snapshot, write
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNull, LessThan, Not
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from small_histories import BANK, BEGIN, live, snapshot, write
 
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
 from ray_snapshot.history import History, HistoryWriter, commits, files, tables

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import rows, snapshot, write
+from small_histories import rows, snapshot, write
 
 pytestmark = pytest.mark.spark
 
