@@ -6,6 +6,7 @@ import json
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ray_snapshot.detectors import Deadlock, Termination, TokenConservation
@@ -114,3 +115,52 @@ def test_figures_that_are_not_those_of_the_rows_are_refuted() -> None:
     assert judged(snapshot, CONSERVATION, evidence={"expected": 29})[0] == WRONG
     assert judged(snapshot, Termination(), evidence={"active": 3})[0] == WRONG
     assert judged(snapshot, TokenConservation(total=0, state="$['a b']"))[0] == UNCHECKED
+
+
+def with_state(text: str, *, is_cut: bool = False) -> Snapshot:
+    """One machine whose state is this JSON text."""
+    found = Snapshot.from_rows(machines=[{"machine": "a", "state": {"balance": 30}}], **COVERED)
+    table = found.tables["machines"]
+    for name, value in (("state", text), ("state_truncated", is_cut)):
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, pa.array([value], table.schema.field(name).type))
+    return Snapshot({**found.tables, "machines": table})
+
+
+SAID = Verdict(
+    holds=True, evidence={"expected": 30, "found": 30}, sentence="", detector_spec=CONSERVATION.spec, snapshot_id="s"
+)
+PLAIN = "what it counts is no plain number everywhere"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cut", "expected"),
+    [
+        ('{"balance":30}', False, (CONFIRMED, "")),
+        ('{"balance":3e1}', False, (CONFIRMED, "")),
+        ('{"balance":1e999999999}', False, (UNCHECKED, PLAIN)),
+        ('{"balance":1e-999999999}', False, (UNCHECKED, PLAIN)),
+        ('{"balance":"30"}', False, (UNCHECKED, PLAIN)),
+        ('{"balance":[30]}', False, (UNCHECKED, PLAIN)),
+        ('{"balance":30', False, (UNCHECKED, PLAIN)),
+        ('{"balance":30}', True, (UNCHECKED, PLAIN)),
+        ("[" * 100_000, False, (UNCHECKED, PLAIN)),
+    ],
+)
+def test_what_it_cannot_count_within_its_bounds_it_leaves_open(
+    text: str, is_cut: bool, expected: tuple[str, str]
+) -> None:
+    assert opinion(with_state(text, is_cut=is_cut), SAID) == expected
+
+
+def test_it_says_why_it_leaves_a_verdict_open() -> None:
+    members = [{"machine": "kant"}, {"machine": "hume"}]
+    cut = {"members": members, "member_count": 2, "stuck_behind_count": 200}
+    assert judged(table(), Deadlock(), evidence=cut) == (UNCHECKED, "its evidence was cut off")
+    assert judged(table(), Deadlock(), evidence={"members": [{}]})[1].startswith("its evidence is not of the shape")
+    assert judged(table(), Deadlock(), evidence={"members": "kant"})[0] == UNCHECKED
+    assert judged(table(), Deadlock(), evidence={"members": []}) == (WRONG, "it names nobody")
+    assert judged(table(), Deadlock(), holds=None) == (UNCHECKED, "the detector could not tell")
+    assert judged(table(), CONSERVATION, holds=True, evidence={"expected": None})[0] == UNCHECKED
+    unknown = SAID.model_copy(update={"detector_spec": {"type": "callable"}})
+    assert opinion(table(), unknown) == (UNCHECKED, "there is no checker for this detector")
