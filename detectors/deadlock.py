@@ -270,7 +270,7 @@ def _may_still_come(waits: WaitGraph) -> str:
     if not len(half):
         return ""
     acting = np.flatnonzero(waits.seeds)
-    who = listed(_distinct_names(waits.names, acting[:MOST_MEMBERS])) or "somebody"
+    who = listed(_distinct_names(waits.names, acting[:MOST_MEMBERS])) or "a machine"
     return f"; {_holders(waits, half)}, and {who} can act and may still send it ({_REMEDY})"
 
 

@@ -294,7 +294,7 @@ def _why_never(about: _About, node: int) -> str:
     """Why what a machine outside of every cycle waits for cannot come."""
     waits = about.waits
     nodes = [other for _, on in about.alternatives.get(node, []) for other in on]
-    for flags, reason in ((waits.stopped, "stopped"), (waits.passive, "passive, and nobody is left to wake")):
+    for flags, reason in ((waits.stopped, "stopped"), (waits.passive, "passive, and nothing is left to wake")):
         who = list(dict.fromkeys(about.nodes[other].machine for other in nodes if flags[other]))
         if who:
             return f" ({_is(who)} {reason}{(' it' if len(who) == 1 else ' them') if 'wake' in reason else ''})"

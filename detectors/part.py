@@ -43,7 +43,11 @@ def judge_part(snapshot: Snapshot, group: Sequence[str], senders: Sequence[str] 
         text = f"all is quiet there, but {listed(wakers)} may still send to it"
         return None, evidence, f"Termination of {listed(group)} cannot be told: {text}."
     count = plural(evidence["machines"], "machine")
-    return True, evidence, f"{listed(group)} terminated: {count} passive or stopped, nobody left who could wake them."
+    return (
+        True,
+        evidence,
+        f"{listed(group)} terminated: {count} passive or stopped, no machine is left that could wake them.",
+    )
 
 
 def _members(snapshot: Snapshot, mine: Booleans, group: Sequence[str]) -> dict[str, Any]:
@@ -101,7 +105,7 @@ def _wakers(waits: WaitGraph, mine: Booleans, names: Any, senders: Sequence[str]
         woken |= waits.seeds | waits.outside
         more = list(map(str, waits.unseen))
     found = [*_names(waits, woken & ~member), *more]
-    return found or ["somebody"] * bool((moves & member).any())
+    return found or ["a machine of its own"] * bool((moves & member).any())
 
 
 def _moving_sources(waits: WaitGraph, at_rest: Booleans, moves: Booleans) -> Booleans:

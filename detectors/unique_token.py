@@ -123,5 +123,5 @@ def _who(evidence: dict[str, Any]) -> str:
 def _lost(evidence: dict[str, Any]) -> str:
     if "last" in evidence and evidence["last"]["count"]:
         last = evidence["last"]
-        return f"The token is lost: nobody holds it; in {last['snapshot_id']} it was {_who(last)}."
+        return f"The token is lost: nothing holds it; in {last['snapshot_id']} it was {_who(last)}."
     return "The token is lost: no machine and no message in flight holds it."

@@ -32,7 +32,7 @@ def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector]) -> Diagnosis:
         f" snapshot {snapshot.snapshot_id} in {snapshot.duration_ms:.0f} ms"
     ]
     tree = wait_tree(snapshot.waits, _places(snapshot))
-    lines += [f"  {line}" for line in tree] or ["  nobody waits for anybody"]
+    lines += [f"  {line}" for line in tree] or ["  nothing waits for anything"]
     if first.holds and first.evidence.get("members"):
         lines.append(deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id))
     lines += [f"  {verdict.detector}: {verdict.sentence}" for verdict in verdicts]

@@ -77,7 +77,7 @@ def _is_closed(snapshot: Snapshot, evidence: Evidence) -> Outcome:
     records = [*evidence.get("members", ()), *evidence.get("stuck_behind", ())]
     named = {record["machine"] for record in records}
     if not records:
-        return WRONG, "it names nobody"
+        return WRONG, "it names no machine"
     if len(records) < evidence.get("member_count", 0) + evidence.get("stuck_behind_count", 0):
         return UNCHECKED, "its evidence was cut off"
     waits, status = _waits(snapshot), _statuses(snapshot)
@@ -88,7 +88,7 @@ def _is_closed(snapshot: Snapshot, evidence: Evidence) -> Outcome:
         machine = record["machine"]
         own = {key: alternatives for key, alternatives in waits.items() if key[0] == machine}
         if not own and status[machine] != "blocked" and not (in_flight - {None}):
-            return WRONG, f"it names {machine}, which is {status[machine]} and waits for nobody"
+            return WRONG, f"it names {machine}, which is {status[machine]} and waits for nothing"
         if not own and status[machine] == "blocked":
             continue
         if not own:

@@ -210,7 +210,7 @@ def test_waiting_for_a_passive_machine_that_nobody_is_left_to_wake_is_a_deadlock
     assert verdict.holds is True
     assert members(verdict) == ["a"]
     assert verdict.evidence["cycle"] == []
-    assert "a waits for b (b is passive, and nobody is left to wake it)" in verdict.sentence
+    assert "a waits for b (b is passive, and nothing is left to wake it)" in verdict.sentence
     assert judge(blocked("a", "all", "b"), idle("b"), idle("c", "active")).holds is False
     assert judge(blocked("a", "all", "b"), idle("b"), messages=[{"source": "a", "target": "b"}]).holds is False
 

@@ -44,7 +44,7 @@ def test_two_tokens_are_an_alarm_wherever_they_are(holders: tuple[str, ...], mes
 def test_a_lost_token_is_an_alarm_that_names_its_last_holder() -> None:
     verdict = UniqueToken().evaluate(ring(), earlier=ring("n3", snapshot_id="s7"))
     assert verdict.holds is False
-    assert verdict.sentence == "The token is lost: nobody holds it; in s7 it was held by n3."
+    assert verdict.sentence == "The token is lost: nothing holds it; in s7 it was held by n3."
     assert UniqueToken().evaluate(ring()).sentence.startswith("The token is lost: no machine")
 
 

@@ -95,7 +95,7 @@ def test_evidence_that_names_somebody_who_can_move_is_refuted() -> None:
     members = [{"machine": "kant"}, {"machine": "hume"}]
     for extra, said in (
         ("guest", "whose waits can all end"),
-        ("waiter", "is active and waits for nobody"),
+        ("waiter", "is active and waits for nothing"),
         ("rousseau", "which the snapshot does not have"),
     ):
         changed = {"members": [*members, {"machine": extra}], "member_count": 3}
@@ -159,7 +159,7 @@ def test_it_says_why_it_leaves_a_verdict_open() -> None:
     assert judged(table(), Deadlock(), evidence=cut) == (UNCHECKED, "its evidence was cut off")
     assert judged(table(), Deadlock(), evidence={"members": [{}]})[1].startswith("its evidence is not of the shape")
     assert judged(table(), Deadlock(), evidence={"members": "kant"})[0] == UNCHECKED
-    assert judged(table(), Deadlock(), evidence={"members": []}) == (WRONG, "it names nobody")
+    assert judged(table(), Deadlock(), evidence={"members": []}) == (WRONG, "it names no machine")
     assert judged(table(), Deadlock(), holds=None) == (UNCHECKED, "the detector could not tell")
     assert judged(table(), CONSERVATION, holds=True, evidence={"expected": None})[0] == UNCHECKED
     unknown = SAID.model_copy(update={"detector_spec": {"type": "callable"}})
