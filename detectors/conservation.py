@@ -45,8 +45,9 @@ class TokenConservation:
       where that is more than 1.
 
     None if a value is needed that was not recorded whole (truncated, null, or no number), or if anything is
-    uncovered; and while machines are still to be made, unless all of `total` is there already, for what
-    they will hold is not known (a path for `__init__` in `messages` tells it). A driver with a null state
+    uncovered; and while machines are being made, for what they will hold is not known, unless all of
+    `total` is there already, or more (none is made with less than nothing). A path for `__init__` in
+    `messages` counts what is in flight to them; each must have a number there. A driver with a null state
     holds nothing. `stable` is False: an invariant that was violated may look right again.
 
     Cost: O(machines + messages), the same again for `earlier` where it is needed, and O(channels) on a
@@ -101,7 +102,7 @@ class TokenConservation:
             text = f"Conservation cannot be told: no machine and no message has anything at {self.state}."
             return answer(self, snapshot, None, evidence, text)
         to_come, is_same = unmade(snapshot, self.messages), self._same(now, expected)
-        if to_come.count and not (is_same and self.total is not None):
+        if to_come.count and not (self.total is not None if is_same else now.found > expected):
             evidence["unmade"] = to_come.count
             return answer(self, snapshot, None, evidence, _untold(to_come, now, expected))
         if is_same:
@@ -155,11 +156,11 @@ def _doubt(snapshot: Snapshot, now: Ledger) -> str:
 
 
 def _untold(to_come: Unmade, now: Ledger, expected: Fraction) -> str:
-    """Why nothing is said while machines are still to be made."""
+    """Why nothing is said while machines are being made."""
     who = f"{plural(to_come.count, 'machine')} ({listed(to_come.names, to_come.count)})"
     return (
-        f"Conservation cannot be told: what {who} will hold is not known before it is made, and so far {say(now.found)} of"
-        f' {say(expected)} are there; a path for "__init__" in messages tells what each is made with.'
+        f"Conservation cannot be told: what {who} will hold is not known until its __init__ has run, and so far"
+        f" {say(now.found)} of {say(expected)} are there."
     )
 
 

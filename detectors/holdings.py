@@ -110,12 +110,14 @@ def in_messages(snapshot: Snapshot, messages: Mapping[str, str | None]) -> Holdi
 
 
 def unmade(snapshot: Snapshot, messages: Mapping[str, Any]) -> Unmade:
-    """The machines whose `__init__` is in flight, where `messages` has no path to what they are made with."""
-    if CONSTRUCTOR in messages:
-        return Unmade(0, [])
-    table = snapshot.tables["messages"]
-    rows = np.flatnonzero(is_any_of(table["method"], CONSTRUCTOR)).tolist()
-    return Unmade(len(rows), [name for (name,) in labels(table, rows[:MOST_LISTED], "target")])
+    """The machines whose `__init__` is in flight, unless `messages` has a path to what they are made with, or still runs."""
+    count, names = 0, list[str]()
+    for name, machine in (("calls", "machine"), *(() if CONSTRUCTOR in messages else (("messages", "target"),))):
+        table = snapshot.tables[name]
+        rows = np.flatnonzero(is_any_of(table["method"], CONSTRUCTOR)).tolist()
+        count += len(rows)
+        names += [name for (name,) in labels(table, rows[: MOST_LISTED - len(names)], machine)]
+    return Unmade(count, names)
 
 
 def is_bare(snapshot: Snapshot, machines: list[int]) -> bool:

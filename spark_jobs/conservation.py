@@ -120,18 +120,19 @@ def run(
     if given != (None, {}, None):
         specs = specs.unionByName(own_specs(tables.complete, specs, is_asked_for=state is not None))
     settings, quick = looked_up(with_given(read_specs(specs), *given))
-    ledgers = ledger(tables.complete, settings, tables.unlisted("machines"), tables.unlisted("messages"), quick)
+    there = {name: tables.unlisted(name) for name in ("machines", "messages", "calls")}
+    ledgers = ledger(tables.complete, settings, **there, quick=quick)
     (ledgers,) = results({"ledger": ledgers}, out).values()
     (broken,) = results({"breaks": breaks(ledgers)}, out).values()
     where = ends(broken)
     # Named one by one, so that Parquet's statistics skip all other snapshots.
     ids = [row["snapshot_id"] for row in some_rows(where.select("snapshot_id").distinct(), MOST_ENDS)]
-    there = {
+    at_breaks = {
         name: tables.rows(name).where(F.col("snapshot_id").isin(*ids)) for name in ("machines", "channels", "messages")
     }
     changed = {
-        "changed_machines": changed_machines(there["machines"], settings, where),
-        "changed_channels": changed_channels(there["channels"], there["messages"], settings, where),
+        "changed_machines": changed_machines(at_breaks["machines"], settings, where),
+        "changed_channels": changed_channels(at_breaks["channels"], at_breaks["messages"], settings, where),
     }
     return {"ledger": ledgers, "breaks": broken, **results(changed, out)}
 
@@ -167,7 +168,7 @@ def fresh(
     if given != (None, {}, None):
         stored = stored.unionByName(own_specs(tables.complete, stored, is_asked_for=state is not None))
     settings, _ = looked_up(with_given(read_specs(stored), *given))
-    counted = counts(tables.complete, settings, tables.rows("machines"), tables.rows("messages"))
+    counted = counts(tables.complete, settings, *(tables.rows(name) for name in ("machines", "messages", "calls")))
     frame = judged(with_expected(counted, _carried_frame(spark, carried)))
     rows = frame.select(*COLUMNS, "restored_from", "next_exact", "next_total").toArrow()
     rows = rows.sort_by([(name, "ascending") for name in (*LEDGER, "sequence")])
@@ -301,14 +302,19 @@ def _some_paths(paths: Sequence[str | None]) -> list[str]:
 
 
 def ledger(
-    snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame, quick: Paths = NO_PATHS
+    snapshots: DataFrame,
+    settings: DataFrame,
+    machines: DataFrame,
+    messages: DataFrame,
+    calls: DataFrame,
+    quick: Paths = NO_PATHS,
 ) -> DataFrame:
     """One row a snapshot and ledger: what was found, what was expected, and whether that is the same.
 
     `unreadable`: how many values were needed that were not recorded whole; `holds` is null then, as it is where the
     cut is inconsistent, something was not observed, or there is nothing to compare with.
     """
-    return judged(with_expected(counts(snapshots, settings, machines, messages, quick))).select(*COLUMNS)
+    return judged(with_expected(counts(snapshots, settings, machines, messages, calls, quick))).select(*COLUMNS)
 
 
 COLUMNS = (
@@ -327,13 +333,18 @@ COLUMNS = (
 
 
 def counts(
-    snapshots: DataFrame, settings: DataFrame, machines: DataFrame, messages: DataFrame, quick: Paths = NO_PATHS
+    snapshots: DataFrame,
+    settings: DataFrame,
+    machines: DataFrame,
+    messages: DataFrame,
+    calls: DataFrame,
+    quick: Paths = NO_PATHS,
 ) -> DataFrame:
     """One row a snapshot and ledger: what was found in all, and whether the cut can be judged."""
     settings = F.broadcast(settings)
     found = sums(machines, messages, settings, snapshots.select("snapshot_id", "run_id"), quick)
     counted = snapshots.join(settings, "run_id", "inner")
-    for frame in (found, unmade(messages, settings)):
+    for frame in (found, unmade(messages, calls, settings)):
         counted = counted.join(frame, ["snapshot_id", "detector"], "left_outer")
     return totals(counted)
 
@@ -416,7 +427,7 @@ def judged(expected: DataFrame) -> DataFrame:
     allowed = F.col("tolerance") * F.greatest(F.lit(1.0), F.abs("expected"))
     same = F.when(exact.isNotNull(), exact == 0).otherwise(F.abs(difference) <= allowed)
     empty = F.col("is_bare") | (F.col("pathless") & (F.col("expected") == 0))
-    untold = F.col("is_unmade") & ~(same & F.col("total_given").isNotNull())
+    untold = F.col("is_unmade") & F.when(same, F.col("total_given").isNull()).otherwise(difference < 0)
     known = F.col("usable") & F.col("expected").isNotNull() & ~empty & ~untold
     return expected.withColumn("difference", difference).withColumn("holds", F.when(known, same))
 

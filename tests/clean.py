@@ -10,8 +10,8 @@ import os
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """HOME and PATH, and what a test says."""
-    return {name: os.environ[name] for name in ("HOME", "PATH")} | more
+    """HOME and PATH, where this test run keeps settings in place of the user's, and what a test says."""
+    return {name: os.environ[name] for name in ("HOME", "PATH", "XDG_CONFIG_HOME") if name in os.environ} | more
 
 
 def on_cluster(address: str, **more: str) -> dict[str, str]:

@@ -33,10 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def _the_process_is_left_as_it_was() -> Iterator[None]:
-    """What the whole process has, each test gives back: another file's classes are looked for along the same path."""
+    """What the whole process had, it has behind each test: another file's classes are looked for along the same path.
+
+    A library that is imported meanwhile may add a path.
+    """
     path, arguments, main, folder = list(sys.path), list(sys.argv), sys.modules["__main__"], os.getcwd()
     yield
-    left = [entry for entry in sys.path if entry in path], list(sys.argv), sys.modules["__main__"], os.getcwd()
+    here = os.getcwd() if os.path.exists(".") else "a folder that is gone"
+    left = [entry for entry in sys.path if entry in path], list(sys.argv), sys.modules["__main__"], here
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
     sys.argv[:], sys.modules["__main__"] = arguments, main
     os.chdir(folder)

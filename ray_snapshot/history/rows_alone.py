@@ -15,7 +15,6 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import tables
 from ray_snapshot.history.records import JSON_COLUMNS
 from ray_snapshot.json_text import NotStoredError, parsed_json
-from ray_snapshot.schema import TABLES
 
 if TYPE_CHECKING:
     from ray_snapshot.history.reader import History
@@ -43,11 +42,11 @@ ALONE = {
     "channels": ("source", "target", "kind"),
     "calls": ("machine", "call_id"),
     "actions": ("run_id", "machine", "number"),
-    "verdicts": tuple(TABLES["verdicts"].names),
 }
 """What no two rows of a snapshot (of a table, for the trace) have in common.
 
-Rows of waits may be equal: an action may wait twice for the same. A verdict may be replaced by a later one, not repeated.
+Rows of waits may be equal: an action may wait twice for the same; and a verdict may be written again where a commit seemed to
+have failed.
 """
 
 SHAPES: dict[str, type] = {"accepted": list, "sent": list, "fields": list, "coverage": dict, "evidence": dict}

@@ -43,7 +43,7 @@ def version_here() -> tuple[str | None, str]:
         importlib.import_module(f"{PACKAGE}.instrument.hooks.attaching")
         importlib.import_module(f"{PACKAGE}.instrument.shape").check()
     except Exception as error:
-        return None, f"{type(error).__name__}: {error}"
+        return _installed(), f"{type(error).__name__}: {error}"
     return _installed(), ""
 
 

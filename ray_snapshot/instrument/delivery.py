@@ -129,9 +129,9 @@ def check_nodes() -> list[str]:
 
 def fault(version: str | None, reason: str) -> str | None:
     """What is wrong with a node, by its probe's answer; None if nothing is."""
-    if version is None:
-        return f"ray_snapshot cannot be imported there ({reason})"
-    return None if version == __version__ else f"it has ray-snapshot {version}, and this program has {__version__}"
+    if version not in (None, __version__):
+        return f"it has ray-snapshot {version}, and this program has {__version__}"
+    return f"ray_snapshot cannot be imported there ({reason})" if reason else None
 
 
 def no_worker(error: Exception) -> str:

@@ -74,11 +74,16 @@ def sums(
     return _sums(added, *rest)
 
 
-def unmade(messages: DataFrame, settings: DataFrame) -> DataFrame:
-    """Per snapshot and ledger: how many machines are still to be made, without a path to what they are made with."""
+def unmade(messages: DataFrame, calls: DataFrame, settings: DataFrame) -> DataFrame:
+    """Per snapshot and ledger: how many constructors still run, or are in flight without a path to what they make with."""
     untold = F.try_element_at("message_paths", F.lit(CONSTRUCTOR)).isNull()
-    made = messages.where(F.col("method") == CONSTRUCTOR).join(settings.where(untold), "run_id", "inner")
+    coming = _constructors(messages).join(settings.where(untold), "run_id", "inner")
+    made = coming.unionByName(_constructors(calls).join(settings, "run_id", "inner"))
     return made.groupBy("snapshot_id", "detector").agg(F.count(F.lit(1)).alias("unmade"))
+
+
+def _constructors(rows: DataFrame) -> DataFrame:
+    return rows.where(F.col("method") == CONSTRUCTOR).select("snapshot_id", "run_id")
 
 
 def _of_machines(machines: DataFrame, settings: DataFrame) -> DataFrame:

@@ -187,10 +187,26 @@ def test_what_is_missing_is_no_alarm_while_machines_are_still_to_be_made() -> No
     assert not verdict.alarm
     assert verdict.evidence["unmade"] == 1
     assert verdict.sentence == (
-        "Conservation cannot be told: what 1 machine (a1) will hold is not known before it is made, and so far 65 of 100 are"
-        ' there; a path for "__init__" in messages tells what each is made with.'
+        "Conservation cannot be told: what 1 machine (a1) will hold is not known until its __init__ has run, and so far 65 of"
+        " 100 are there."
     )
     assert "5 machines (a0, a1, a2 and 2 more)" in judge(1, [], [birth(f"a{n}", 1) for n in range(5)]).sentence
+
+
+def test_a_machine_waits_inside_its_constructor_and_is_not_made_yet() -> None:
+    machines = [*accounts(60), {"machine": "a1", "state": {}, "status": "blocked"}]
+    inside = {"calls": [{"machine": "a1", "call_id": "driver/0/a1/0", "method": "__init__"}]}
+    for paths in ({}, {"__init__": "$[0]"}):
+        detector = TokenConservation(100, state="$.balance", messages=paths)
+        assert detector.evaluate(rs.Snapshot.from_rows(machines=machines, **inside)).holds is None
+    assert judge(60, machines, **inside).holds is True
+    assert judge(100, machines).holds is False
+
+
+def test_more_than_the_total_is_an_alarm_whatever_is_still_to_be_made() -> None:
+    verdict = judge(100, accounts(160), [birth("a1", 30)])
+    assert verdict.alarm
+    assert verdict.sentence.startswith("Not conserved: 60 too many")
 
 
 def test_machines_that_bring_nothing_may_be_made_at_any_time() -> None:

@@ -56,6 +56,8 @@ def test_no_token_is_lost_before_the_machine_that_brings_it_is_made() -> None:
     assert verdict.holds is None
     assert "0 found, but not read or observed: n4 is being created" in verdict.sentence
     assert UniqueToken().evaluate(ring("n1", messages=[BORN])).holds is True
+    inside = [{"machine": "n3", "call_id": "driver/0/n3/0", "method": "__init__"}]
+    assert UniqueToken().evaluate(ring(calls=inside)).holds is None
     assert UniqueToken(messages={"__init__": "$[0]"}).evaluate(ring(messages=[BORN])).holds is True
     assert UniqueToken(messages={"__init__": "$[1]"}).evaluate(ring(messages=[BORN])).alarm
 

@@ -42,9 +42,11 @@ ANSWERS = {
     "3b 5 5 4": "? ? T F",
     "5 5b 3b 5 4": "? ? ? T F",
     "0b 3b 5 0": "? ? ? ?",
+    "5 5b 7b 3b 5": "? ? F ? T",
+    "3c 5 5c 5": "? ? ? T",
 }
 """Totals of successive snapshots, and what is told of each. x: unreadable, u: uncovered, i: inconsistent, b: a machine is
-still to be made, |: a restore, -: nothing where the path leads, 0: no machine."""
+still to be made, c: one is being made, |: a restore, -: nothing where the path leads, 0: no machine."""
 
 STATES: dict[str, dict[str, Any]] = {"x": {"tokens": "?"}, "-": {"else": 1}}
 
@@ -59,6 +61,7 @@ def run_of(name: str, totals: str) -> list[Snapshot]:
         about: dict[str, Any] = {
             "machines": [{"machine": "m", "state": STATES.get(word) or {"tokens": int(word[0])}}] * (word[0] != "0"),
             "messages": [{"source": "driver", "target": "n", "method": "__init__", "args": [2]}] * ("b" in word),
+            "calls": [{"machine": "m", "call_id": "c", "method": "__init__"}] * ("c" in word),
             "coverage": {"uncovered": [{"name": "o", "reason": "a test"}] if "u" in word else []},
             "consistent": "i" not in word,
             "restored_from": restored_from,
@@ -98,7 +101,7 @@ def test_for_what_does_not_ask_for_an_earlier_snapshot_none_is_kept() -> None:
 def many(seed: int) -> dict[str, list[Snapshot]]:
     """The runs of `ANSWERS` and forty more."""
     chance = random.Random(seed)
-    words = ["5", "5", "5", "4", "4", "x", "5u", "4u", "5i", "5b", "0", "-", "|", "|2"]
+    words = ["5", "5", "5", "4", "4", "x", "5u", "4u", "5i", "5b", "4b", "7b", "4c", "0", "-", "|", "|2"]
     texts = [*ANSWERS, *(" ".join(chance.choices(words, k=11)) for _ in range(40))]
     return {f"pot-{number}": run_of(f"pot-{number}", text) for number, text in enumerate(texts)}
 

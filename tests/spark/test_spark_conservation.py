@@ -132,6 +132,8 @@ def _some_run(chance: random.Random, run: str) -> list[Snapshot]:
         machines += [{"machine": "driver", "state": None}] * chance.randint(0, 1)
         messages = [_some_message(chance, values) for _ in range(chance.randint(0, 2))]
         more: dict[str, Any] = {}
+        if machines and chance.random() < 0.1:
+            more["calls"] = [{"machine": machines[0]["machine"], "call_id": "c", "method": "__init__"}]
         if chance.random() < 0.1:
             more["consistent"] = False
         if chance.random() < 0.1:
