@@ -36,9 +36,10 @@ OWN = TokenConservation(state="$.balance", name="own")
 """Without a total: each snapshot is compared with an earlier one."""
 
 
-def bank(run: str, sequence: int, *, lost: int = 0, consistent: bool = True) -> Snapshot:
+def bank(run: str, sequence: int, *, lost: int = 0, consistent: bool = True, unmade: int = 0) -> Snapshot:
     machines = [{"machine": name, "state": {"balance": 150 - lost * (name == "b")}} for name in "ab"]
-    return snapshot(run, sequence, machines=machines, consistent=consistent)
+    births = [{"source": "driver", "target": f"c{n}", "method": "__init__", "args": []} for n in range(unmade)]
+    return snapshot(run, sequence, machines=machines, consistent=consistent, messages=births)
 
 
 def three_parts() -> list[list[Snapshot]]:
@@ -180,6 +181,29 @@ def test_an_alarm_goes_on_when_retention_takes_away_what_it_was_compared_with(
     if job == "detections":
         assert [row["alarm"] for row in answers] == [False, False, True, True, True]
         assert {row["detector_spec"] for row in answers} == {to_json(OWN.spec).text}
+
+
+@pytest.mark.parametrize("job", ["detections", pytest.param("conservation", marks=NIGHTLY)])
+def test_while_machines_are_made_no_more_is_told_where_the_standard_is_gone_than_where_it_is_there(
+    request: pytest.FixtureRequest, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detections, "MOST_HERE", 1_000)
+    path, out = tmp_path / "h", tmp_path / "out"
+    spark = None if job == "detections" else request.getfixturevalue("spark")
+    taken = [bank("bank-1", 0), bank("bank-1", 1)]
+    taken += [bank("bank-1", 2, unmade=1), bank("bank-1", 3, unmade=1, lost=9), bank("bank-1", 4, unmade=1, lost=-9)]
+    taken += [bank("bank-1", 5, lost=9), bank("bank-1", 6)]
+    add(path, taken[:2])
+    with follower(spark, History(path), out, job) as one:
+        one.turn()
+    upkeep.drop(path, "snapshots", ["bank-1-0000", "bank-1-0001"], "")
+    add(path, taken[2:], taken[:2])
+    with follower(spark, History(path), out, job) as one:
+        one.turn()
+
+    found = rows(out, job)
+    answers = [found[one.snapshot_id, OWN.name]["holds"] for one in taken]
+    assert answers == [one.holds for one in live(taken, OWN)] == [None, True, None, None, False, False, True]
 
 
 def test_who_follows_goes_on_behind_what_was_compacted_and_vacuumed_meanwhile(tmp_path: Path) -> None:
