@@ -65,5 +65,5 @@ def test_the_guard_sees_every_way_to_pass_the_environment_on() -> None:
     assert [list(inherited(way)) for way in ways] == [[1]] * len(ways)
 
 
-def test_a_clean_environment_holds_home_and_path_and_what_is_asked_for() -> None:
-    assert set(clean_environment(A="1")) == {"HOME", "PATH", "A"}
+def test_a_clean_environment_holds_home_and_path_the_tests_settings_and_what_is_asked_for() -> None:
+    assert set(clean_environment(A="1")) == {"HOME", "PATH", "XDG_CONFIG_HOME", "A"}

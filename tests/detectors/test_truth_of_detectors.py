@@ -21,7 +21,7 @@ from ray_snapshot.detectors.holdings import Holdings
 from ray_snapshot.protocol import joins
 from ray_snapshot.simulation.mail import rows
 
-STATES, NIGHTLY_STATES, BLOCKS = 50_000, 1_000_000, 4
+STATES, NIGHTLY_STATES, BLOCKS = 50_000, 1_000_000, 2
 Patch = pytest.MonkeyPatch
 
 
@@ -41,7 +41,7 @@ def played(first_seed: int, states: int) -> Counter[str]:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_false_alarm_and_none_missed_one_snapshot_later(block: int) -> None:
-    met = played(block * 10_000, STATES // BLOCKS)
+    met = played(block * 20_000, STATES // BLOCKS)
 
     wanting = {name: met[f"{name} reported"] for name in truth.DETECTORS if met[f"{name} reported"] < 5}
     assert wanting == {}, "too little of it has happened to mean anything"
