@@ -69,7 +69,7 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         lambda: serialization._object_ref_deserializer,
         ("binary", "call_site"),
     ),
-    ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id")),
+    ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id", "actor_state_name")),
 )
 
 
@@ -407,6 +407,13 @@ def actors_of_job() -> dict[str, str]:
     found = ray._private.state.actors(job_id=ray.JobID.from_hex(job))
     rows = [row for row in found.values() if row["State"] not in ("DEAD", "PENDING_CREATION", "DEPENDENCIES_UNREADY")]
     return {row["ActorID"]: row["ActorClassName"] for row in rows}
+
+
+def ended_actors_of_job() -> set[str]:
+    """The ids of the actors of this job that are dead, those too that never began."""
+    job = ray.get_runtime_context().get_job_id()
+    found = ray._private.state.actors(job_id=ray.JobID.from_hex(job), actor_state_name="DEAD")
+    return {row["ActorID"] for row in found.values()}
 
 
 # ---- clusters, before this process is connected to one -----------------------------------------------------------------

@@ -24,7 +24,7 @@ def test_of_refs_that_came_long_ago_only_the_machine_that_answers_is_known(monke
 
 
 def birth(kind: str, ordinal: int) -> dict[str, Any]:
-    return {"kind": kind, "name": None, "ordinal": ordinal, "more": "of Ray's"}
+    return {"kind": kind, "name": None, "ordinal": ordinal, "key": f"{ordinal}", "more": "of Ray's"}
 
 
 def report_of(*targets: str) -> MachineReport:
@@ -44,7 +44,8 @@ def test_what_names_an_actor_is_told_until_its_constructor_is_known_to_have_begu
     for machine, ordinal in (("old", 0), ("new", 1), ("newer", 2)):
         making.made(machine, birth("Shop", ordinal))
     first = making.unborn(report_of("new", "newer", "of another maker"))
-    assert first == {f"new{end}": {"class": "Shop", "name": None, "ordinal": n} for n, end in ((1, ""), (2, "er"))}
+    shop = {"class": "Shop", "name": None}
+    assert first == {f"new{end}": {**shop, "ordinal": n, "key": f"{n}"} for n, end in ((1, ""), (2, "er"))}
     making.made("next", birth("Shop", 3))
     assert [*first] == ["new", "newer"], "what was reported does not change any more"
     assert [*making.unborn(report_of("newer"))] == ["newer"]

@@ -19,7 +19,7 @@ from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.protocol.commands import Restarted
+from ray_snapshot.protocol.commands import Died, Restarted
 
 RUN = "app:1"
 TIMEOUT_S = 60.0
@@ -273,5 +273,35 @@ def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(world:
         await world.join(watcher, "Worker:1b")
         shown = [watcher.roster.name_of(name) for name in (*births, "Helper:c0ffee", "Worker:1b")]
         assert shown == ["Worker-2", "chief", "Helper-0", "Worker-1"]
+
+    world.run(scenario)
+
+
+def test_an_actor_that_dies_before_its_constructor_begins_is_in_flight_no_longer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last handle is dropped, or its environment cannot be made: no process of it ever says so."""
+    births = {
+        name: {"class": "Shop", "name": None, "ordinal": 0, "key": f"{name}-in-ray"} for name in ("S:1", "S:2", "S:3")
+    }
+    monkeypatch.setattr(shape, "ended_actors_of_job", lambda: {"S:1-in-ray", "S:3-in-ray", "another"})
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        driver = world.ledgers[DRIVER]
+        for made in births:
+            driver.create(made, "__init__", (), time.time())
+        await world.join(watcher, "S:3")  # it is heard of by what it says, and not in this way
+        for _ in range(2):
+            number = await _snapshot(watcher)
+            driver.request(number)
+            driver.record(lambda: None)
+            await world.record(watcher, "S:3", number)
+            await watcher.report(Recorded(driver.report(number), time.time(), births=births))
+            await watcher._look_once(_soon(watcher, number) if number in watcher.collections else time.time())
+        _, told = await watcher.outboxes.after(DRIVER, 0)
+        assert [command for command in told if isinstance(command, Died)] == [Died("S:1")]
+        driver.target_died("S:1")
+        assert {name: len(driver.outputs[name].log) for name in births} == {"S:1": 0, "S:2": 1, "S:3": 1}
 
     world.run(scenario)

@@ -117,7 +117,7 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
     target = None
     try:
         handle = original(actor_class, args, {**(kwargs or {}), HEADER: wire}, **options)
-        target = machine_of(handle)
+        target, about["key"] = machine_of(handle), shape.actor_key(handle)
     finally:
         process.guarded(lambda: process.end_creation(target, args, about))
     return handle

@@ -16,7 +16,7 @@ class Making:
         self.under_way = 0
         """Actors that are being made: their calls are numbered, and not yet in the ledger, so this is no boundary."""
         self.births: dict[str, Mapping[str, Any]] = {}
-        """By machine, what names it (`class`, `name`, `ordinal`)."""
+        """By machine, what names it (`class`, `name`, `ordinal`), and its `key` in Ray."""
         self._made: Counter[str] = Counter()
 
     def ordinal(self, class_name: str) -> int:
@@ -25,8 +25,9 @@ class Making:
         return self._made[class_name] - 1
 
     def made(self, machine: str, birth: Mapping[str, Any]) -> None:
-        """`birth`: what the maker knows of it (`shape.options_of`, and its ordinal)."""
-        self.births[machine] = {"class": birth["kind"], "name": birth["name"], "ordinal": birth["ordinal"]}
+        """`birth`: what the maker knows of it (`shape.options_of`, its ordinal, and its key)."""
+        about = {"name": birth["name"], "ordinal": birth["ordinal"], "key": birth.get("key")}
+        self.births[machine] = {"class": birth["kind"], **about}
 
     def unborn(self, report: MachineReport) -> dict[str, Mapping[str, Any]]:
         """Those whose constructors are in the sender's log; the others are forgotten."""

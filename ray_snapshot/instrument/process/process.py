@@ -75,7 +75,7 @@ class Recorded:
     kept: Kept | None = None
     """The state, as a restore needs it; None if nothing is kept, or there is no state."""
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`)."""
+    """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`), and its `key`."""
     passed: tuple[str, ...] = ()
     """The calls whose refs other processes have passed on to this one; empty unless it has parked calls."""
     passed_before: tuple[str, ...] = ()
@@ -195,7 +195,7 @@ class Process:
     def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
         """An actor has been made (`target` None: that raised); from now on its constructor is in the ledger.
 
-        `birth`: what the maker knows of it (`shape.options_of`, and its ordinal).
+        `birth`: what the maker knows of it (`shape.options_of`, its ordinal, and its key).
         """
         about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
         with self.lock:

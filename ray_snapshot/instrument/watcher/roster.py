@@ -22,6 +22,8 @@ class Roster:
         self.counts: Counter[str] = Counter()
         self.reserved: dict[str, str] = {}
         """Names for people of machines that a snapshot has shown, and that have not registered."""
+        self.unborn: dict[str, str] = {}
+        """Of those in the latest snapshot: the keys in Ray of actors whose constructors had not begun."""
 
     def enter(self, machine: str, facts: dict[str, Any], restarts: int) -> int:
         """A process joins; returns which life of its machine this is."""
@@ -65,6 +67,9 @@ class Roster:
         They bear these names when they register, too: an actor is called the same in each snapshot.
         """
         births = {name: birth for one in recorded for name, birth in one.births.items()}
+        self.unborn = {
+            name: birth["key"] for name, birth in births.items() if name not in self.facts and birth.get("key")
+        }
         ends = dict.fromkeys(end for channel in completed.channels for end in (channel.source, channel.target))
         for machine in ends:
             if machine not in self.facts and machine not in self.reserved:

@@ -314,6 +314,7 @@ class Watcher(Desk):
         if self.collections or self.coordinator.last != self.covered_at:
             self.covered_at = self.coordinator.last
             await self._find_uncovered()
+            await self._find_stillborn()
 
     def _go_without(self, number: int) -> None:
         """Complete a snapshot without machines that were called and never reported: actors made by an unwatched
@@ -334,6 +335,15 @@ class Watcher(Desk):
         unknown = [f"actor {kind} ({key[:8]})" for key, kind in theirs.items() if key not in known]
         self.node_count = len(nodes)
         self.uncovered = unknown + self.nodes.uncovered(nodes)
+
+    async def _find_stillborn(self) -> None:
+        """Note the end of actors that died before their constructors began: nobody else says of them that they are gone."""
+        if not self.roster.unborn:
+            return
+        ended = await asyncio.get_running_loop().run_in_executor(None, shape.ended_actors_of_job)
+        for machine, key in self.roster.unborn.items():
+            if key in ended and machine not in self.roster.facts and not self.roster.is_dead(machine):
+                self.ended(machine)
 
     async def _find_dead(self, number: int) -> None:
         pending = self.parties.pending.get(number)
