@@ -318,7 +318,8 @@ class TokenSystem:
         """What was reported; where nothing is counted, what there is now."""
         there = {part.host for part in self.parts[number]}
         open_here = {name: core.open[number] for name, core in self.cores.items() if number in core.open}
-        return self.parts[number] + [part_of(name, one) for name, one in open_here.items() if name not in there]
+        parts = self.parts[number] + [part_of(name, one) for name, one in open_here.items() if name not in there]
+        return sorted(parts, key=lambda part: (part.host, part.sequence))
 
     def results(self) -> list[Result]:
         """Every snapshot in the order in which they were started; at the end of a run, for it takes the recordings."""
