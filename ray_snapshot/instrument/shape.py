@@ -402,11 +402,10 @@ def actor_state(key: str) -> tuple[str | None, int]:
 
 
 def actors_of_job() -> dict[str, str]:
-    """The living actors of this job, ours among them: class names by id."""
+    """The actors of this job that live or are to, ours among them: class names by id."""
     job = ray.get_runtime_context().get_job_id()
     found = ray._private.state.actors(job_id=ray.JobID.from_hex(job))
-    rows = [row for row in found.values() if row["State"] not in ("DEAD", "PENDING_CREATION", "DEPENDENCIES_UNREADY")]
-    return {row["ActorID"]: row["ActorClassName"] for row in rows}
+    return {row["ActorID"]: row["ActorClassName"] for row in found.values() if row["State"] != "DEAD"}
 
 
 def ended_actors_of_job() -> set[str]:

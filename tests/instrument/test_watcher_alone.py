@@ -198,10 +198,37 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
             "0123456789": "Watcher",
             "abcdefghij": "Analyst",
         }
-        await watcher._find_uncovered()
-        return watcher.uncovered
+        return watcher._strangers(await watcher._find_uncovered(), [])
 
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
+
+
+def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_was_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may act at once, or later: nothing is seen of it. Of a watched one the report of its maker tells."""
+    births = {"Shop:77": {"class": "Shop", "name": None, "ordinal": 0, "key": "77-in-ray"}}
+
+    async def uncovered(watcher: Watcher) -> list[str]:
+        number = await _snapshot(watcher)
+        driver = world.ledgers[DRIVER]
+        driver.request(number)
+        driver.record(lambda: None)
+        await watcher.report(Recorded(driver.report(number), time.time(), births=births))
+        while len(watcher.analyst.taken) < number:
+            await asyncio.sleep(0)
+        return list(watcher.analyst.taken[-1].snapshot().coverage["uncovered"])
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        world.ledgers[DRIVER].create("Shop:77", "__init__", (), time.time())
+        assert await uncovered(watcher) == []
+        world.actors = {"77-in-ray": "Shop", "88-in-ray": "Shop"}
+        assert await uncovered(watcher) == ["actor Shop (88-in-ra)"]
+        monkeypatch.setattr(shape, "actors_of_job", lambda: 1 / 0)
+        assert "actors that Ray does not list (ZeroDivisionError)" in await uncovered(watcher)
+
+    world.run(scenario)
 
 
 @pytest.mark.parametrize("setting", [{"trace": True}, {"recover": "rollback"}, {"protocol": "observer"}])

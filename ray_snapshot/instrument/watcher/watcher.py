@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,8 @@ class CallCollection(Collection):
 
     recorded: dict[str, Recorded] = field(default_factory=dict)
     """What each machine has reported."""
+    actors: Mapping[str, str] = field(default_factory=dict)
+    """The job's actors that lived, or were to, when it began: classes by key."""
 
 
 class Watcher(Desk):
@@ -98,8 +100,7 @@ class Watcher(Desk):
         super().__init__(Line(self._tell_analyst), self.collections)
         self.is_closing = False
         self.uncovered: list[str] = ["actors that were made before the watching began"]
-        """What the watcher itself knows to be unobserved; this one item until the cluster's list of actors has been
-        read."""
+        """What the watcher itself knows to be unobserved, beside actors; this one item until their list has been read."""
         self.covered_at = -1
         self.nodes = Nodes(ready)
         self.has_hook = has_hook
@@ -190,6 +191,11 @@ class Watcher(Desk):
 
     async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:  # noqa: ARG002 - as a service's
         """Take a snapshot; returns it (its number if not waited for). Raises `SnapshotAbortedError`."""
+        actors: Mapping[str, str] = {}
+        try:
+            actors = await self._find_uncovered()  # what was made before the cut is on the cluster's list by now
+        except Exception as error:  # the cluster does not answer
+            self.uncovered = [f"actors that Ray does not list ({type(error).__name__})"]
         if self.is_closing:
             raise SystemNotRunningError(f"system {self.system} was closed", system=self.system)
         if self.rolling.is_rolling:
@@ -205,7 +211,7 @@ class Watcher(Desk):
         header.is_kept, header.generation = self.rolling.keeps, self.rolling.loaded
         header.restored_from = self.rolling.restored_from
         done = asyncio.get_running_loop().create_future()
-        self.collections[number] = CallCollection(header, timeout, done)
+        self.collections[number] = CallCollection(header, timeout, done, actors=actors)
         awaited = list(self.parties.pending[number].awaited)
         header.control_messages += len(awaited)
         for machine in awaited:
@@ -248,6 +254,7 @@ class Watcher(Desk):
         self.roster.reserve(completed, collection.recorded.values())
         unseen = [*self.blind, *self.parties.restarting]
         header.uncovered = [
+            *self._strangers(collection.actors, collection.recorded.values()),
             *self.uncovered,
             *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
         ]
@@ -262,6 +269,13 @@ class Watcher(Desk):
         )
         collection.complete(found)
         self._hand_over(number, found, is_complete=True)
+
+    def _strangers(self, actors: Mapping[str, str], recorded: Iterable[Recorded]) -> list[str]:
+        """Those of the job's `actors` that have not registered and of whose making no report tells: nothing is seen of them."""
+        known = {birth.get("key") for one in recorded for birth in one.births.values()}
+        known |= {facts.get("key") for facts in self.roster.facts.values()}
+        known |= {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
+        return [f"actor {kind} ({key[:8]})" for key, kind in actors.items() if key not in known]
 
     def _apart(self, recorded: Iterable[Recorded]) -> tuple[str, ...]:
         """For the coverage: plain tasks that may still run, or what they have begun; those with handles come
@@ -325,16 +339,14 @@ class Watcher(Desk):
             self.parties.died(machine, "is not watched")
         self._look_at_all()
 
-    async def _find_uncovered(self) -> None:
-        """Compare the cluster's own lists with what is known: this job's actors with the registered, nodes with the ready."""
+    async def _find_uncovered(self) -> dict[str, str]:
+        """Compare the cluster's nodes with those that are ready; returns its list of the job's actors, classes by key."""
         loop = asyncio.get_running_loop()
-        theirs = await loop.run_in_executor(None, shape.actors_of_job)
+        actors = await loop.run_in_executor(None, shape.actors_of_job)
         nodes = await loop.run_in_executor(None, living_nodes)
-        ours = {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
-        known = ours | {facts.get("key") for facts in self.roster.facts.values()}
-        unknown = [f"actor {kind} ({key[:8]})" for key, kind in theirs.items() if key not in known]
         self.node_count = len(nodes)
-        self.uncovered = unknown + self.nodes.uncovered(nodes)
+        self.uncovered = self.nodes.uncovered(nodes)
+        return actors
 
     async def _find_stillborn(self) -> None:
         """Note the end of actors that died before their constructors began: nobody else says of them that they are gone."""
