@@ -29,6 +29,7 @@ def test_replies_are_read_while_an_actor_is_being_made(process: Process, monkeyp
     monkeypatch.setattr(shape, "constructor_takes", lambda kind, keyword: True)
     monkeypatch.setattr(shape, "options_of", lambda kind, options: about)
     monkeypatch.setattr(calls, "machine_of", lambda handle: handle)
+    monkeypatch.setattr(shape, "actor_key", lambda handle: handle)
     read: list[Any] = []
 
     def make(actor_class: Any, args: Any, kwargs: Any, **options: Any) -> str:
