@@ -47,6 +47,7 @@ class World:
         self.states: dict[str, tuple[str, int]] = {}
         self.ledgers: dict[str, CallLedger] = {}
         monkeypatch.setattr(shape, "actors_of_job", lambda: self.actors)
+        monkeypatch.setattr(shape, "ended_actors_of_job", set)
         monkeypatch.setattr(shape, "actor_state", lambda key: self.states.get(key, ("ALIVE", 0)))
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
         monkeypatch.setattr(shape, "actor_key", lambda handle: "the analyst's")
@@ -198,7 +199,7 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
             "0123456789": "Watcher",
             "abcdefghij": "Analyst",
         }
-        return watcher._strangers(await watcher._find_uncovered(), [])
+        return watcher._strangers(await watcher._listed(), {})
 
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
 
@@ -226,7 +227,10 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
         world.actors = {"77-in-ray": "Shop", "88-in-ray": "Shop"}
         assert await uncovered(watcher) == ["actor Shop (88-in-ra)"]
         monkeypatch.setattr(shape, "actors_of_job", lambda: 1 / 0)
-        assert "actors that Ray does not list (ZeroDivisionError)" in await uncovered(watcher)
+        assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
+        monkeypatch.setattr(watchers, "LIST_S", 0.0)
+        monkeypatch.setattr(shape, "actors_of_job", dict)
+        assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
 
     world.run(scenario)
 
@@ -275,8 +279,8 @@ def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(world:
         await world.join(watcher, DRIVER)
         await world.join(watcher, "Worker:0a", ordinal=0)
         births = {
-            "Worker:5e4654": {"class": "Worker", "name": None, "ordinal": 2},
-            "Boss:77": {"class": "Boss", "name": "chief", "ordinal": None},
+            "Worker:5e4654": {"class": "Worker", "name": None, "ordinal": 2, "key": "5e4654"},
+            "Boss:77": {"class": "Boss", "name": "chief", "ordinal": None, "key": "77"},
         }
         driver = world.ledgers[DRIVER]
         for made in births:

@@ -26,7 +26,7 @@ class Making:
 
     def made(self, machine: str, birth: Mapping[str, Any]) -> None:
         """`birth`: what the maker knows of it (`shape.options_of`, its ordinal, and its key)."""
-        about = {"name": birth["name"], "ordinal": birth["ordinal"], "key": birth.get("key")}
+        about = {"name": birth["name"], "ordinal": birth["ordinal"], "key": birth["key"]}
         self.births[machine] = {"class": birth["kind"], **about}
 
     def unborn(self, report: MachineReport) -> dict[str, Mapping[str, Any]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
-from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.names import DRIVER, is_machine_name
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 
@@ -22,8 +21,6 @@ class Roster:
         self.counts: Counter[str] = Counter()
         self.reserved: dict[str, str] = {}
         """Names for people of machines that a snapshot has shown, and that have not registered."""
-        self.unborn: dict[str, str] = {}
-        """Of those in the latest snapshot: the keys in Ray of actors whose constructors had not begun."""
 
     def enter(self, machine: str, facts: dict[str, Any], restarts: int) -> int:
         """A process joins; returns which life of its machine this is."""
@@ -61,15 +58,11 @@ class Roster:
         """Machines that have this name in Ray, which gives it again as soon as the one that had it is dead."""
         return [key for key, one in self.facts.items() if name and one.get("name") == name]
 
-    def reserve(self, completed: CompletedCallSnapshot, recorded: Iterable[Recorded]) -> None:
-        """Name the machines of a snapshot that have not registered, by what the processes that made them know of them.
+    def reserve(self, completed: CompletedCallSnapshot, births: Mapping[str, Mapping[str, Any]]) -> None:
+        """Name the machines of a snapshot that have not registered, by what the processes that made them know: `births`.
 
         They bear these names when they register, too: an actor is called the same in each snapshot.
         """
-        births = {name: birth for one in recorded for name, birth in one.births.items()}
-        self.unborn = {
-            name: birth["key"] for name, birth in births.items() if name not in self.facts and birth.get("key")
-        }
         ends = dict.fromkeys(end for channel in completed.channels for end in (channel.source, channel.target))
         for machine in ends:
             if machine not in self.facts and machine not in self.reserved:

@@ -51,6 +51,9 @@ bound of memory."""
 MOST_UNPRUNED = 1_000
 """So many calls may stay in a sender's log until it asks by itself."""
 
+LIST_S = 5.0
+"""How long a snapshot waits, before it begins, for Ray's lists of nodes and actors."""
+
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
 
@@ -64,8 +67,8 @@ class CallCollection(Collection):
 
     recorded: dict[str, Recorded] = field(default_factory=dict)
     """What each machine has reported."""
-    actors: Mapping[str, str] = field(default_factory=dict)
-    """The job's actors that lived, or were to, when it began: classes by key."""
+    actors: Mapping[str, str] | None = None
+    """The job's actors that lived, or were to, when it began: classes by key; None if Ray did not list them."""
 
 
 class Watcher(Desk):
@@ -99,8 +102,10 @@ class Watcher(Desk):
         self.collections: dict[int, CallCollection] = {}
         super().__init__(Line(self._tell_analyst), self.collections)
         self.is_closing = False
-        self.uncovered: list[str] = ["actors that were made before the watching began"]
-        """What the watcher itself knows to be unobserved, beside actors; this one item until their list has been read."""
+        self.uncovered: list[str] = ["nodes that have not been looked at"]
+        """Nodes of which nothing is seen; this one item until Ray has listed them."""
+        self.unborn: dict[str, str] = {}
+        """Machines whose constructors had not begun in the latest snapshot, with their keys in Ray."""
         self.covered_at = -1
         self.nodes = Nodes(ready)
         self.has_hook = has_hook
@@ -191,11 +196,7 @@ class Watcher(Desk):
 
     async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:  # noqa: ARG002 - as a service's
         """Take a snapshot; returns it (its number if not waited for). Raises `SnapshotAbortedError`."""
-        actors: Mapping[str, str] = {}
-        try:
-            actors = await self._find_uncovered()  # what was made before the cut is on the cluster's list by now
-        except Exception as error:  # the cluster does not answer
-            self.uncovered = [f"actors that Ray does not list ({type(error).__name__})"]
+        actors = await self._listed()  # before anything is asked to record: what was made before the cut is among them
         if self.is_closing:
             raise SystemNotRunningError(f"system {self.system} was closed", system=self.system)
         if self.rolling.is_rolling:
@@ -251,10 +252,12 @@ class Watcher(Desk):
         collection = self.collections.pop(number)
         header = collection.header
         header.completed_at = time.time()
-        self.roster.reserve(completed, collection.recorded.values())
+        births = {name: birth for one in collection.recorded.values() for name, birth in one.births.items()}
+        self.roster.reserve(completed, births)
+        self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
         unseen = [*self.blind, *self.parties.restarting]
         header.uncovered = [
-            *self._strangers(collection.actors, collection.recorded.values()),
+            *self._strangers(collection.actors, births),
             *self.uncovered,
             *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
         ]
@@ -270,9 +273,11 @@ class Watcher(Desk):
         collection.complete(found)
         self._hand_over(number, found, is_complete=True)
 
-    def _strangers(self, actors: Mapping[str, str], recorded: Iterable[Recorded]) -> list[str]:
+    def _strangers(self, actors: Mapping[str, str] | None, births: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Those of the job's `actors` that have not registered and of whose making no report tells: nothing is seen of them."""
-        known = {birth.get("key") for one in recorded for birth in one.births.values()}
+        if actors is None:
+            return ["actors and nodes that Ray did not list"]
+        known = {birth["key"] for birth in births.values()}
         known |= {facts.get("key") for facts in self.roster.facts.values()}
         known |= {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
         return [f"actor {kind} ({key[:8]})" for key, kind in actors.items() if key not in known]
@@ -327,7 +332,6 @@ class Watcher(Desk):
                 await self._find_dead(number)
         if self.collections or self.coordinator.last != self.covered_at:
             self.covered_at = self.coordinator.last
-            await self._find_uncovered()
             await self._find_stillborn()
 
     def _go_without(self, number: int) -> None:
@@ -339,21 +343,28 @@ class Watcher(Desk):
             self.parties.died(machine, "is not watched")
         self._look_at_all()
 
-    async def _find_uncovered(self) -> dict[str, str]:
-        """Compare the cluster's nodes with those that are ready; returns its list of the job's actors, classes by key."""
+    async def _listed(self) -> Mapping[str, str] | None:
+        """Compare the cluster's nodes with those that are ready; returns the job's actors that live or are to, classes by key.
+
+        None if Ray does not list them in time.
+        """
         loop = asyncio.get_running_loop()
-        actors = await loop.run_in_executor(None, shape.actors_of_job)
-        nodes = await loop.run_in_executor(None, living_nodes)
+        try:
+            async with asyncio.timeout(LIST_S):
+                nodes = await loop.run_in_executor(None, living_nodes)
+                actors = await loop.run_in_executor(None, shape.actors_of_job)
+        except Exception:  # whatever Ray raises: the coverage of the snapshot says what is missing
+            return None
         self.node_count = len(nodes)
         self.uncovered = self.nodes.uncovered(nodes)
         return actors
 
     async def _find_stillborn(self) -> None:
         """Note the end of actors that died before their constructors began: nobody else says of them that they are gone."""
-        if not self.roster.unborn:
+        if not self.unborn:
             return
         ended = await asyncio.get_running_loop().run_in_executor(None, shape.ended_actors_of_job)
-        for machine, key in self.roster.unborn.items():
+        for machine, key in self.unborn.items():
             if key in ended and machine not in self.roster.facts and not self.roster.is_dead(machine):
                 self.ended(machine)
 
