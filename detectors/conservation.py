@@ -102,7 +102,10 @@ class TokenConservation:
             text = f"Conservation cannot be told: no machine and no message has anything at {self.state}."
             return answer(self, snapshot, None, evidence, text)
         to_come, is_same = unmade(snapshot, self.messages), self._same(now, expected)
-        if to_come.count and not (self.total is not None if is_same else now.found > expected):
+        is_all_there = (
+            self.total is not None if is_same else now.found > expected
+        )  # without a total it may be held against itself
+        if to_come.count and not is_all_there:
             evidence["unmade"] = to_come.count
             return answer(self, snapshot, None, evidence, _untold(to_come, now, expected))
         if is_same:

@@ -110,13 +110,14 @@ def in_messages(snapshot: Snapshot, messages: Mapping[str, str | None]) -> Holdi
 
 
 def unmade(snapshot: Snapshot, messages: Mapping[str, Any]) -> Unmade:
-    """The machines whose `__init__` is in flight, unless `messages` has a path to what they are made with, or still runs."""
+    """The machines whose `__init__` still runs, or is in flight where `messages` has no path to what they are made with."""
+    places = [("calls", "machine")] if CONSTRUCTOR in messages else [("calls", "machine"), ("messages", "target")]
     count, names = 0, list[str]()
-    for name, machine in (("calls", "machine"), *(() if CONSTRUCTOR in messages else (("messages", "target"),))):
-        table = snapshot.tables[name]
+    for table_name, column in places:
+        table = snapshot.tables[table_name]
         rows = np.flatnonzero(is_any_of(table["method"], CONSTRUCTOR)).tolist()
         count += len(rows)
-        names += [name for (name,) in labels(table, rows[: MOST_LISTED - len(names)], machine)]
+        names += [machine for (machine,) in labels(table, rows[: MOST_LISTED - len(names)], column)]
     return Unmade(count, names)
 
 

@@ -43,11 +43,8 @@ def judge_part(snapshot: Snapshot, group: Sequence[str], senders: Sequence[str] 
         text = f"all is quiet there, but {listed(wakers)} may still send to it"
         return None, evidence, f"Termination of {listed(group)} cannot be told: {text}."
     count = plural(evidence["machines"], "machine")
-    return (
-        True,
-        evidence,
-        f"{listed(group)} terminated: {count} passive or stopped, no machine is left that could wake them.",
-    )
+    text = f"{listed(group)} terminated: {count} passive or stopped, no machine is left that could wake them."
+    return True, evidence, text
 
 
 def _members(snapshot: Snapshot, mine: Booleans, group: Sequence[str]) -> dict[str, Any]:

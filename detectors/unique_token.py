@@ -35,7 +35,7 @@ class UniqueToken:
       carries it.
 
     Two holders are two even if something else could not be read; none or one is then None, and so with
-    anything uncovered. None is None, too, while machines are still to be made. A driver with a null state
+    anything uncovered. Where none holds it, the answer is None while machines are being made. A driver with a null state
     holds nothing.
 
     Cost: O(machines + messages).

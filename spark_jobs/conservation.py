@@ -120,8 +120,8 @@ def run(
     if given != (None, {}, None):
         specs = specs.unionByName(own_specs(tables.complete, specs, is_asked_for=state is not None))
     settings, quick = looked_up(with_given(read_specs(specs), *given))
-    there = {name: tables.unlisted(name) for name in ("machines", "messages", "calls")}
-    ledgers = ledger(tables.complete, settings, **there, quick=quick)
+    there = (tables.unlisted(name) for name in ("machines", "messages", "calls"))
+    ledgers = ledger(counts(tables.complete, settings, *there, quick=quick)).select(*COLUMNS)
     (ledgers,) = results({"ledger": ledgers}, out).values()
     (broken,) = results({"breaks": breaks(ledgers)}, out).values()
     where = ends(broken)
@@ -169,7 +169,7 @@ def fresh(
         stored = stored.unionByName(own_specs(tables.complete, stored, is_asked_for=state is not None))
     settings, _ = looked_up(with_given(read_specs(stored), *given))
     counted = counts(tables.complete, settings, *(tables.rows(name) for name in ("machines", "messages", "calls")))
-    frame = judged(with_expected(counted, _carried_frame(spark, carried)))
+    frame = ledger(counted, _carried_frame(spark, carried))
     rows = frame.select(*COLUMNS, "restored_from", "next_exact", "next_total").toArrow()
     rows = rows.sort_by([(name, "ascending") for name in (*LEDGER, "sequence")])
     left = {key: dict(ledgers) for key, ledgers in carried.items()}
@@ -301,20 +301,13 @@ def _some_paths(paths: Sequence[str | None]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if path is not None and path != "$"][:MOST_QUICK]
 
 
-def ledger(
-    snapshots: DataFrame,
-    settings: DataFrame,
-    machines: DataFrame,
-    messages: DataFrame,
-    calls: DataFrame,
-    quick: Paths = NO_PATHS,
-) -> DataFrame:
-    """One row a snapshot and ledger: what was found, what was expected, and whether that is the same.
+def ledger(counted: DataFrame, carried: DataFrame | None = None) -> DataFrame:
+    """What `counts` found, with what was expected (`with_expected`) and whether that is the same, in `holds`.
 
-    `unreadable`: how many values were needed that were not recorded whole; `holds` is null then, as it is where the
-    cut is inconsistent, something was not observed, or there is nothing to compare with.
+    `holds` is null where values were needed that were not recorded whole (`unreadable` says how many), where the cut is
+    inconsistent, something was not observed, or there is nothing to compare with.
     """
-    return judged(with_expected(counts(snapshots, settings, machines, messages, calls, quick))).select(*COLUMNS)
+    return judged(with_expected(counted, carried))
 
 
 COLUMNS = (

@@ -153,7 +153,9 @@ class _InOrder:
         if spec is None or total is None:
             return self.standards.evaluate(item, snapshot, evaluator="spark")
         asked = from_spec({**spec, "total": total})
-        if unmade(snapshot, spec["messages"]).count:  # no standard, and with a total that was not given never right
+        if unmade(
+            snapshot, spec["messages"]
+        ).count:  # it is no standard; and right it is only by a total that the user gave
             verdict = evaluate(asked, snapshot, evaluator="spark")
             verdict = evaluate(item, snapshot, evaluator="spark") if verdict.holds else verdict
         else:
