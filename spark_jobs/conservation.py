@@ -120,8 +120,8 @@ def run(
     if given != (None, {}, None):
         specs = specs.unionByName(own_specs(tables.complete, specs, is_asked_for=state is not None))
     settings, quick = looked_up(with_given(read_specs(specs), *given))
-    there = (tables.unlisted(name) for name in ("machines", "messages", "calls"))
-    ledgers = ledger(counts(tables.complete, settings, *there, quick=quick)).select(*COLUMNS)
+    machines, messages, calls = (tables.unlisted(name) for name in ("machines", "messages", "calls"))
+    ledgers = ledger(counts(tables.complete, settings, machines, messages, calls, quick)).select(*COLUMNS)
     (ledgers,) = results({"ledger": ledgers}, out).values()
     (broken,) = results({"breaks": breaks(ledgers)}, out).values()
     where = ends(broken)
