@@ -82,15 +82,18 @@ BOMBS: dict[str, Callable[[Path], None]] = {
 }
 
 
+WHOLE = {"many verdicts"}
+"""Nothing is wrong with these, for a verdict may be written again; all of it is read."""
+
+
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_command_takes_a_gigabyte_for_a_small_file(history: Path, reader: child.Child, name: str) -> None:
     BOMBS[name](history)
     found = reader.ask([[command, str(history), *options] for command, *options in COMMANDS])
-    is_read = all(code == 0 for code, _, _ in found["said"])
     for code, out, err in found["said"]:
         assert code in (0, 1, 2), err
         assert "Traceback" not in err
-        assert is_read or "all passed" not in out
+        assert name in WHOLE or "all passed" not in out
     assert found["bytes"] < child.MOST_BYTES
 
 

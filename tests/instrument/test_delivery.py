@@ -10,7 +10,8 @@ import sys
 import pytest
 from clean import clean_environment
 
-from ray_snapshot.instrument.delivery import hook_of_the_job
+from ray_snapshot import __version__
+from ray_snapshot.instrument.delivery import fault, hook_of_the_job
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 GIVEN = json.dumps({"runtime_env": {"worker_process_setup_hook": "my.hook", "working_dir": "/x"}, "metadata": {}})
@@ -79,3 +80,20 @@ def test_a_node_without_us_gets_every_module_that_its_workers_import(modules: li
     command = [sys.executable, "-c", WHERE_WE_ARE_NOT, *modules]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "reason", "said"),
+    [
+        (__version__, "", None),
+        ("0.0.9", "", "it has ray-snapshot 0.0.9"),
+        ("0.0.9", "ModuleNotFoundError: no room of that name", "it has ray-snapshot 0.0.9"),
+        (None, "ModuleNotFoundError: ray_snapshot", "ray_snapshot cannot be imported there (ModuleNotFoundError"),
+        (__version__, "UnsupportedRayError: another Ray", "cannot be imported there (UnsupportedRayError"),
+    ],
+)
+def test_of_a_node_its_version_is_told_first_and_then_what_keeps_it_from_being_imported(
+    version: str | None, reason: str, said: str | None
+) -> None:
+    found = fault(version, reason)
+    assert found is None if said is None else said in str(found)
