@@ -22,10 +22,12 @@ from ray_snapshot.instrument.hooks.calls import plain_class, watched_class
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
+from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
 from ray_snapshot.runtime.restoring import Wanted
+from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
 from ray_snapshot.runtime.settings import WatchSettingsGiven, seconds_of, settings_of
@@ -65,11 +67,8 @@ class Watch(Session):
         analyst = AnalystActor.options(**options).remote(self.name, self.history, import_path())
         try:
             self._service = WatcherActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
-                self.name,
-                self.run_id,
+                ServiceConfig(self.name, self.run_id, CALLS, self.settings.most_open, self.settings.snapshot_timeout),
                 analyst,
-                most_open=self.settings.most_open,
-                snapshot_timeout=self.settings.snapshot_timeout,
                 ready=ready,
                 keeps=self._is_checkpointing or self.restored,
                 has_hook=bool(_plans),
@@ -125,7 +124,7 @@ class Watch(Session):
         self._roll_back(snapshot_id, seconds)
 
     def _roll_back(self, snapshot_id: str, seconds: float) -> list[str]:
-        ref = self._service.restore.remote(snapshot_id, seconds)
+        ref = self._service.go_back.remote(snapshot_id, seconds)
         new: list[str] = self._ask(ref, f"snapshot {snapshot_id} to be restored", seconds + 10)
         return new
 

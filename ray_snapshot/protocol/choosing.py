@@ -23,6 +23,9 @@ CHANDY_LAMPORT, OBSERVER = "chandy-lamport", "observer"
 ALIGNED, UNALIGNED, AT_LEAST_ONCE = BARRIERS = tuple(mode.value for mode in Mode)
 PROTOCOLS = (CHANDY_LAMPORT, OBSERVER, *BARRIERS)
 
+CALLS = "calls"
+"""How the processes of a watched app record where no hosts are beside them: each when it hears of a snapshot."""
+
 RECORDED_BY = {CHANDY_LAMPORT: "marker", OBSERVER: "observer", **dict.fromkeys(BARRIERS, "barrier")}
 """What finds the messages in flight: the words of the column `recorded_by`."""
 

@@ -23,12 +23,14 @@ from ray_snapshot.instrument.process import reloading, threads
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.instrument.watcher import outboxes, rolling
-from ray_snapshot.instrument.watcher import watcher as watchers
+from ray_snapshot.instrument.watcher import processes as watchers
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, Header
+from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.protocol.commands import ProcessCommand
+from ray_snapshot.runtime.service.config import ServiceConfig
 
 SYSTEM = "app:1"
 ACTORS = ("A:a", "B:b", "C:c")
@@ -114,9 +116,9 @@ class App:
 
     async def begin(self) -> None:
         """All are there."""
-        self.watcher = Watcher("app", "1", self.analyst, most_open=8, snapshot_timeout=BOUND_S, keeps=True)
-        self.watcher.looker.cancel()
-        self.watcher.uncovered = []
+        self.watcher = Watcher(ServiceConfig("app", "1", CALLS, 8, BOUND_S), self.analyst, keeps=True)
+        self.watcher.processes.looker.cancel()
+        self.watcher.processes.uncovered = []
         for machine in (DRIVER, *ACTORS):
             await self.join(machine)
         self.machines[ACTORS[0]].body.tokens = TOKENS
@@ -126,7 +128,7 @@ class App:
         key = None if machine == DRIVER else machine
         facts = {"class": machine[0], "key": key, "pid": 1, **about}
         stamp = self.machines[DRIVER].stamp if DRIVER in self.machines else SYSTEM
-        welcome = await self.watcher.register(stamp, machine, facts, 0)
+        welcome = await self.watcher.join(stamp, machine, facts, 0)
         assert welcome is not None
         ledger = CallLedger(
             machine,
@@ -166,12 +168,12 @@ class App:
         await self._hear(machine, process)
 
     async def _hear(self, machine: str, process: Process) -> None:
-        box = self.watcher.outboxes.boxes.get(machine)
+        box = self.watcher.processes.outboxes.boxes.get(machine)
         if box is not None and self.seen[machine] < len(box.commands):
             self.seen[machine] += 1
             self._obey(process, box.commands[self.seen[machine] - 1])
         for recorded in process.control.ready:
-            await self.watcher.report(recorded)
+            await self.watcher.recorded(recorded)
         process.control.ready.clear()
 
     async def _say(self, process: Process, item: tuple[Any, ...]) -> None:
@@ -179,7 +181,7 @@ class App:
             case ("flush soon",):
                 await self.watcher.acknowledge(process.take_acks())
             case ("report", recorded):
-                await self.watcher.report(recorded)
+                await self.watcher.recorded(recorded)
             case ("tell", what, about):
                 await getattr(self.watcher, what)(*about)
 
@@ -244,7 +246,7 @@ class App:
         self.actions = [action for action in self.actions if action.process is not self.machines[machine]]
         self.states[machine] = "RESTARTING", self.states.get(machine, ("", 0))[1] + 1
         if self.draw.random() < 0.5:
-            await self.watcher._look_once(0.0)
+            await self.watcher.processes._look_once(0.0)
         self.states[machine] = "ALIVE", self.states[machine][1]
         await self.join(machine)
 
@@ -262,13 +264,13 @@ class App:
         for _ in range(20_000):
             await self.draw.choice([self.carry, self.deliver, self.end])()
             await asyncio.sleep(0)
-            if not (self.network or self.actions or self.watcher.collections or self._is_busy()):
+            if not (self.network or self.actions or self.watcher.collecting.collections or self._is_busy()):
                 return
         raise AssertionError("it does not become quiet")
 
     def _is_busy(self) -> bool:
         return any(
-            self.seen[machine] < len(self.watcher.outboxes.boxes[machine].commands)
+            self.seen[machine] < len(self.watcher.processes.outboxes.boxes[machine].commands)
             or not process.control.outbox.empty()
             for machine, process in self.machines.items()
         )
@@ -277,7 +279,7 @@ class App:
         """Restore, while whatever can happen happens; some of them die meanwhile."""
         for _ in range(50):  # some of them are inside an action
             await self.draw.choice([self.act, self.deliver])()
-        task = asyncio.get_running_loop().create_task(self.watcher.restore(snapshot_id, BOUND_S))
+        task = asyncio.get_running_loop().create_task(self.watcher.go_back(snapshot_id, BOUND_S))
         deaths = self.deaths
         while not task.done():
             if deaths and self.draw.random() < 0.05:

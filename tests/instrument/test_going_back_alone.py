@@ -61,27 +61,27 @@ def test_actors_that_the_program_does_not_make_are_named() -> None:
     async def scenario(app: App) -> None:
         found = await taken(app)
         as_of_another_run(app, found)
-        app.watcher.roster.facts["B:b"]["shown"] = "bob"
+        app.watcher.processes.roster.facts["B:b"]["shown"] = "bob"
         with pytest.raises(
             NotRestorableError, match=r"actors not made by the program: B-0; they are told apart"
         ) as caught:
-            await app.watcher.restore(found.header.snapshot_id, 0.1)
+            await app.watcher.go_back(found.header.snapshot_id, 0.1)
         assert caught.value.obstacles == ["B-0"]
-        assert app.watcher.rolling.generation == 0
+        assert app.watcher.processes.rolling.generation == 0
 
     played(scenario)
 
 
 def test_an_actor_that_has_ended_is_named_at_once_and_one_made_anew_under_its_name_takes_its_state() -> None:
     async def scenario(app: App) -> None:
-        app.watcher.roster.facts["A:a"]["shown"] = "ann"
+        app.watcher.processes.roster.facts["A:a"]["shown"] = "ann"
         found = await taken(app)
-        app.watcher.ended("A:a")
+        app.watcher.processes.ended("A:a")
         del app.machines["A:a"]
         with pytest.raises(NotRestorableError, match="actors not there any more: ann"):
-            await app.watcher.restore(found.header.snapshot_id, BOUND_S)
+            await app.watcher.go_back(found.header.snapshot_id, BOUND_S)
         await app.join("A:2", name="ann")
-        await carried(app, app.watcher.restore(found.header.snapshot_id, BOUND_S))
+        await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
         assert app.machines["A:2"].body.tokens == TOKENS
 
     played(scenario)
@@ -94,12 +94,12 @@ def test_actors_made_since_are_ended_and_those_that_have_not_begun_never_begin(m
     async def scenario(app: App) -> None:
         found = await taken(app)
         await app.join("D:d")
-        await carried(app, app.watcher.restore(found.header.snapshot_id, BOUND_S))
+        await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
         assert [handle.machine for handle in killed] == ["D:d"]
         with pytest.raises(RolledBackError, match="rolled back before this actor had begun"):
-            await app.watcher.register(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0)
+            await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0)
         stamp = app.machines[DRIVER].stamp
-        assert await app.watcher.register(stamp, "F:f", {"class": "F", "key": "F:f", "pid": 1}, 0) is not None
+        assert await app.watcher.join(stamp, "F:f", {"class": "F", "key": "F:f", "pid": 1}, 0) is not None
 
     played(scenario)
 
@@ -110,9 +110,9 @@ def test_in_a_new_run_whoever_the_program_makes_may_stay() -> None:
         as_of_another_run(app, found)
         await app.join("D:d")
         app.machines["D:d"].body.tokens = 7
-        assert await carried(app, app.watcher.restore(found.header.snapshot_id, BOUND_S)) == ["D-0"]
+        assert await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S)) == ["D-0"]
         assert app.machines["D:d"].body.tokens == 7
-        assert await app.watcher.register(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0) is not None
+        assert await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0) is not None
 
     played(scenario)
 
@@ -124,13 +124,13 @@ def test_who_does_not_stop_gives_the_restore_up_and_calls_of_before_are_accepted
         await app.deliver()
         app.send(app.machines[DRIVER], "B:b", 0)
         with pytest.raises(SnapshotTimeoutError, match=r"waiting for A-0 .* to stop; all go on as they were"):
-            await carried(app, app.watcher.restore(found.header.snapshot_id, 0.2))
+            await carried(app, app.watcher.go_back(found.header.snapshot_id, 0.2))
         await app.deliver()
         assert [action.process.machine for action in app.actions] == ["A:a", "B:b"]
         await app.quiet()
         later = await taken(app)
         later.snapshot().verify()
-        await carried(app, app.watcher.restore(found.header.snapshot_id, BOUND_S))
+        await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
 
     played(scenario)
 
@@ -141,7 +141,7 @@ def test_a_call_that_is_refused_meanwhile_is_not_in_flight_for_ever() -> None:
         app.send(app.machines[DRIVER], "A:a", 0)
         await app.deliver()
         app.send(app.machines[DRIVER], "B:b", 0)
-        task = asyncio.ensure_future(app.watcher.restore(found.header.snapshot_id, 2.0))
+        task = asyncio.ensure_future(app.watcher.go_back(found.header.snapshot_id, 2.0))
         while not app.machines["B:b"].reloading.is_held:
             await app.carry()
             await asyncio.sleep(0)
@@ -160,7 +160,7 @@ def test_an_action_of_before_sends_nothing_once_its_actor_is_to_stop() -> None:
         found = await taken(app)
         app.send(app.machines[DRIVER], "A:a", 0)
         await app.deliver()
-        task = asyncio.ensure_future(app.watcher.restore(found.header.snapshot_id, BOUND_S))
+        task = asyncio.ensure_future(app.watcher.go_back(found.header.snapshot_id, BOUND_S))
         while not app.machines["A:a"].reloading.is_held:
             await app.carry()
             await asyncio.sleep(0)

@@ -53,7 +53,7 @@ async def snapshot(app: App) -> str:
 
 
 def restoring(app: App, snapshot_id: str, timeout: float = BOUND_S) -> asyncio.Task[Any]:
-    return asyncio.get_running_loop().create_task(app.watcher.restore(snapshot_id, timeout))
+    return asyncio.get_running_loop().create_task(app.watcher.go_back(snapshot_id, timeout))
 
 
 def phases(app: App) -> set[Phase]:
@@ -70,7 +70,7 @@ def test_two_restores_at_once_come_one_after_the_other() -> None:
         while not (one.done() and other.done()):
             await settled(app)
         assert (one.exception(), other.exception()) == (None, None)
-        assert app.watcher.rolling.restored_from == second
+        assert app.watcher.processes.rolling.restored_from == second
         assert app.tokens() == 100
         assert app.machines[B].body.tokens == 100
 
@@ -84,7 +84,9 @@ def test_who_stops_or_starts_again_after_a_restore_was_given_up_changes_nothing(
         task = restoring(app, good, 0.2)
         while not task.done():
             await settled(app, but=A)
-            if app.watcher.rolling.released:  # the others go on already; now the last one stops, and another dies
+            if (
+                app.watcher.processes.rolling.released
+            ):  # the others go on already; now the last one stops, and another dies
                 await app.carry_all(A)
                 app.states[B] = "ALIVE", 1
                 if app.machines[B].ledger.incarnation == 0:
@@ -92,7 +94,7 @@ def test_who_stops_or_starts_again_after_a_restore_was_given_up_changes_nothing(
         await settled(app)
         assert isinstance(task.exception(), SnapshotTimeoutError)
         assert phases(app) == {Phase.RUNNING}
-        assert "D:d" in app.watcher.parties.machines
+        assert "D:d" in app.watcher.processes.parties.machines
 
     play(story)
 
@@ -128,11 +130,11 @@ def test_an_app_of_which_some_have_loaded_stands_still_until_it_is_restored() ->
 def test_a_handle_of_an_actor_that_had_died_before_stays_a_handle() -> None:
     async def story(app: App) -> None:
         await app.join("D:d")
-        handle, shown = app.watcher.rolling.handles["D:d"], app.watcher.roster.name_of("D:d")
-        app.watcher.ended("D:d")
-        name = app.watcher.roster.name_of(A)
-        app.watcher.rolling.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
-        assert app.watcher.rolling._share(A).actors == {"D:d": ("D:d", [handle])}
+        handle, shown = app.watcher.processes.rolling.handles["D:d"], app.watcher.processes.roster.name_of("D:d")
+        app.watcher.processes.ended("D:d")
+        name = app.watcher.processes.roster.name_of(A)
+        app.watcher.processes.rolling.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
+        assert app.watcher.processes.rolling._share(A).actors == {"D:d": ("D:d", [handle])}
 
     play(story)
 
@@ -155,14 +157,14 @@ def test_an_actor_that_registers_while_a_restore_begins_is_of_the_past() -> None
             while not asked.is_set():
                 await asyncio.sleep(0)
             task = restoring(app, good)
-            while not app.watcher.rolling.is_rolling:
+            while not app.watcher.processes.rolling.is_rolling:
                 await asyncio.sleep(0)
             answer.set()
             while not (task.done() and late.done()):
                 await settled(app)
         assert isinstance(late.exception(), RolledBackError)
         assert task.exception() is None
-        assert "D:d" not in app.watcher.parties.machines
+        assert "D:d" not in app.watcher.processes.parties.machines
 
     play(story)
 
@@ -170,11 +172,11 @@ def test_an_actor_that_registers_while_a_restore_begins_is_of_the_past() -> None
 def test_an_actor_that_takes_the_name_of_a_dead_one_takes_its_place_at_once() -> None:
     async def story(app: App) -> None:
         facts = {"class": "D", "name": "dora", "pid": 1}
-        await app.watcher.register(SYSTEM, "D:1", {**facts, "key": "D:1"}, 0)
+        await app.watcher.join(SYSTEM, "D:1", {**facts, "key": "D:1"}, 0)
         app.states["D:1"] = "DEAD", 0
-        await app.watcher.register(SYSTEM, "D:2", {**facts, "key": "D:2"}, 0)
-        assert app.watcher.rolling._living()["dora"] == "D:2"
-        assert "D:1" not in app.watcher.parties.machines
+        await app.watcher.join(SYSTEM, "D:2", {**facts, "key": "D:2"}, 0)
+        assert app.watcher.processes.rolling._living()["dora"] == "D:2"
+        assert "D:1" not in app.watcher.processes.parties.machines
 
     play(story)
 
@@ -182,8 +184,8 @@ def test_an_actor_that_takes_the_name_of_a_dead_one_takes_its_place_at_once() ->
 @pytest.mark.parametrize("keeps", [True, False])
 def test_who_keeps_arguments_for_a_restore_is_told_at_once_that_they_are_not_needed(keeps: bool) -> None:
     async def story(app: App) -> None:
-        app.watcher.rolling.keeps = keeps
-        box = app.watcher.outboxes.boxes[A]
+        app.watcher.processes.rolling.keeps = keeps
+        box = app.watcher.processes.outboxes.boxes[A]
         box.changed.clear()
         await app.watcher.acknowledge([Acks(A, 0, B, 0, ((1, 2),))])
         assert box.changed.is_set() == keeps

@@ -62,13 +62,16 @@ def test_whatever_the_names_are_people_can_tell_the_machines_apart_and_read_them
     monkeypatch: pytest.MonkeyPatch, actors: list[tuple[str, str | None, int | None]]
 ) -> None:
     async def scenario(watcher: Watcher) -> list[str]:
-        watcher.roster.facts[DRIVER] = {"shown": watcher.roster.name_for(DRIVER, {})}
+        watcher.processes.roster.facts[DRIVER] = {"shown": watcher.processes.roster.name_for(DRIVER, {})}
         for place, (kind, name, ordinal) in enumerate(actors):
             facts: dict[str, Any] = {"class": kind, "name": name, "ordinal": ordinal}
             machine = internal_name(kind, f"{place:032}")
-            watcher.roster.facts[machine] = {**facts, "shown": watcher.roster.name_for(machine, facts)}
+            watcher.processes.roster.facts[machine] = {
+                **facts,
+                "shown": watcher.processes.roster.name_for(machine, facts),
+            }
             await asyncio.sleep(0)
-        return [str(one["shown"]) for one in watcher.roster.facts.values()]
+        return [str(one["shown"]) for one in watcher.processes.roster.facts.values()]
 
     shown = World(monkeypatch).run(scenario)
     assert shown[0] == DRIVER

@@ -14,12 +14,14 @@ from ray_snapshot.errors import SettingError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.watcher import outboxes
-from ray_snapshot.instrument.watcher import watcher as watchers
+from ray_snapshot.instrument.watcher import processes as watchers
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.protocol.commands import Died, Restarted
+from ray_snapshot.runtime.service.config import ServiceConfig
 
 RUN = "app:1"
 TIMEOUT_S = 60.0
@@ -56,18 +58,18 @@ class World:
 
     def run(self, scenario: Callable[[Watcher], Awaitable[Any]]) -> Any:
         async def inner() -> Any:
-            watcher = Watcher("app", "1", Analyst(), most_open=8, snapshot_timeout=TIMEOUT_S)
+            watcher = Watcher(ServiceConfig("app", "1", CALLS, 8, TIMEOUT_S), Analyst())
             try:
                 return await scenario(watcher)
             finally:
-                watcher.looker.cancel()
+                watcher.processes.looker.cancel()
 
         return asyncio.run(inner())
 
     async def join(self, watcher: Watcher, machine: str, **facts: Any) -> None:
         """A process registers, as a new incarnation if there was one."""
         kind, _, key = machine.partition(":")
-        welcome = await watcher.register(RUN, machine, {"class": kind, "key": key or None, "pid": 1, **facts}, 0)
+        welcome = await watcher.join(RUN, machine, {"class": kind, "key": key or None, "pid": 1, **facts}, 0)
         assert welcome is not None
         incarnation, colour, pending, last, _ = welcome
         ledger = CallLedger(machine, incarnation=incarnation, colour=colour, acts_unasked=machine == DRIVER)
@@ -79,7 +81,7 @@ class World:
         ledger = self.ledgers[machine]
         ledger.request(number)
         ledger.record(lambda: None)
-        await watcher.report(Recorded(ledger.report(number), time.time()))
+        await watcher.recorded(Recorded(ledger.report(number), time.time()))
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ async def _snapshot(watcher: Watcher) -> int:
 
 def _soon(watcher: Watcher, number: int) -> float:
     """The moment at which nobody who lives should be missing any more."""
-    return watcher.collections[number].header.started_at + 2 * watchers.UNHEARD_S
+    return watcher.collecting.collections[number].header.started_at + 2 * watchers.UNHEARD_S
 
 
 def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
@@ -112,9 +114,9 @@ def test_a_look_that_fails_is_said_and_the_next_one_is_taken(
                 raise fault
             looked.set()
 
-        watcher._look_once = look  # type: ignore[method-assign]
+        watcher.processes._look_once = look  # type: ignore[method-assign]
         await asyncio.wait_for(looked.wait(), TIMEOUT_S)
-        assert not watcher.looker.done()
+        assert not watcher.processes.looker.done()
 
     world.run(scenario)
     assert "the watcher could not look: ConnectionError: the cluster does not answer" in capsys.readouterr().err
@@ -125,7 +127,7 @@ def test_who_waits_for_a_verdict_in_vain_hears_how_many_snapshots_there_were(wor
         await world.join(watcher, DRIVER)
         for _ in range(2):
             await world.record(watcher, DRIVER, await _snapshot(watcher))
-        watcher._given_up(watcher.coordinator.abort(await _snapshot(watcher), "enough"))
+        await watcher.collecting.abort(watcher.coordinator.abort(await _snapshot(watcher), "enough"))
         return [await watcher.completed_after(number) for number in (0, 1, 2)]
 
     assert world.run(scenario) == [2, 1, 0]
@@ -137,10 +139,10 @@ def test_an_actor_that_never_reports_is_gone_without_and_named(world: World) -> 
         world.ledgers[DRIVER].submit("Busy:b1", "work", (), 0.0)
         number = await _snapshot(watcher)
         await world.record(watcher, DRIVER, number)
-        assert number in watcher.collections, "it waits for Busy, which is named in the cut"
-        await watcher._look_once(_soon(watcher, number))
-        assert number not in watcher.collections
-        return watcher.analyst.taken
+        assert number in watcher.collecting.collections, "it waits for Busy, which is named in the cut"
+        await watcher.processes._look_once(_soon(watcher, number))
+        assert number not in watcher.collecting.collections
+        return watcher.processes.analyst.taken
 
     (found,) = world.run(scenario)
     assert found.header.uncovered[-1] == "Busy-0, which does not report"
@@ -154,13 +156,13 @@ def test_an_actor_whose_constructor_runs_again_is_waited_for_and_one_that_is_gon
         await world.join(watcher, "A:a")
         number = await _snapshot(watcher)
         await world.record(watcher, DRIVER, number)
-        await watcher._look_once(_soon(watcher, number))
-        assert number in watcher.collections, "it is this incarnation that Ray calls restarting"
-        assert not watcher.parties.restarting
+        await watcher.processes._look_once(_soon(watcher, number))
+        assert number in watcher.collecting.collections, "it is this incarnation that Ray calls restarting"
+        assert not watcher.processes.parties.restarting
         world.states["a"] = "RESTARTING", 2
-        await watcher._look_once(_soon(watcher, number))
-        assert number not in watcher.collections, "that incarnation has died"
-        assert list(watcher.parties.restarting) == ["A:a"]
+        await watcher.processes._look_once(_soon(watcher, number))
+        assert number not in watcher.collecting.collections, "that incarnation has died"
+        assert list(watcher.processes.parties.restarting) == ["A:a"]
 
     world.run(scenario)
 
@@ -181,9 +183,9 @@ def test_an_actor_that_registers_again_while_the_dead_are_looked_for_is_not_one_
             return "RESTARTING", 1
 
         monkeypatch.setattr(shape, "actor_state", state)
-        await watcher._look_once(_soon(watcher, number))
-        assert watcher.roster.facts["A:a"]["incarnation"] == 1
-        assert not watcher.parties.restarting
+        await watcher.processes._look_once(_soon(watcher, number))
+        assert watcher.processes.roster.facts["A:a"]["incarnation"] == 1
+        assert not watcher.processes.parties.restarting
 
     world.run(scenario)
 
@@ -199,7 +201,7 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
             "0123456789": "Watcher",
             "abcdefghij": "Analyst",
         }
-        return watcher._strangers(await watcher._listed(), {})
+        return watcher.processes._strangers(await watcher.processes._listed(), {})
 
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
 
@@ -215,10 +217,10 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
         driver = world.ledgers[DRIVER]
         driver.request(number)
         driver.record(lambda: None)
-        await watcher.report(Recorded(driver.report(number), time.time(), births=births))
-        while len(watcher.analyst.taken) < number:
+        await watcher.recorded(Recorded(driver.report(number), time.time(), births=births))
+        while len(watcher.processes.analyst.taken) < number:
             await asyncio.sleep(0)
-        return list(watcher.analyst.taken[-1].snapshot().coverage["uncovered"])
+        return list(watcher.processes.analyst.taken[-1].snapshot().coverage["uncovered"])
 
     async def scenario(watcher: Watcher) -> None:
         await world.join(watcher, DRIVER)
@@ -251,12 +253,12 @@ def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of
         await world.join(watcher, DRIVER)
         await world.join(watcher, "A:a")
         again = asyncio.ensure_future(world.join(watcher, "A:a"))
-        while not watcher.outboxes.boxes[DRIVER].commands:
+        while not watcher.processes.outboxes.boxes[DRIVER].commands:
             await asyncio.sleep(0)
-        seen, commands = await watcher.commands(DRIVER, 0, [])
+        seen, commands = await watcher.commands_for(DRIVER, 0, [])
         assert commands == [Restarted("A:a", 1)]
         assert not again.done(), "the driver has not obeyed it yet, for all that is known"
-        asking = asyncio.ensure_future(watcher.commands(DRIVER, seen, []))
+        asking = asyncio.ensure_future(watcher.commands_for(DRIVER, seen, []))
         await asyncio.wait_for(again, TIMEOUT_S)
         await asking
 
@@ -290,19 +292,19 @@ def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(world:
         number = await _snapshot(watcher)
         driver.request(number)
         driver.record(lambda: None)
-        await watcher.report(Recorded(driver.report(number), time.time(), births=births))
+        await watcher.recorded(Recorded(driver.report(number), time.time(), births=births))
         await world.record(watcher, "Worker:0a", number)
-        await watcher._look_once(_soon(watcher, number))
-        while not watcher.analyst.taken:
+        await watcher.processes._look_once(_soon(watcher, number))
+        while not watcher.processes.analyst.taken:
             await asyncio.sleep(0)
-        snapshot = watcher.analyst.taken[0].snapshot()
+        snapshot = watcher.processes.analyst.taken[0].snapshot()
         assert {target for _, target, _ in snapshot.channels} == {"Worker-2", "chief", "Helper-0"}
         assert not [text for text in snapshot.obstacles if any(key in text for key in ("5e4654", ":77", "c0ffee"))]
         for made, birth in births.items():
             await world.join(watcher, made, name=birth["name"])
         await world.join(watcher, "Helper:c0ffee")
         await world.join(watcher, "Worker:1b")
-        shown = [watcher.roster.name_of(name) for name in (*births, "Helper:c0ffee", "Worker:1b")]
+        shown = [watcher.processes.roster.name_of(name) for name in (*births, "Helper:c0ffee", "Worker:1b")]
         assert shown == ["Worker-2", "chief", "Helper-0", "Worker-1"]
 
     world.run(scenario)
@@ -328,9 +330,11 @@ def test_an_actor_that_dies_before_its_constructor_begins_is_in_flight_no_longer
             driver.request(number)
             driver.record(lambda: None)
             await world.record(watcher, "S:3", number)
-            await watcher.report(Recorded(driver.report(number), time.time(), births=births))
-            await watcher._look_once(_soon(watcher, number) if number in watcher.collections else time.time())
-        _, told = await watcher.outboxes.after(DRIVER, 0)
+            await watcher.recorded(Recorded(driver.report(number), time.time(), births=births))
+            await watcher.processes._look_once(
+                _soon(watcher, number) if number in watcher.collecting.collections else time.time()
+            )
+        _, told = await watcher.processes.outboxes.after(DRIVER, 0)
         assert [command for command in told if isinstance(command, Died)] == [Died("S:1")]
         driver.target_died("S:1")
         assert {name: len(driver.outputs[name].log) for name in births} == {"S:1": 0, "S:2": 1, "S:3": 1}

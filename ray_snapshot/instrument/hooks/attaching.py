@@ -107,7 +107,7 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
 
 def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour: int) -> Welcome | None:
     """Tell the watcher of this machine; None if another app is watched under that name now."""
-    found: Welcome | None = watcher.register.remote(stamp, name, facts, colour).future().result(REGISTER_S)
+    found: Welcome | None = watcher.join.remote(stamp, name, facts, colour).future().result(REGISTER_S)
     return found
 
 

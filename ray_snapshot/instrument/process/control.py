@@ -97,7 +97,7 @@ class Control:
                 if acks := self.party.take_acks():
                     self.watcher.acknowledge.remote(acks)
             case ("report", recorded):
-                self.watcher.report.remote(recorded)
+                self.watcher.recorded.remote(recorded)
             case ("tell", what, about):
                 getattr(self.watcher, what).remote(*about)
             case ("answer", seen, commands):
@@ -111,7 +111,7 @@ class Control:
 
     def _poll(self, seen: int) -> None:
         ready, self.ready = self.ready, []
-        future = self.watcher.commands.remote(self.party.machine, seen, ready).future()
+        future = self.watcher.commands_for.remote(self.party.machine, seen, ready).future()
         future.add_done_callback(lambda done: ours(self._answered, done))
 
     def _answered(self, future: Any) -> None:

@@ -359,7 +359,7 @@ class Reloading:
     # ---- what the watcher is told ---------------------------------------------------------------------------------
 
     def _tell(self, step: int, generation: int) -> None:
-        self.process.control.tell("rolled", self.process.machine, step, generation)
+        self.process.control.tell("stepped", self.process.machine, step, generation)
 
     def _tell_busy(self) -> None:
         if self.is_stopping:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -38,7 +39,7 @@ from ray_snapshot.protocol.rollback import (
 from ray_snapshot.runtime.faults import as_error
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.watcher.watcher import Watcher
+    from ray_snapshot.instrument.watcher.processes import Processes
 
 LOOK_S = 0.05
 
@@ -49,8 +50,8 @@ RELEASE_S = 5.0
 class Rolling:
     """The restores of one watched app. Everything runs on the watcher's event loop."""
 
-    def __init__(self, watcher: Watcher, *, keeps: bool) -> None:
-        self.watcher = watcher
+    def __init__(self, processes: Processes, *, keeps: bool) -> None:
+        self.processes = processes
         self.keeps = keeps
         self.generation = 0
         """The generation that the app is in, or the last one that a restore has begun."""
@@ -92,16 +93,16 @@ class Rolling:
     def is_past(self, machine: str, generation: int) -> bool:
         """Whether a machine that has not registered was made in a past that has been given up."""
         is_late = generation < self.past or (self.is_rolling and self.is_same_run)
-        return is_late and machine not in self.watcher.roster.facts
+        return is_late and machine not in self.processes.roster.facts
 
     def joined(self, machine: str) -> Terms:
         """A process has registered; the terms under which it takes part."""
         life = self.lives[machine] = self.lives.get(machine, -1) + 1
         if self.coordinator is not None:
             self._carry_out(self.coordinator.step(HostJoined(machine, life, NO_GENERATION)))
-        facts = self.watcher.roster.facts
+        facts = self.processes.roster.facts
         later = {name: one["incarnation"] for name, one in facts.items() if one["incarnation"]}
-        return Terms(self.keeps, self.loaded, life, self.is_rolling, later, self.watcher.library_states)
+        return Terms(self.keeps, self.loaded, life, self.is_rolling, later, self.processes.library_states)
 
     # ---- a restore ------------------------------------------------------------------------------------------------
 
@@ -120,9 +121,9 @@ class Rolling:
             self.turn.release()
 
     async def _restore(self, snapshot_id: str, deadline: float, timeout: float) -> list[str]:
-        await self.watcher.handed_over(snapshot_id, deadline)
+        await self._handed_over(snapshot_id, deadline)
         try:
-            asked = self.watcher.analyst.checkpoint_of.remote(snapshot_id)
+            asked = self.processes.analyst.checkpoint_of.remote(snapshot_id)
             checkpoint = await _within(deadline, asked, f"the checkpoint of {snapshot_id}", timeout)
         except SnapshotTimeoutError:
             raise
@@ -130,7 +131,7 @@ class Rolling:
             raise as_error(error) from None
         self.section, self.target = opened_section(checkpoint.sections), snapshot_id
         await self._all_there(deadline)
-        self.is_same_run = checkpoint.about["run_id"] == self.watcher.run_id
+        self.is_same_run = checkpoint.about["run_id"] == self.processes.run_id
         others = sorted(set(self._living()) - {*self.section.states, DRIVER})
         self.unneeded = {self._living()[name] for name in others} if self.is_same_run else set()
         await self._roll(self._begin(), deadline, timeout)
@@ -151,14 +152,20 @@ class Rolling:
     async def _release(self) -> None:
         """Give the restore up: no process has loaded anything, and all go on as they were."""
         self.released.clear()
-        self.watcher.tell_all(Release(self.generation))
+        self.processes.tell_all(Release(self.generation))
         deadline = time.monotonic() + RELEASE_S
-        while self.released < set(self.watcher.parties.machines) and time.monotonic() < deadline:
+        while self.released < set(self.processes.parties.machines) and time.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)
+
+    async def _handed_over(self, snapshot_id: str, deadline: float) -> None:
+        """Answers when the analyst has a snapshot that was completed, or at the deadline."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await self.processes.collecting.handed_over(snapshot_id)
 
     def _living(self) -> dict[str, str]:
         """By the name that people know: the machine that lives."""
-        return {str(self.watcher.roster.facts[name]["shown"]): name for name in self.watcher.parties.machines}
+        return {str(self.processes.roster.facts[name]["shown"]): name for name in self.processes.parties.machines}
 
     async def _all_there(self, deadline: float) -> None:
         """Wait until every actor of the snapshot has begun: a program that was just started makes them now."""
@@ -171,12 +178,12 @@ class Rolling:
             await asyncio.sleep(LOOK_S)
 
     def _has_ended(self, shown: str) -> bool:
-        machines = [name for name, facts in self.watcher.roster.facts.items() if facts["shown"] == shown]
-        return bool(machines) and all(name in self.watcher.parties.dead for name in machines)
+        machines = [name for name, facts in self.processes.roster.facts.items() if facts["shown"] == shown]
+        return bool(machines) and all(name in self.processes.parties.dead for name in machines)
 
     def _begin(self) -> RollbackCoordinator:
         coordinator = RollbackCoordinator(last=self.generation)
-        for machine in self.watcher.parties.machines:
+        for machine in self.processes.parties.machines:
             coordinator.step(HostJoined(machine, self.lives[machine], self.generation))
             coordinator.step(Acknowledged(machine, Step.START, self.generation))
         self.coordinator, self.done = coordinator, asyncio.get_running_loop().create_future()
@@ -189,7 +196,7 @@ class Rolling:
         reached = coordinator.reached
         behind = [name for name, step in coordinator.done.items() if step == reached]
         told = [
-            self.watcher.roster.name_of(name) + (f" ({self.busy[name]})" if name in self.busy else "")
+            self.processes.roster.name_of(name) + (f" ({self.busy[name]})" if name in self.busy else "")
             for name in behind
         ]
         what = f"{', '.join(sorted(told)[:5])} to {Step(reached + 1).name.lower()}"
@@ -219,7 +226,7 @@ class Rolling:
     async def look(self) -> None:
         """Find out which actors have died meanwhile."""
         for machine in list(self.coordinator.done) if self.coordinator is not None else ():
-            facts = self.watcher.roster.facts.get(machine, {})
+            facts = self.processes.roster.facts.get(machine, {})
             if facts.get("key") is None or self.coordinator is None or machine not in self.coordinator.done:
                 continue
             life = self.lives[machine]
@@ -231,9 +238,9 @@ class Rolling:
     def _gone(self, machine: str, life: int, *, is_replaced: bool) -> None:
         assert self.coordinator is not None
         if not is_replaced:
-            self.watcher.ended(machine)
-        if not is_replaced and self.watcher.roster.name_of(machine) in self.section.states:
-            text = f"{self.watcher.roster.name_of(machine)} died while the app was rolled back; {self._outcome()}"
+            self.processes.ended(machine)
+        if not is_replaced and self.processes.roster.name_of(machine) in self.section.states:
+            text = f"{self.processes.roster.name_of(machine)} died while the app was rolled back; {self._outcome()}"
             self.failed(self.generation, NotRestorableError(text, obstacles=[text]))
             return
         self._carry_out(self.coordinator.step(HostFailed(machine, life, time.monotonic(), is_replaced)))
@@ -246,7 +253,7 @@ class Rolling:
                 case BeginGeneration(generation):
                     self.generation = generation
                     self.busy.clear()
-                    self.watcher.give_up_all(f"the app is rolled back to snapshot {self.target}")
+                    self.processes.collecting.give_up_all(f"the app is rolled back to snapshot {self.target}")
                 case Ask(machine, step, generation, life):
                     if generation == self.generation:
                         self._ask(machine, step, life)
@@ -259,7 +266,7 @@ class Rolling:
             self._end_unneeded()
             return
         share = self._share(machine) if step is Step.LOAD else None
-        self.watcher.tell(machine, Roll(Asked(step, self.generation, life), share))
+        self.processes.tell(machine, Roll(Asked(step, self.generation, life), share))
 
     def _end_unneeded(self) -> None:
         """End the actors that were made since the snapshot: all have stopped, and the others go back without them."""
@@ -272,10 +279,10 @@ class Rolling:
 
     def _share(self, machine: str) -> Share:
         """What a process is to load."""
-        facts, living = self.watcher.roster.facts, self._living()
+        facts, living = self.processes.roster.facts, self._living()
         if self.moved != self.generation:
             self._move()
-        shown = self.watcher.roster.name_of(machine)
+        shown = self.processes.roster.name_of(machine)
         state, names = self.section.states.get(shown, (None, ()))
         calls = sorted((call for call in self.section.calls if call[0] == shown), key=lambda call: call[2])
         needed = {
@@ -284,7 +291,7 @@ class Rolling:
         needed |= {call[1]: call[1] for call in calls}
         return Share(
             facts[machine]["incarnation"],
-            self.watcher.coordinator.last,
+            self.processes.coordinator.last,
             {name: facts[name]["incarnation"] for name in living.values()},
             state,
             [(target, method, group, blob) for _, target, _, method, group, (blob, _) in calls],
@@ -299,10 +306,10 @@ class Rolling:
     def _move(self) -> None:
         """From here on each process is another incarnation of its machine, red for all numbers so far."""
         self.moved = self.generation
-        coordinator = self.watcher.coordinator
+        coordinator = self.processes.coordinator
         for machine in list(coordinator.calls.machines):
-            self.watcher.roster.facts[machine]["incarnation"] += 1
-            coordinator.join(machine, self.watcher.roster.facts[machine]["incarnation"], coordinator.last)
+            self.processes.roster.facts[machine]["incarnation"] += 1
+            coordinator.join(machine, self.processes.roster.facts[machine]["incarnation"], coordinator.last)
 
     def _complete(self) -> None:
         self.loaded, self.restored_from, self.is_torn = self.generation, self.target, False

@@ -23,10 +23,10 @@ from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.driver.memory import Recollection
-from ray_snapshot.runtime.service.collecting import Collecting
+from ray_snapshot.runtime.service.clock import Clock
+from ray_snapshot.runtime.service.collecting import Collecting, NoOthers, Others
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
-from ray_snapshot.runtime.service.desk import Desk
 from ray_snapshot.runtime.service.directory import Directory
 from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.hosts import Hosts
@@ -35,15 +35,15 @@ from ray_snapshot.runtime.service.recovery import Recovery
 from ray_snapshot.runtime.service.telling import Telling
 
 
-class Service(Desk):
+class Service:
     """The Ray actor of a system's service; asynchronous, so that any number of calls can wait at once."""
 
-    def __init__(self, config: ServiceConfig, analyst: Any) -> None:
+    def __init__(self, config: ServiceConfig, analyst: Any, others: Others | None = None) -> None:
+        """`others`: the parties beside hosts; with them there are no hosts, and no driver that sends, before `house`."""
         self.config = config
         self.life = 0
         self.course = course = Course(config.system, self._on_fault)
         self.coordinator = coordinator = Coordinator(most_open=config.most_open)
-        coordinator.register(DRIVER)
         self.directory = directory = Directory(config.system, config.protocol)
         self.allowance = Allowance(is_bounded=config.recover)
         self.orders = orders = Orders(course, directory, self.allowance, lambda: self.recovery.generation)
@@ -53,16 +53,24 @@ class Service(Desk):
         self.hosts = Hosts(course, directory, orders, coordinator, self.recovery, self.fail)
         self.collecting = Collecting(
             config, course, directory, orders, coordinator, self.allowance, self.handing, self.telling, self.recovery,
-            self.lost,
+            self.lost, others or NoOthers(),
         )  # fmt: skip
-        super().__init__(self.collecting.line, self.collecting.collections)
+        self.clock = Clock(self.begin_snapshot)
         course.background(self.collecting.reap())
+        if others is None:
+            self.house()
         if not config.recover:
             course.opened.set()
+        if others is None and not config.recover:
             self.hosts.watch(analyst, "analyst")
 
+    def house(self) -> None:
+        """From now on there may be hosts, and a driver that sends to their machines."""
+        self.coordinator.register(DRIVER)
+        self.orders.has_driver = True
+
     def _on_fault(self, fault: RaySnapshotError) -> None:
-        self.line.begin(self.fail(fault))  # `settle` waits for it
+        self.collecting.line.begin(self.fail(fault))  # `settle` waits for it
 
     async def open(self, analyst: list[Any]) -> None:
         """The first life begins; `analyst`: wrapped (as an argument of its constructor Ray would not keep it for the next)."""
@@ -109,6 +117,32 @@ class Service(Desk):
         """Take a snapshot; returns it (None if not waited for). Raises what the docstring of `System.snapshot` says."""
         await self.course.opened.wait()
         return await self.collecting.snapshot(initiators, timeout, wait)
+
+    async def begin_snapshot(self) -> int | None:
+        """Start a snapshot without waiting for it; its number, or None if there can be none now."""
+        try:
+            number: int | None = await self.snapshot([], None, wait=False)
+        except RaySnapshotError:  # what has failed or was closed says so elsewhere
+            return None
+        return number
+
+    async def start_clock(self, every: float) -> None:
+        """Take a snapshot every `every` seconds from now on."""
+        self.clock.start(every)
+
+    async def completed_after(self, number: int) -> int:
+        """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
+        return self.collecting.line.completed_after(number)
+
+    async def settle(self, timeout: float) -> RaySnapshotError | None:
+        """Stop the clock, wait up to `timeout` seconds until no snapshot is pending and the analyst has them all.
+
+        Returns what has stopped the system, if anything has.
+        """
+        self.clock.stop()
+        collections = self.collecting.collections
+        await self.collecting.line.settle(lambda: [one.done for one in collections.values()], timeout)
+        return self.course.failure
 
     async def last_snapshot(self, seconds: float) -> str | None:
         """A process is about to leave: takes a snapshot that can be restored; its id, None if there was none in time."""
@@ -316,8 +350,9 @@ class Service(Desk):
             "failed": None if self.course.failure is None else str(self.course.failure),
         }
 
-    def _failure(self) -> RaySnapshotError | None:
-        return self.course.failure
+    async def watched(self) -> None:
+        """Never answers: a process that waits for it hears at once that this one is gone."""
+        await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
         """No more snapshots and no more long polls; hosts stop acting."""

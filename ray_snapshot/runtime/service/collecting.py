@@ -1,4 +1,4 @@
-"""Snapshots: asking hosts to record, gathering what they report, and handing on what is complete, or given up."""
+"""Snapshots: asking all parties to record, gathering what they report, and handing on what is complete, or given up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from ray.exceptions import RayActorError, RayError
 
@@ -19,13 +19,12 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
-from ray_snapshot.protocol.coordinator import AbortedSnapshot, Coordinator, reachable
+from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator, reachable
 from ray_snapshot.protocol.recovery_line import Allowance
 from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeader
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
-from ray_snapshot.runtime.service.desk import Collection
 from ray_snapshot.runtime.service.directory import Directory, listed
 from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.line import Line
@@ -45,17 +44,92 @@ LOOK_S = 0.05
 
 
 @dataclass(slots=True)
-class HostCollection(Collection):
-    """A snapshot that is being collected from hosts and the driver."""
+class Collection:
+    """A snapshot that is being collected."""
 
+    header: SnapshotHeader
+    timeout: float
+    done: asyncio.Future[Any]
+    is_hurried: bool = False
+    """Half of the time is over: those that have not reported were told to record in the middle of an action."""
     is_driver_asked: bool = False
     unasked: list[str] = field(default_factory=list)
     """Hosts that the observers ask once they have recorded themselves."""
     payloads: list[HostPayload] = field(default_factory=list)
 
+    @property
+    def half_time(self) -> float:
+        """When half of the time is over."""
+        return self.header.started_at + self.timeout / 2
+
+    def complete(self, found: Any) -> None:
+        """All is there: `found` is what the program gets that waits for the snapshot."""
+        if not self.done.done():
+            self.done.set_result(found)
+
+    def give_up(self) -> None:
+        """The header says why: the program that waits gets that as `SnapshotAbortedError`."""
+        header = self.header
+        error = SnapshotAbortedError(
+            f"snapshot {header.snapshot_id} was given up: {header.abort_reason}",
+            snapshot_id=header.snapshot_id,
+            reason=header.abort_reason,
+            machine=header.abort_machine,
+            call_site=header.abort_call_site,
+        )
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # looked at, even if nothing waits
+
+
+class Others(Protocol):
+    """Parties of a system that are no hosts: the processes of a watched app, if there is one."""
+
+    async def prepare(self) -> Any:
+        """Called just before a number is given out; what it returns `begun` gets. Raises `SnapshotAbortedError`."""
+
+    def begun(self, header: SnapshotHeader, prepared: Any) -> None:
+        """A snapshot has begun: ask them to record."""
+
+    def hurry(self, number: int, awaited: set[str]) -> None:
+        """Half of the time is over: these are to record in the middle of an action."""
+
+    def over(self, number: int, *, is_complete: bool) -> None:
+        """A snapshot is complete, or given up."""
+
+    def found(self, header: SnapshotHeader, completed: CompletedSnapshot, parts: list[bytes]) -> Any:
+        """All that the snapshot is put together from; `parts`: of the hosts."""
+
+    def in_words(self, text: str) -> str:
+        """A text with names for people in place of those that processes have."""
+
+
+class NoOthers:
+    """There are hosts only."""
+
+    async def prepare(self) -> None:
+        """Nothing is to be prepared."""
+
+    def begun(self, header: SnapshotHeader, prepared: Any) -> None:
+        """Nothing else is asked."""
+
+    def hurry(self, number: int, awaited: set[str]) -> None:
+        """Nothing else is told."""
+
+    def over(self, number: int, *, is_complete: bool) -> None:
+        """Nothing else is told."""
+
+    def found(self, header: SnapshotHeader, completed: CompletedSnapshot, parts: list[bytes]) -> Collected:  # noqa: ARG002 - counts have done their work
+        """What the hosts have reported."""
+        return Collected(header, parts)
+
+    def in_words(self, text: str) -> str:
+        """The text as it is."""
+        return text
+
 
 class Collecting:
-    """Takes the snapshots of one service; `lost` is called when the analyst is gone for good."""
+    """Takes the snapshots of one service; `lost` is called when the analyst is gone for good, `others` are no hosts."""
 
     def __init__(
         self,
@@ -69,6 +143,7 @@ class Collecting:
         telling: Telling,
         recovery: Recovery,
         lost: Callable[[str, str], Awaitable[None]],
+        others: Others,
     ) -> None:
         self.config = config
         self.course = course
@@ -80,8 +155,11 @@ class Collecting:
         self.telling = telling
         self.recovery = recovery
         self.lost = lost
+        self.others = others
+        self.protocol = config.protocol
         self.line = Line(self._tell_analyst)
-        self.collections: dict[int, HostCollection] = {}
+        self.collections: dict[int, Collection] = {}
+        """By number: the snapshots that are being collected."""
         self.traces: list[bytes] = []
         """Rows of the trace that have come with reports, not yet handed to the analyst."""
 
@@ -91,16 +169,18 @@ class Collecting:
         timeout = self.config.snapshot_timeout if timeout is None else timeout
         first = await self._hosts_of(initiators) if initiators else list(self.coordinator.hosts)
         self.course.check()
-        number = await self._slot(timeout) if wait else self.start(timeout)
+        number, prepared = await self._numbered(timeout, wait=wait)
         if number is None:
             return None
-        if self.config.protocol in BARRIERS and DRIVER not in first:
+        if self.protocol in BARRIERS and DRIVER not in first:
             first = [*first, DRIVER]  # it is a source: nothing is sent to it
         collection = self.begin(number, initiators, timeout, DRIVER in first)
-        if self.config.protocol == OBSERVER:
+        if self.protocol == OBSERVER:
             collection.unasked = [host for host in self.coordinator.hosts if host not in first]
             collection.is_driver_asked = True
+        self.others.begun(collection.header, prepared)
         await self._request(number, first)
+        self.look(number)
         if not wait:
             collection.done.add_done_callback(lambda done: done.exception())
             return number
@@ -121,10 +201,18 @@ class Collecting:
 
     # ---- numbers, and which hosts record first -----------------------------------------------------------------------
 
-    async def _slot(self, timeout: float) -> int:
-        """A number, as soon as fewer snapshots are pending than may be; raises past `timeout` seconds."""
+    async def _numbered(self, timeout: float, *, wait: bool) -> tuple[int | None, Any]:
+        """A number, as soon as fewer snapshots are pending than may be, and what the others have prepared.
+
+        Raises past `timeout` seconds; None at once if it need not `wait`.
+        """
         deadline = time.monotonic() + timeout
-        while (number := self.start(timeout, MOST_UNJUDGED)) is None:
+        while True:
+            prepared = await self.others.prepare()
+            self.course.check()
+            number = self.start(timeout, MOST_UNJUDGED if wait else None)
+            if number is not None or not wait:
+                return number, prepared
             if not await self.course.change(deadline - time.monotonic()):
                 raise SnapshotAbortedError(
                     f"{len(self.coordinator.pending)} snapshots of {self.config.system} were pending for {timeout:g} s, the"
@@ -135,7 +223,6 @@ class Collecting:
                     call_site=None,
                 )
             self.course.check()
-        return number
 
     def start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
         """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time).
@@ -154,16 +241,17 @@ class Collecting:
     async def _request(self, number: int, hosts: list[str]) -> None:
         for host in hosts:
             self.orders.to(host, Request(number))
-        self.collections[number].header.control_messages += len(hosts)
+        if number in self.collections:
+            self.collections[number].header.control_messages += len(hosts)
         await self.course.notify()
 
-    def begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> HostCollection:
+    def begin(self, number: int, initiators: list[str], timeout: float, is_driver_asked: bool) -> Collection:
         config = self.config
-        header = SnapshotHeader(number, config.system, config.run_id, config.protocol, list(initiators), time.time())
+        header = SnapshotHeader(number, config.system, config.run_id, self.protocol, list(initiators), time.time())
         header.is_kept, header.restored_from = config.checkpoint, self.recovery.restored_from
         header.generation = self.recovery.generation
         done = asyncio.get_running_loop().create_future()
-        self.collections[number] = found = HostCollection(header, timeout, done, is_driver_asked=is_driver_asked)
+        self.collections[number] = found = Collection(header, timeout, done, is_driver_asked=is_driver_asked)
         return found
 
     async def _hosts_of(self, initiators: list[str]) -> list[str]:
@@ -175,7 +263,7 @@ class Collecting:
             if name not in self.directory.places:
                 raise UnknownMachineError(f"initiator {name!r} is no machine of {self.config.system}", machine=name)
         first = list(dict.fromkeys(self.directory.places[name] for name in initiators))
-        if DRIVER in first or self.config.protocol == OBSERVER:  # it has a link to every host; observers ask all
+        if DRIVER in first or self.protocol == OBSERVER:  # it has a link to every host; observers ask all
             return first
         edges = [
             edge
@@ -211,30 +299,38 @@ class Collecting:
         if payload.listens:
             collection.header.listeners.append(payload.counts.host)
         collection.header.control_messages += 1 + (payload.markers if isinstance(payload.counts, HostReport) else 0)
-        if self.coordinator.completed(number) is None:
+        if not self.look(number):
             await self._ask_the_rest(number, collection)
-            return
-        del self.collections[number]
-        self.orders.to_all_lazily(Close(number))
-        collection.header.control_messages += len(self.coordinator.hosts)
-        collection.header.completed_at = time.time()
-        reported = {found.counts.host for found in collection.payloads}
-        collection.header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
-        found = Collected(collection.header, [payload.part for payload in collection.payloads])
-        collection.complete(found)
-        sections = tuple(payload.checkpoint for payload in collection.payloads if payload.checkpoint is not None)
-        self.line.put(number, replace(found, checkpoints=sections))
-        self._advance()
-        await self.course.notify()
 
-    async def _ask_the_rest(self, number: int, collection: HostCollection) -> None:
+    def look(self, number: int) -> bool:
+        """Complete the snapshot if nothing of it is missing; returns whether it is over."""
+        completed = self.coordinator.completed(number)
+        if completed is None:
+            return number not in self.collections
+        collection = self.collections.pop(number)
+        header, payloads = collection.header, collection.payloads
+        header.completed_at = time.time()
+        reported = {found.counts.host for found in payloads}
+        header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
+        found = self.others.found(header, completed, [payload.part for payload in payloads])
+        self.orders.to_all_lazily(Close(number))
+        self.others.over(number, is_complete=True)
+        header.control_messages += len(self.coordinator.hosts)
+        collection.complete(found)
+        sections = tuple(payload.checkpoint for payload in payloads if payload.checkpoint is not None)
+        self.line.put(number, replace(found, checkpoints=sections) if sections else found)
+        self._advance()
+        self.course.background(self.course.notify())
+        return True
+
+    async def _ask_the_rest(self, number: int, collection: Collection) -> None:
         """Ask the hosts, or the driver, that were to be asked after this report, which has not completed the snapshot.
 
         The caller must do nothing after this: other reports come in meanwhile."""
         if collection.unasked:
             unasked, collection.unasked = collection.unasked, []
             await self._request(number, unasked)
-        elif self.coordinator.pending[number].awaited == {DRIVER} and not collection.is_driver_asked:
+        elif self.coordinator.pending[number].counts.awaited == {DRIVER} and not collection.is_driver_asked:
             collection.is_driver_asked = True
             await self._request(number, [DRIVER])
 
@@ -244,7 +340,7 @@ class Collecting:
     async def _tell_analyst(self, found: Collected) -> None:
         try:
             await self.handing.give(replace(found, traces=self.take_traces()))
-            if found.checkpoints and (self.config.recover or found.header.listeners):
+            if (self.config.recover or found.header.listeners) and found.checkpoints:
                 is_shown = bool(found.header.listeners)  # sinks publish it
                 is_kept = await self.handing.is_kept(found.header.snapshot_id, is_listed=is_shown)
                 self.telling.noted(found.header, await self.recovery.note(found.header, is_kept))
@@ -282,8 +378,10 @@ class Collecting:
             ]
             for number in late:
                 self.collections[number].is_hurried = True
-                for host in self.coordinator.pending[number].awaited:
+                pending = self.coordinator.pending[number]
+                for host in pending.counts.awaited:
                     self.orders.to(host, Overdue(number))
+                self.others.hurry(number, pending.calls.awaited)
             if late:
                 await self.course.notify()
 
@@ -292,10 +390,11 @@ class Collecting:
         collection = self.collections.pop(given_up.number)
         self._advance()
         self.orders.to_all(Abort(given_up.number))
+        self.others.over(given_up.number, is_complete=False)
         await self.course.notify()
         header = collection.header
         header.completed_at = time.time()
-        header.abort_reason = given_up.reason
+        header.abort_reason = self.others.in_words(given_up.reason)
         for host in given_up.awaited[:3]:
             if header.abort_machine is None:
                 await self._blame(header, host)

@@ -28,6 +28,8 @@ class Orders:
         self.directory = directory
         self.allowance = allowance
         self.generation = generation
+        self.has_driver = False
+        """Whether there is a driver that asks for its commands."""
         self.driver_log: list[DriverCommand] = []
         """What the driver has not obeyed yet."""
         self.driver_obeyed = 0
@@ -74,15 +76,18 @@ class Orders:
 
     def to_all(self, *commands: SharedCommand) -> None:
         """Give commands to all hosts and the driver; without commands, only those that were put off."""
-        for host in (DRIVER, *self.directory.actors):
+        for host in self._all():
             self.to(host, *commands)
 
     def to_all_lazily(self, command: Close) -> None:
         """Give a command to all hosts and the driver, but make no call for it: it goes with the next one."""
         if not self.lazily:
             self.lazy_until = time.time() + LAZY_S
-        for host in (DRIVER, *self.directory.actors):
+        for host in self._all():
             self.lazily.setdefault(host, []).append(command)
+
+    def _all(self) -> list[str]:
+        return [*([DRIVER] if self.has_driver else ()), *self.directory.actors]
 
     def is_due(self, now: float) -> bool:
         """Whether what was put off must be told now."""

@@ -1,0 +1,331 @@
+"""The processes of a watched app, as the actor that takes its snapshots sees them: they join, report, and are gone.
+
+Which processes must report, and when a snapshot is complete, `protocol.coordinator` decides; this file carries it out.
+Processes ask for their commands with long polls, for the watcher cannot call a thread of theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.delivery import Nodes, living_nodes
+from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.reloading import Welcome, generation_of
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.outboxes import Outboxes
+from ray_snapshot.instrument.watcher.rolling import Rolling
+from ray_snapshot.instrument.watcher.roster import Roster
+from ray_snapshot.protocol.calls import Acks, MachineReport
+from ray_snapshot.protocol.commands import (
+    Abort,
+    Acknowledged,
+    Close,
+    Died,
+    Overdue,
+    ProcessCommand,
+    Request,
+    Restarted,
+)
+from ray_snapshot.protocol.coordinator import CompletedSnapshot
+from ray_snapshot.runtime.collected import SnapshotHeader
+from ray_snapshot.runtime.service.actor import Service
+
+MOST_UNPRUNED = 1_000
+"""So many calls may stay in a sender's log until it asks by itself."""
+
+LIST_S = 5.0
+"""How long a snapshot waits, before it begins, for Ray's lists of nodes and actors."""
+
+UNHEARD_S = 1.0
+"""How long a snapshot waits for machines that have never registered."""
+
+LOOK_S = 0.25
+"""How often the cluster's own list of the dead is looked at, while a snapshot is pending."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """What the processes have told for a snapshot that is being collected."""
+
+    header: SnapshotHeader
+    actors: Mapping[str, str] | None
+    """The job's actors that lived, or were to, when it began: classes by key; None if Ray did not list them."""
+    recorded: dict[str, Recorded] = field(default_factory=dict)
+    """What each machine has reported."""
+
+
+class Processes:
+    """The processes of one watched app; `begin` says which service takes its snapshots."""
+
+    def __init__(self, *, ready: Iterable[str], keeps: bool, has_hook: bool, library_states: bool) -> None:
+        self.library_states = library_states
+        self.roster = Roster(lambda machine: machine in self.parties.dead)
+        self.outboxes = Outboxes()
+        self.blind: dict[str, None] = {}
+        """Machines that live, but are not watched, so that nothing is seen of them."""
+        self.uncovered: list[str] = ["nodes that have not been looked at"]
+        """Nodes of which nothing is seen; this one item until Ray has listed them."""
+        self.unborn: dict[str, str] = {}
+        """Machines whose constructors had not begun in the latest snapshot, with their keys in Ray."""
+        self.covered_at = -1
+        self.nodes = Nodes(ready)
+        self.has_hook = has_hook
+        """Whether our functions are in every worker of the job."""
+        self.node_count = 0
+        self.pending: dict[int, Pending] = {}
+        self.rolling = Rolling(self, keeps=keeps)
+
+    def begin(self, service: Service) -> None:
+        """Take part in the snapshots of this service, and look after the dead."""
+        self.system = service.config.system
+        self.run_id = service.config.run_id
+        self.analyst = service.handing.analyst
+        self.collecting = service.collecting
+        self.coordinator = service.coordinator
+        self.parties = service.coordinator.calls
+        self.looker = asyncio.get_event_loop().create_task(self._look())
+
+    # ---- processes ------------------------------------------------------------------------------------------------
+
+    async def join(self, stamp: str, machine: str, facts: dict[str, Any], colour: int) -> Welcome | None:
+        """A process joins.
+
+        None if its run (`name:run_id`, in `stamp`) is another: the header that it heard of us by is from an earlier
+        watching. Raises `RolledBackError` if it was made in a past that was given up.
+        """
+        generation = generation_of(stamp, f"{self.system}:{self.run_id}")
+        if generation is None:
+            return None
+        restarts = 0
+        if facts.get("key") is not None:
+            _, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
+        await self._find_namesakes(facts.get("name"))
+        if self.rolling.is_past(machine, generation):  # asked last: a restore may have begun meanwhile
+            raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
+        incarnation = self.roster.enter(machine, facts, restarts)
+        born = self.coordinator.join(machine, incarnation, colour)
+        self.blind.pop(machine, None)
+        self.outboxes.open(machine)
+        if incarnation:
+            self.tell_all(Restarted(machine, incarnation))
+            self._look_at_all()
+            await self.outboxes.heard_by_others(machine, self.parties.machines)
+        terms = self.rolling.joined(machine)
+        wanted = [number for number, one in self.parties.pending.items() if machine in one.awaited]
+        return Welcome(incarnation, born, wanted, self.coordinator.last, terms)
+
+    async def _find_namesakes(self, name: str | None) -> None:
+        """Note the end of actors that had this name in Ray and are dead, though no process may have said so yet."""
+        for machine in self.roster.namesakes(name):
+            key = self.roster.facts[machine].get("key")
+            if machine in self.parties.machines and key is not None:
+                state, _ = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, key)
+                if state == "DEAD" and machine in self.parties.machines and not self.rolling.is_rolling:
+                    self.ended(machine)
+
+    def acknowledge(self, acks: list[Acks]) -> None:
+        """Carry acknowledgements to the senders."""
+        for one in acks:
+            count = sum(last - first + 1 for first, last in one.numbers)
+            is_urgent = (
+                self.rolling.keeps or count > MOST_UNPRUNED
+            )  # a log that is kept for a restore holds arguments whole
+            self.tell(one.source, Acknowledged(one), is_urgent=is_urgent)
+
+    def unwatched(self, machine: str) -> None:
+        """A process takes part no more; it goes on, and the watcher does not see what it does."""
+        self.blind[machine] = None
+        self.parties.died(machine, "is not watched any more")
+        self._look_at_all()
+
+    def left(self, report: MachineReport) -> None:
+        """A process ends, with its final counts."""
+        self.parties.left(report)
+        self._look_at_all()
+
+    def tell(self, machine: str, command: ProcessCommand, *, is_urgent: bool = True) -> None:
+        """Tell a process; what only frees its memory is told with the next command, or when its poll ends."""
+        self.outboxes.tell(machine, command, is_urgent=is_urgent)
+
+    def tell_all(self, command: ProcessCommand, *, is_urgent: bool = True) -> None:
+        """Tell every process that lives."""
+        self.outboxes.tell_each(self.parties.machines, command, is_urgent=is_urgent)
+
+    def ended(self, machine: str) -> None:
+        """A machine is gone for good."""
+        self.parties.died(machine, "died")
+        self.tell_all(Died(machine))
+        self.outboxes.drop(machine)
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    async def prepare(self) -> Mapping[str, str] | None:
+        """What Ray lists of actors, before anything is asked to record: what was made before the cut is among them."""
+        actors = await self._listed()
+        if self.rolling.is_rolling:
+            torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
+            reason = f"it is being rolled back{torn}"
+            text = f"there can be no snapshot of {self.system} now: {reason}"
+            raise SnapshotAbortedError(text, snapshot_id=None, reason=reason, machine=None, call_site=None)
+        return actors
+
+    def begun(self, header: SnapshotHeader, prepared: Mapping[str, str] | None) -> None:
+        """Ask every process to record."""
+        header.is_kept, header.generation = self.rolling.keeps, self.rolling.loaded
+        header.restored_from = self.rolling.restored_from
+        self.pending[header.number] = Pending(header, prepared)
+        awaited = list(self.parties.pending[header.number].awaited)
+        header.control_messages += len(awaited)
+        for machine in awaited:
+            self.tell(machine, Request(header.number))
+
+    def report(self, recorded: Recorded) -> None:
+        """A machine's part."""
+        number = recorded.report.number
+        self.coordinator.report_calls(recorded.report)
+        pending = self.pending.get(number)
+        if pending is not None:
+            pending.recorded.setdefault(recorded.report.machine, recorded)
+            pending.header.control_messages += 1
+            self.collecting.look(number)
+
+    def _look_at_all(self) -> None:
+        for number in list(self.pending):
+            self.collecting.look(number)
+
+    def hurry(self, number: int, awaited: set[str]) -> None:
+        """These are to record in the middle of an action."""
+        for machine in awaited:
+            self.tell(machine, Overdue(number))
+
+    def over(self, number: int, *, is_complete: bool) -> None:
+        """A snapshot is complete, or given up: what the processes hold of it is not needed any more."""
+        self.pending.pop(number, None)
+        self.tell_all(Close(number) if is_complete else Abort(number), is_urgent=not is_complete)
+
+    def in_words(self, text: str) -> str:
+        """A text with machines' names for people in place of their own."""
+        return self.roster.in_words(text)
+
+    def found(self, header: SnapshotHeader, completed: CompletedSnapshot, parts: list[bytes]) -> CollectedCalls:  # noqa: ARG002 - no hosts yet
+        """All that a complete snapshot is put together from."""
+        pending, calls = self.pending[header.number], completed.calls
+        births = {name: birth for one in pending.recorded.values() for name, birth in one.births.items()}
+        self.roster.reserve(calls, births)
+        self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
+        unseen = [*self.blind, *self.parties.restarting]
+        header.uncovered += [
+            *self._strangers(pending.actors, births),
+            *self.uncovered,
+            *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
+        ]
+        return CollectedCalls(
+            header,
+            calls,
+            pending.recorded,
+            dict(self.roster.facts),
+            apart=self._apart(pending.recorded.values()),
+            reserved=dict(self.roster.reserved),
+        )
+
+    def _strangers(self, actors: Mapping[str, str] | None, births: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Those of the job's `actors` that have not registered and of whose making no report tells: nothing is seen of them."""
+        if actors is None:
+            return ["actors and nodes that Ray did not list"]
+        known = {birth["key"] for birth in births.values()}
+        known |= {facts.get("key") for facts in self.roster.facts.values()}
+        known |= {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
+        return [f"actor {kind} ({key[:8]})" for key, kind in actors.items() if key not in known]
+
+    def _apart(self, recorded: Iterable[Recorded]) -> tuple[str, ...]:
+        """For the coverage: plain tasks that may still run, or what they have begun; those with handles come
+        elsewhere."""
+        loose = [one.loose for one in recorded]
+        if not any(one.started for one in loose):
+            return ()
+        if any(one.pending for one in loose):
+            return ("plain tasks",)
+        if not self.has_hook or shape.tasks_begin_more():
+            return ("what plain tasks have begun",)
+        return ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
+
+    async def _look(self) -> None:
+        """While snapshots are pending: hurry them, give them up, and find out which machines have died."""
+        while True:
+            try:
+                await self._look_once(time.time())
+            except Exception as error:  # the cluster does not answer: the next look may
+                print(f"ray-snapshot: the watcher could not look: {type(error).__name__}: {error}", file=sys.stderr)
+            await asyncio.sleep(LOOK_S)
+
+    async def _look_once(self, now: float) -> None:
+        if self.rolling.is_rolling:
+            await self.rolling.look()
+        for number, pending in list(self.pending.items()):
+            age = now - pending.header.started_at
+            if number in self.pending and age > LOOK_S:  # else it was completed while we looked for the dead
+                if age > UNHEARD_S:
+                    self._go_without(number)
+                await self._find_dead(number)
+        if self.pending or self.coordinator.last != self.covered_at:
+            self.covered_at = self.coordinator.last
+            await self._find_stillborn()
+
+    def _go_without(self, number: int) -> None:
+        """Complete a snapshot without machines that were called and never reported: actors made by an unwatched
+        process, and busy ever since."""
+        pending = self.parties.pending.get(number)
+        for machine in pending.unheard() if pending is not None else ():
+            self.blind[machine] = None
+            self.parties.died(machine, "is not watched")
+        self._look_at_all()
+
+    async def _listed(self) -> Mapping[str, str] | None:
+        """Compare the cluster's nodes with those that are ready; returns the job's actors that live or are to, classes by key.
+
+        None if Ray does not list them in time.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(LIST_S):
+                nodes = await loop.run_in_executor(None, living_nodes)
+                actors = await loop.run_in_executor(None, shape.actors_of_job)
+        except Exception:  # whatever Ray raises: the coverage of the snapshot says what is missing
+            return None
+        self.node_count = len(nodes)
+        self.uncovered = self.nodes.uncovered(nodes)
+        return actors
+
+    async def _find_stillborn(self) -> None:
+        """Note the end of actors that died before their constructors began: nobody else says of them that they are gone."""
+        if not self.unborn:
+            return
+        ended = await asyncio.get_running_loop().run_in_executor(None, shape.ended_actors_of_job)
+        for machine, key in self.unborn.items():
+            if key in ended and machine not in self.roster.facts and not self.roster.is_dead(machine):
+                self.ended(machine)
+
+    async def _find_dead(self, number: int) -> None:
+        pending = self.parties.pending.get(number)
+        for machine in list(pending.awaited) if pending is not None else ():
+            facts = self.roster.facts.get(machine, {})
+            if facts.get("key") is None:
+                continue
+            state, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
+            if self.roster.facts.get(machine, {}).get("incarnation") != facts["incarnation"]:
+                continue  # it has started again meanwhile
+            if state == "RESTARTING" and restarts <= facts["restarts"]:
+                continue  # it is this incarnation whose constructor runs
+            if state in ("DEAD", "RESTARTING"):
+                if state == "DEAD":
+                    self.ended(machine)
+                else:
+                    self.parties.died(machine, "died", is_restarting=True)
+        self._look_at_all()
