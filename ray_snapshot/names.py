@@ -50,3 +50,12 @@ def check_system_name(name: object) -> str:
             name=name,
         )
     return name
+
+
+LIFE = "+"
+"""Between the name of an actor and its incarnation, in the name that a later one sends mail under."""
+
+
+def sender_name(machine: str, incarnation: int) -> str:
+    """The name that an actor sends mail under: a new incarnation numbers its batches and messages anew."""
+    return machine if not incarnation else f"{machine}{LIFE}{incarnation}"

@@ -23,6 +23,10 @@ CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
 _here: list[Process] = []
 
 
+class NotActingError(Exception):
+    """The thread that calls an actor is in no action of a machine: the call is not followed."""
+
+
 def attached() -> list[Process]:
     """This process's machine, also when it is watched no more."""
     return _here
@@ -48,7 +52,7 @@ def settle_in(process: Process | None) -> None:
     _here[:] = [process] if process is not None else []
     if process is not None:
         for name in _held:
-            process.ledger.hold(name)
+            process.hold(name)
 
 
 def hold(machine: str) -> None:
@@ -57,8 +61,7 @@ def hold(machine: str) -> None:
     if process is None:
         _held.add(machine)
     else:
-        with process.lock:
-            process.ledger.hold(machine)
+        process.hold(machine)
 
 
 _held: set[str] = set()

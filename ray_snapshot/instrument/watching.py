@@ -26,6 +26,7 @@ from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
+from ray_snapshot.runtime.joining import WATCHES
 from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed
@@ -56,7 +57,10 @@ class Watch(Session):
                 )
         super().__init__(name, settings_of({**settings}), kind="watch", history=history, detectors=detectors)
         self._open_services()
-        self._part = _Part(attaching.attach_driver(f"{self.name}:{self.run_id}", self._service))
+        self.is_asked_for = True
+        """Whether the program itself has called `watch`."""
+        self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service)
+        self._part = _Part(self.process)
         if not self.restored:
             self.start()
 
@@ -87,6 +91,11 @@ class Watch(Session):
         except BaseException:
             self._kill([analyst, self._service])
             raise
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether a system of machines has joined."""
+        return self.process.mail is not None
 
     def start(self) -> Watch:
         """Start the clock of `every`; done by `watch` itself.
@@ -142,6 +151,7 @@ class Watch(Session):
             self._kill([self._service, self._analyst])
         finally:
             _watches.clear()
+            WATCHES.clear()
             atexit.unregister(close_quietly)
 
 
@@ -156,11 +166,9 @@ class _Part:
     @contextmanager
     def rest(self) -> Iterator[None]:
         """The program waits for a verdict, and does nothing else."""
-        wait_id, _ = self.process.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
-        try:
+        mail: Any = self.process.mail
+        with self.process.rest() if mail is None else mail.rest():
             yield
-        finally:
-            self.process.end_wait(wait_id, [])
 
     def check(self) -> None:
         """A watched app is not stopped by us."""
@@ -200,6 +208,7 @@ def watch(
     attaching.replace_ray()
     found = Watch(name, history=history, detectors=detectors, **settings)
     _watches.append(found)
+    WATCHES[:] = [found]
     atexit.register(close_quietly)
     return found
 
@@ -259,7 +268,9 @@ def _watch_as(name: str, plan: dict[str, Any]) -> Watch:
     """Watch under that name, or with a number behind it where another program on the cluster has it."""
     for attempt in range(1, MOST_NAMESAKES):
         try:
-            return watch(name if attempt == 1 else f"{name}-{attempt}", **plan)
+            found = watch(name if attempt == 1 else f"{name}-{attempt}", **plan)
+            found.is_asked_for = False
+            return found
         except SystemRunningError:
             continue
     return watch(name, **plan)

@@ -157,6 +157,11 @@ class CallLedger:
         """Red for every number up to it."""
         return self.turning.colour  # type: ignore[no-any-return]
 
+    def turn_with(self, turn: Callable[[], tuple[int, ...]] | None) -> None:
+        """There is a host's core of the same colour in this process from now on, whose boundary `turn` is; None: no more."""
+        self.is_alone = turn is None
+        self.turn = self.turning.turn if turn is None else turn
+
     def successor(self, incarnation: int, colour: int, others: Mapping[str, int]) -> CallLedger:
         """The ledger of a machine that was rolled back, in the same process: all that was sent and accepted is of the past.
 

@@ -165,12 +165,17 @@ def asked_for(fresh: tuple[int, ...]) -> tuple[AskForBoundary, ...]:
 
 
 class ChandyLamport:
-    """One host's side of the marker algorithm; `born` is the colour of whoever created the host."""
+    """One host's side of the marker algorithm; `born` is the colour of whoever created the host.
+
+    `turning`: that of the ledger in this process, if there is one.
+    """
 
     has_markers = True
 
-    def __init__(self, colours: Colours | None = None, born: Colour | None = None) -> None:
-        self.turning = Turning(colours, born)
+    def __init__(
+        self, colours: Colours | None = None, born: Colour | None = None, turning: Turning | None = None
+    ) -> None:
+        self.turning = turning or Turning(colours, born)
         self.outputs: list[str] = []
         self.inputs: dict[str, Colour] = {}
         self.awaited: dict[int, set[str]] = {}

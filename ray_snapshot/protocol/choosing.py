@@ -18,6 +18,7 @@ from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.observer import Observer
+from ray_snapshot.protocol.turning import Turning
 
 CHANDY_LAMPORT, OBSERVER = "chandy-lamport", "observer"
 ALIGNED, UNALIGNED, AT_LEAST_ONCE = BARRIERS = tuple(mode.value for mode in Mode)
@@ -37,11 +38,17 @@ def core_for(
     colours: Colours | None = None,
     born: Colour | None = None,
     barriers: dict[str, Any] | None = None,
+    turning: Turning | None = None,
+    life: int = 0,
     **options: Any,
 ) -> HostCore:
-    """The core of a host under this protocol; `barriers` are options that only `BarrierCore` has."""
+    """The core of a host under this protocol; `barriers` are options that only `BarrierCore` has.
+
+    `turning`: that of a ledger in the same process, `life`: of the ledgers of its machines; not under barriers, where each
+    machine has a colour of its own.
+    """
     if protocol == CHANDY_LAMPORT:
-        return HostCore(host, protocol=ChandyLamport(colours, born), **options)
+        return HostCore(host, protocol=ChandyLamport(colours, born, turning), life=life, **options)
     if protocol == OBSERVER:
-        return HostCore(host, protocol=Observer(colours, born), **options)
+        return HostCore(host, protocol=Observer(colours, born, turning), life=life, **options)
     return BarrierCore(host, Mode(protocol), colours=colours, born=born, **(barriers or {}), **options)

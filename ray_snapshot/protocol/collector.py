@@ -92,6 +92,11 @@ class PendingCounts:
         self.unheard.update(target for target in report.created if target not in known)
         return Answer.SUCCESS
 
+    def close_links(self, source: str, mark: str) -> None:
+        """A process that sends to hosts is gone: what has not come of it never will. `mark`: before later lives of it."""
+        for key in [key for key in self.missing if key[0].partition(mark)[0] == source]:
+            del self.missing[key]
+
     def late(self, report: LateReport) -> Answer:
         """White messages that arrived after their host's report (whichever of the two comes here first)."""
         if report.sequence is not None:

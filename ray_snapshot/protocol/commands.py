@@ -193,17 +193,37 @@ class Leave:
     """The watching is over."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostsLeft:
+    """The hosts have ended, and their machines with them."""
+
+
 SharedCommand = Request | Overdue | Close | Abort | Stopped | Fail
 """What hosts and the driver are told alike."""
 
 HostCommand = (
-    Request | Welcome | Overdue | Close | Abort | Stop | Stopped | AwaitInput | OpenChannel | DeclarePort | Fail
+    Request
+    | Welcome
+    | Overdue
+    | Close
+    | Abort
+    | Stop
+    | Stopped
+    | AwaitInput
+    | OpenChannel
+    | DeclarePort
+    | Fail
+    | Acknowledged
+    | Died
+    | Restarted
 )
 
 DriverCommand = (
     Request | Overdue | Close | Abort | Stopped | OpenDriverChannel | Fail | Secure | Seek | Allow | Replace | Roll
 )
 
-ProcessCommand = Request | Overdue | Close | Abort | Acknowledged | Died | Restarted | Roll | Release | Leave
+ProcessCommand = (
+    Request | Overdue | Close | Abort | Acknowledged | Died | Restarted | Roll | Release | Leave | Stopped | HostsLeft
+)
 
 Command = HostCommand | DriverCommand | ProcessCommand

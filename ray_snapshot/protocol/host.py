@@ -28,7 +28,6 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
-from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.chandy_lamport import (
     AttachNumber,
     BoundaryReached,
@@ -47,6 +46,7 @@ from ray_snapshot.protocol.chandy_lamport import (
     SnapshotRequested,
 )
 from ray_snapshot.protocol.colours import Colour
+from ray_snapshot.protocol.ledgers import Ledgers
 from ray_snapshot.protocol.links import CREATION, Batch, InLink, OutLink
 from ray_snapshot.protocol.mailbox import MAIL, TIMER, Inbox, Mailbox, Message
 from ray_snapshot.protocol.parts import Creation, Machine, MachineCopy, OutChannel, Recording, nothing_of
@@ -58,7 +58,8 @@ BOUND = 10_000
 class HostCore:
     """A host without its world.
 
-    `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body.
+    `copy_body(machine)` is called while a machine is copied and returns what the snapshot is to hold of its body. `life`: of
+    the ledgers of its machines.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class HostCore:
         open_at_birth: Iterable[int] = (),
         inbox: type[Inbox] = Inbox,
         in_link: type[InLink] = InLink,
+        life: int = 0,
     ) -> None:
         self.host = host
         self.protocol: HostProtocol = protocol or ChandyLamport()
@@ -102,7 +104,7 @@ class HostCore:
         """The answer of `_due_for`, and what it was asked of: mostly the same for one machine after the other."""
         self.acting: Machine | None = None
         """The machine that is inside an action, as far as the core must know."""
-        self.ledgers: dict[str, CallLedger] = {}
+        self.ledgers = Ledgers(host, self.turning, life)
         """Of those machines that have called watched actors."""
         self.must_flush = False
         """Whether acknowledgements wait to be carried, with or without messages."""
@@ -115,18 +117,6 @@ class HostCore:
         return self.turning.must_turn
 
     # ---- machines -------------------------------------------------------------------------------------------------
-
-    def ledger(self, machine: str) -> CallLedger:
-        """The ledger of a machine of this host that calls watched actors; begun, if there is none yet.
-
-        Raises `ProtocolError` where the colour is no single number: a header could not carry it.
-        """
-        if not isinstance(self.colour, int):
-            raise ProtocolError(f"the machines of {self.host} cannot call watched actors under these colours")
-        found = self.ledgers.get(machine)
-        if found is None:
-            found = self.ledgers[machine] = CallLedger(machine, turning=self.turning)
-        return found
 
     @property
     def colour(self) -> Colour:
@@ -515,12 +505,11 @@ class HostCore:
         """No machine is inside an action: turn red if due; returns the numbers recorded."""
         if not self.must_record:
             return ()
-        seen = [(ledger, ledger.seen(None)) for ledger in self.ledgers.values()]
+        seen = self.ledgers.seen()
         effects = self.protocol.step(BoundaryReached())
         self._carry_out(effects)
         numbers = effects[0].numbers if effects and isinstance(effects[0], Record) else ()
-        for ledger, report in seen:
-            ledger.turned(tuple(number for number in numbers if number in self.open), report)
+        self.ledgers.turned([number for number in numbers if number in self.open], seen)
         return numbers
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
@@ -627,12 +616,11 @@ class HostCore:
 
     def _note_closed(self, number: int) -> None:
         self.closed.append(number)
-        for ledger in self.ledgers.values():
-            ledger.close(number)
+        self.ledgers.close(number)
 
     def fingerprint(self) -> Hashable:
         """What the future depends on beside the attributes that all cores have."""
-        return tuple(ledger.fingerprint() for _, ledger in sorted(self.ledgers.items()))
+        return self.ledgers.fingerprint()
 
 
 __all__ = ["BOUND", "MAIL", "TIMER", "Creation", "HostCore", "Machine", "MachineCopy", "OutChannel", "Recording"]

@@ -49,12 +49,17 @@ from ray_snapshot.protocol.turning import Turning
 
 
 class Observer:
-    """One host's side of the observer variant; `born` is the colour of whoever created the host."""
+    """One host's side of the observer variant; `born` is the colour of whoever created the host.
+
+    `turning`: that of the ledger in this process, if there is one.
+    """
 
     has_markers = False
 
-    def __init__(self, colours: Colours | None = None, born: Colour | None = None) -> None:
-        self.turning = Turning(colours, born)
+    def __init__(
+        self, colours: Colours | None = None, born: Colour | None = None, turning: Turning | None = None
+    ) -> None:
+        self.turning = turning or Turning(colours, born)
         self.outputs: list[str] = []
 
     @property

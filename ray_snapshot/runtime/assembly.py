@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -21,31 +22,47 @@ from ray_snapshot.schema import CALLS, CHANNELS, MACHINES, MESSAGES, SNAPSHOTS, 
 from ray_snapshot.snapshot import Snapshot, satisfy_waits
 
 
+@dataclass(slots=True)
+class Also:
+    """Rows of a snapshot that are no hosts': of watched actors in the same system."""
+
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    """`machines`, `channels`, `messages` and `calls`; not all need be there."""
+    waits: list[dict[str, Any]] = field(default_factory=list)
+    coverage: dict[str, Any] = field(default_factory=dict)
+    obstacles: list[str] = field(default_factory=list)
+
+    def of(self, name: str) -> list[pa.Table]:
+        """Its table of that name, if there is one."""
+        return [self.tables[name]] if name in self.tables else []
+
+
 def assemble(collected: Collected) -> Snapshot:
     """The snapshot of a collection; O(machines + channels + messages)."""
-    header = collected.header
-    if header.abort_reason is not None:
-        return aborted(header)
-    parts: list[HostPart] = [pickle.loads(part) for part in collected.parts]
+    if collected.header.abort_reason is not None:
+        return aborted(collected.header)
+    return assembled(collected.header, [pickle.loads(part) for part in collected.parts], Also())
+
+
+def assembled(header: SnapshotHeader, parts: list[HostPart], also: Also) -> Snapshot:
+    """The snapshot of these parts of hosts, and of what is no host's."""
     full = [part for part in parts if part.machines is not None]
-    messages = _concat([part.messages for part in parts], MESSAGES)
+    messages = _concat([*(part.messages for part in parts), *also.of("messages")], MESSAGES)
     if len(full) < len(parts):  # late reports come in any order
         messages = messages.sort_by([(name, "ascending") for name in ("source", "target", "kind", "number")])
-    channels = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]), RECORDED_BY[header.protocol])
+    ends = _channels(pa.concat_tables([_as_table(part.ends) for part in parts]), RECORDED_BY[header.protocol])
+    channels = _concat([ends, *also.of("channels")], CHANNELS)
     inputs = {name: found for part in full for name, found in part.inputs.items()}
     waiting, undeclared = waits_by_inputs(inputs, messages) if inputs else ({}, {})
     half = {name: found for name, found in waiting.items() if found.lacking}
     joining = [call_row(name, inputs[name], found) for name, found in half.items()]
-    calls = _rows([row for part in full for row in part.calls] + joining, CALLS)
+    calls = _concat([_rows([row for part in full for row in part.calls] + joining, CALLS), *also.of("calls")], CALLS)
     machines = with_waits(_concat([part.machines for part in full], MACHINES), half)
-    tables = {
-        "machines": by_name(with_delay(machines, header.started_at)),
-        "channels": channels,
-        "messages": messages,
-        "calls": calls,
-    }
+    machines = _concat([with_delay(machines, header.started_at), *also.of("machines")], MACHINES)
+    tables = {"machines": by_name(machines), "channels": channels, "messages": messages, "calls": calls}
     derived = [row for name, found in waiting.items() for row in wait_rows(name, found.wait)]
-    waits = _rows(_held_or_not([row for part in full for row in part.waits], channels) + derived, WAITS)
+    held = _held_or_not([row for part in full for row in part.waits], channels)
+    waits = _rows(held + derived + also.waits, WAITS)
     tables["waits"] = satisfy_waits(waits, messages, calls, tables["machines"])
     coverage = {
         "hosts": len(full),
@@ -54,8 +71,10 @@ def assemble(collected: Collected) -> Snapshot:
     }
     if undeclared:
         coverage["undeclared"] = undeclared
-    obstacles = list(dict.fromkeys(text for part in parts for text in part.obstacles))
-    if not header.is_kept:
+    for name, told in also.coverage.items():
+        coverage[name] = coverage[name] + told if name in ("hosts", "without_state") else told
+    obstacles = list(dict.fromkeys([*(text for part in parts for text in part.obstacles), *also.obstacles]))
+    if not header.is_kept and CHECKPOINT_OFF not in obstacles:
         obstacles.append(CHECKPOINT_OFF)
     found = checked(header, tables, coverage, obstacles, sum(part.markers for part in full))
     found.shapes = tuple(dict.fromkeys(shape for part in full for shape in part.shapes))

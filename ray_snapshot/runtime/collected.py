@@ -5,11 +5,13 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ray_snapshot.protocol.call_messages import MachineReport
     from ray_snapshot.protocol.collector import HostReport, LateReport
     from ray_snapshot.snapshot import Snapshot
 
@@ -48,6 +50,30 @@ class SnapshotHeader:
 
 
 @dataclass(frozen=True, slots=True)
+class House:
+    """What a process is told of a system of machines that has joined its watch."""
+
+    protocol: str
+    spawn_timeout: float
+    life: int
+    """Which of the systems that have joined it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCalls:
+    """What the machines of a host have to do with watched actors, at its instant."""
+
+    reports: tuple[MachineReport, ...] = ()
+    """Of the ledgers of those that have called any."""
+    handles: frozenset[str] = frozenset()
+    """Actors of which a handle, or a reference to a reply, has come to this host."""
+    births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Actors that its machines have made and whose constructors are on their way; as of a process (`Recorded.births`)."""
+    loose: Any = None
+    """What has left this process by ways that are not followed (`unfollowed.Loose`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostPayload:
     """What the collector gets: the counts it decides by, per link, and the part, which it only passes on."""
 
@@ -62,6 +88,8 @@ class HostPayload:
     """What a restore needs of this report (`checkpointing.Section`), if that is kept."""
     listens: bool = False
     """Whether a machine of this host wants to hear that the snapshot is kept."""
+    calls: MachineCalls | None = None
+    """Where its machines and watched actors are one system."""
 
 
 @dataclass(frozen=True, slots=True)

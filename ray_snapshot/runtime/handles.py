@@ -6,7 +6,7 @@ constructor arguments, and compared. Sending goes through the process's `Post` f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic
 
 from ray_snapshot.errors import NotAMachineError
@@ -25,6 +25,9 @@ else:
 
 POSTS: dict[str, Post] = {}
 """This process's part in each run it takes part in, by run id."""
+
+OPENERS: list[Callable[[str], Post | None]] = []
+"""Asked for this process's part in a run when it first sends to a machine of it; in the process of a watched actor."""
 
 _INTERNED: dict[tuple[str, str], MachineHandle] = {}
 
@@ -118,21 +121,21 @@ class MethodSender:
         """
         post = POSTS.get(self.handle._run_id)
         if post is None:
-            raise _not_a_machine(self)
+            post = _opened(self)
         post.send(self.handle, self.method, args, kwargs)
 
     def send_after(self, seconds: float, *args: Any, **kwargs: Any) -> None:
         """Send the message `seconds` from now; until then it is a pending timer of the sender, in every snapshot."""
         post = POSTS.get(self.handle._run_id)
         if post is None:
-            raise _not_a_machine(self)
+            post = _opened(self)
         post.send_after(seconds, self.handle, self.method, args, kwargs)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Call the method; returns the ObjectRef of its result."""
         post = POSTS.get(self.handle._run_id)
         if post is None:
-            raise _not_a_machine(self)
+            post = _opened(self)
         return post.call(self.handle, self.method, args, kwargs)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
@@ -140,6 +143,14 @@ class MethodSender:
 
     def __repr__(self) -> str:
         return f"{self.handle._name}.{self.method}"
+
+
+def _opened(sender: MethodSender) -> Post:
+    """This process's part in a run that it has sent nothing in yet; raises `NotAMachineError`."""
+    for opener in OPENERS:
+        if (post := opener(sender.handle._run_id)) is not None:
+            return post
+    raise _not_a_machine(sender)
 
 
 def _not_a_machine(sender: MethodSender) -> NotAMachineError:

@@ -19,9 +19,10 @@ from ray_snapshot.encoding import Encoded, to_json
 from ray_snapshot.parts.reporting import Late, late_report, report
 from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.joins import Inputs
-from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
+from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.payload import recorded_args
+from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, message_row, sender_row
 from ray_snapshot.schema import MACHINES, MESSAGES
 from ray_snapshot.shapes import Shape
 
@@ -50,12 +51,7 @@ class BodyCopy:
     """For a restore: (key of the class, pickled state)."""
 
 
-ENDS = pa.schema(
-    [
-        *(pa.field(name, pa.string()) for name in ("source", "target", "kind")),
-        *(pa.field(name, pa.int64()) for name in ("sent", "accepted", "in_flight", "held", "duplicates")),
-    ]
-)
+ENDS = pa.schema([pa.field(name, pa.string() if at < 3 else pa.int64()) for at, name in enumerate(END_ROW)])
 """Channels as one of their ends sees them: `held` messages wait at their sender, the others in flight at the receiver.
 
 `duplicates` are among the accepted ones, and were sent outside the cut.
@@ -147,11 +143,7 @@ class _Rows:
             *(_BY_ITSELF if one_by_one else ()),
         )
         self.ends = _Columns(ENDS, *ENDS.names)
-        self.messages = _Columns(
-            MESSAGES,
-            *("source", "target", "kind", "number", "call_id", "method"),
-            *("args", "args_truncated", "payload_bytes", "sent_at", "due_at"),
-        )
+        self.messages = _Columns(MESSAGES, *MESSAGE_ROW)
 
     def machine(self, copy: MachineCopy) -> None:
         if not copy.is_born:
@@ -180,18 +172,10 @@ class _Rows:
         self.ends.rows.append((mailbox.source, machine, mailbox.kind, 0, accepted, in_flight, 0, duplicates))
 
     def sender(self, channel: OutChannel, machine: str, sent: int, held: int) -> None:
-        self.ends.rows.append((machine, channel.target, channel.kind, sent, 0, 0, held, 0))
+        self.ends.rows.append(sender_row(channel, machine, sent, held))
 
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
-        _, number, method, payload, sent_at, _ = message
-        call_id, payload = payload if kind == CALL else (None, payload)
-        due, payload = payload if kind == TIMER else (None, payload)
-        args, size = recorded_args(payload, method)
-        encoded = to_json(args)
-        sent_us, due_us = int(sent_at * 1e6), None if due is None else int(due * 1e6)
-        self.messages.rows.append(
-            (source, target, kind, number, call_id, method, encoded.text, encoded.truncated, size, sent_us, due_us)
-        )
+        self.messages.rows.append(message_row(source, target, kind, message))
 
     def creation(self, creation: Creation) -> None:
         """Message 0 of the channel from creator to child."""

@@ -59,7 +59,11 @@ class Spawner:
         trace: str | None,
         wanted: Wanted | None,
         is_checkpointing: bool,
+        stamp: str | None = None,
+        life: int = 0,
     ) -> None:
+        """`stamp` and `life`: of the watch that the system has joined, as in `HostConfig`."""
+        self.stamp, self.life = stamp, life
         self.name = session.name
         self.run_id = session.run_id
         self.settings = session.settings
@@ -235,6 +239,7 @@ class Spawner:
                 settings.mailbox_bound, settings.send_timeout, settings.spawn_timeout, import_path(),
                 self.trace, redaction.names(),
                 self.is_checkpointing, settings.recover is not None, post.member.generation, grace=settings.grace,
+                stamp=self.stamp, life=self.life,
             )  # fmt: skip
             actor = HostActor.options(**options, max_concurrency=10_000).remote(config, self.service)
             post.carrier.actors[host] = actor

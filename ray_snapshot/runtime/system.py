@@ -41,6 +41,7 @@ from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
 from ray_snapshot.runtime.here import call_site_here
+from ray_snapshot.runtime.joining import to_join
 from ray_snapshot.runtime.leaving import Leaving
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.planning import Share
@@ -88,6 +89,8 @@ class System(Session):
         if history is not None and address is None and _starts_ray():
             check_writable(Path(history).absolute())
         super().__init__(name, given, kind="System", history=history, detectors=detectors)
+        self._watch = None if self._wanted else to_join(name, given, self.history)
+        """The watch that this system has joined."""
         if given.trace and (self._wanted or self._is_checkpointing):
             raise SettingError("System(trace=True, checkpoint=True): a trace has one past only; leave one of them out")
         self._trace = main_module() if given.trace else None
@@ -108,6 +111,7 @@ class System(Session):
             trace=self._trace,
             checkpoint=self._is_checkpointing,
             attendant=self._attendant(),
+            beside=None if self._watch is None else self._watch.process,
         )
         self._spawner = Spawner(
             self,
@@ -116,6 +120,8 @@ class System(Session):
             trace=self._trace,
             wanted=self._wanted,
             is_checkpointing=self._is_checkpointing,
+            stamp=None if self._watch is None else self._watch.process.stamp,
+            life=0 if self._watch is None else self._house.life,
         )
         if self._wanted is not None and self._memory is not None:
             self._memory.claimed, self._memory.classes = self._spawner.claimed, self._spawner.claimed_classes
@@ -155,7 +161,20 @@ class System(Session):
             found.memory.wanted, found.memory.unclaimed = self._wanted.snapshot_id, self._wanted.names
         return found
 
+    def _join(self, watch: Any) -> None:
+        """Take part in what watches the program's actors: its service, its analyst, its history."""
+        self.run_id, self.history, self._is_closed_world = watch.run_id, watch.history, False
+        self._service, self._analyst = watch._service, watch._analyst
+        for item in self.detectors:
+            watch._known(item)
+        self.detectors = watch.detectors
+        terms = (self.settings.protocol, self.settings.spawn_timeout)
+        self._house = ask(self._service.open_house.remote(*terms), "the watch to take the machines in", 60.0)
+
     def _open_services(self) -> None:
+        if self._watch is not None:
+            self._join(self._watch)
+            return
         options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": 10_000}
         if self.settings.recover is not None:
             options["max_restarts"] = -1  # see `attending`
@@ -388,6 +407,12 @@ class System(Session):
             )
 
     def _last_steps(self) -> list[Callable[[], RaySnapshotError | None]]:
+        if self._watch is not None:
+            return [
+                lambda: ask(self._service.close_house.remote(5.0), "pending snapshots", 10),
+                lambda: ask(self._analyst.drain.remote(60.0), "the verdicts", 90),
+                self._close_subscribers,
+            ]
         settled, *others = super()._last_steps()
         return [settled, self._ship_trace, *others]
 
@@ -426,7 +451,7 @@ class System(Session):
     def _leave(self) -> None:
         """End every process of the system; returns when they are gone."""
         self._post.close()
-        self._kill([*self._spawner.hosts.values(), self._service, self._analyst])
+        self._kill([*self._spawner.hosts.values(), *([] if self._watch else (self._service, self._analyst))])
         forget_handles(self.run_id)
         if self in _OPEN:
             _OPEN.remove(self)

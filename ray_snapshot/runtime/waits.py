@@ -19,9 +19,11 @@ from ray.exceptions import RayError
 
 from ray_snapshot.errors import HostDiedError, RolledBackError
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.call_messages import parsed
 from ray_snapshot.runtime.faults import as_error, first_line, own_error
 from ray_snapshot.runtime.handles import POSTS
 from ray_snapshot.runtime.here import BEHIND, HERE, call_site_here
+from ray_snapshot.runtime.refs import call_of
 
 MOST_CALLS = 100_000
 """So many calls are remembered; a wait for one made before those counts as a wait for something foreign."""
@@ -38,7 +40,15 @@ class TrackedWait:
     """Whether it also waits for something that no machine of the system owes it."""
     timeout: float | None
     call_site: str | None
+    calls: list[str] = field(default_factory=list)
+    """The calls of watched actors among what it waits for, if they are of this system."""
     since: float = field(default_factory=time.time)
+    raises: bool = False
+    """Whether the first error of any of them ends it."""
+    error: BaseException | None = None
+    """What it has ended in."""
+    is_over: bool = False
+    """Whether all of it has come."""
 
     @property
     def may_act(self) -> bool:
@@ -48,12 +58,14 @@ class TrackedWait:
     @property
     def short_form(self) -> tuple[str, int, tuple[str, ...]]:
         """(`wait_mode`, `wait_k`, `waits_for`)."""
-        names = tuple(dict.fromkeys(name for name, _ in self.on))
-        mode = "all" if self.k >= len(self.on) else "any" if self.k == 1 else "k_of_n"
+        names = tuple(dict.fromkeys([*(name for name, _ in self.on), *(parsed(call).target for call in self.calls)]))
+        mode = "all" if self.k >= len(self.on) + len(self.calls) else "any" if self.k == 1 else "k_of_n"
         return mode, self.k, names
 
     def rows(self, alternative: int = 0) -> list[dict[str, Any]]:
-        """Rows of the table `waits`, without the machine."""
+        """Rows of the table `waits`, without the machine; none of a wait for actors too, of which a ledger tells."""
+        if self.calls:
+            return []
         since = int(self.since * 1e6)
         return [
             {"alternative": alternative, "k": self.k, "on_machine": name, "on_call_id": call_id, "waiting_since": since}
@@ -135,7 +147,7 @@ def answer_of(ref: Any) -> Any:
 def _get(*args: Any, **kwargs: Any) -> Any:
     refs = args[0] if args else kwargs.get("object_refs")
     listed = list(refs) if isinstance(refs, (list, tuple)) else [refs]
-    return _tracked(listed, len(listed), kwargs.get("timeout"), lambda: _original["get"](*args, **kwargs))
+    return _tracked(listed, len(listed), kwargs.get("timeout"), lambda: _original["get"](*args, **kwargs), raises=True)
 
 
 def _wait(*args: Any, **kwargs: Any) -> Any:
@@ -145,23 +157,29 @@ def _wait(*args: Any, **kwargs: Any) -> Any:
     return _tracked(listed, k, timeout, lambda: _original["wait"](*args, **kwargs))
 
 
-def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], Any]) -> Any:
+def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], Any], *, raises: bool = False) -> Any:
     """Wait, and let every system that this thread takes part in know of it."""
     posts = _posts() if refs and not HERE.is_waiting else []
     if not posts:
         return wait()
-    site, tokens, is_ours = call_site_here(), [], False
+    site, tokens, is_ours, tracked = call_site_here(), [], False, []
     for post in posts:
         post.calls.check(refs)
         on = post.calls.find(refs)
         is_ours |= bool(on)
-        tokens.append(post.begin_wait(TrackedWait(k, on, len(on) < len(refs), timeout, site)))
+        calls = [call for ref in refs if (call := call_of(ref)) is not None] if post.is_joined else []
+        is_foreign = len(on) + len(calls) < len(refs)
+        tracked.append(TrackedWait(k, on, is_foreign, timeout, site, calls, raises=raises))
+        tokens.append(post.begin_wait(tracked[-1]))
     try:
         result = wait()
-        for post in posts:
+        for post, one in zip(posts, tracked, strict=True):
             post.calls.check(refs)  # the system may have been rolled back meanwhile
+            one.is_over = k == len(refs)
         return result
     except RayError as error:
+        for one in tracked:
+            one.error = error
         own = own_error(error) if is_ours else None
         if own is None:
             raise

@@ -163,7 +163,7 @@ def test_the_apps_own_error_and_one_that_is_meant_for_it_are_raised() -> None:
 
 DRIVER = str(Path(__file__).parent / "breaking_driver.py")
 BY_DAY = {
-    "driver": ["instrument.process.process:Process.submit", "instrument.hooks.calls:_packed", "instrument.refs:tracked",
+    "driver": ["instrument.process.process:Process.submit", "instrument.hooks.calls:_packed", "runtime.refs:tracked",
                "instrument.here:here", "protocol.calls:CallLedger.wake"],
     "worker": ["instrument.hooks.calls:_unpacked", "instrument.process.process:Process.leave",
                "instrument.hooks.tracking:_follow"],

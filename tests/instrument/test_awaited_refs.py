@@ -17,8 +17,8 @@ from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import calls, tracking
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.refs import call_of, tracked
 from ray_snapshot.protocol.calls import MachineReport
+from ray_snapshot.runtime.refs import call_of, tracked
 
 CALL = "A/0/B:1/1"
 

@@ -16,7 +16,7 @@ from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.hooks import calls, envelopes, tracking
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.refs import tracked
+from ray_snapshot.runtime.refs import tracked
 
 
 class Kinds:

@@ -18,11 +18,11 @@ from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.hooks.calls import watched_class
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import LOOK_S, Share, Terms
-from ray_snapshot.instrument.refs import tracked
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Release, Request, Roll, Welcome
 from ray_snapshot.protocol.rollback import Asked, Step
+from ray_snapshot.runtime.refs import tracked
 
 
 @pytest.fixture

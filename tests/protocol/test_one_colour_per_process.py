@@ -15,8 +15,8 @@ from ray_snapshot.protocol.host import HostCore
 
 def test_a_request_to_either_is_due_for_both_and_the_hosts_boundary_records_both() -> None:
     core = HostCore("H")
-    ledger = core.ledger("m")
-    assert core.ledger("m") is ledger
+    ledger = core.ledgers.of("m")
+    assert core.ledgers.of("m") is ledger
     ledger.request(3)
     assert core.must_record
     assert core.boundary() == (1, 2, 3)
@@ -26,8 +26,8 @@ def test_a_request_to_either_is_due_for_both_and_the_hosts_boundary_records_both
 def test_a_header_cannot_carry_the_colour_of_independent_snapshots() -> None:
     core = HostCore("H", protocol=ChandyLamport(Independent()))
     with pytest.raises(ProtocolError, match="the machines of H cannot call watched actors under these colours"):
-        core.ledger("m")
-    assert not core.ledgers
+        core.ledgers.of("m")
+    assert not core.ledgers.known
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -40,7 +40,7 @@ def test_a_ledger_is_born_with_the_colour_of_the_host_beside_it_and_no_other() -
     core = HostCore("H")
     core.request(2)
     core.boundary()
-    assert core.ledger("m").colour == core.ledger("m").born == 2
+    assert core.ledgers.of("m").colour == core.ledgers.of("m").born == 2
     with pytest.raises(ProtocolError, match="n cannot be born with colour 1 beside a host of 2"):
         CallLedger("n", colour=1, turning=core.turning)
 

@@ -46,7 +46,7 @@ def with_service(play: Callable[[Service], Coroutine[Any, Any, None]]) -> list[t
             assert number is not None
             service.collecting.begin(number, [], 30.0, is_driver_asked=True)
         await play(service)
-        await asyncio.gather(*service.line.under_way)
+        await asyncio.gather(*service.collecting.line.under_way)
         for task in service.course.tasks:
             task.cancel()
         return line.handed
@@ -62,7 +62,7 @@ async def report(service: Service, *numbers: int) -> None:
 def test_what_is_complete_early_waits_for_the_numbers_in_front_of_it() -> None:
     async def play(service: Service) -> None:
         await report(service, 3, 2)
-        assert not service.line.under_way
+        assert not service.collecting.line.under_way
         await report(service, 1)
 
     assert with_service(play) == [(1, 1), (2, 2), (3, 3)]

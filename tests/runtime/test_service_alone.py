@@ -38,7 +38,7 @@ async def _asks_while_others_complete_it() -> bool:
             await asyncio.sleep(0)
     await asyncio.gather(first, *others)
     done = 1 not in service.collecting.collections
-    for task in [*service.course.tasks, *service.line.under_way]:
+    for task in [*service.course.tasks, *service.collecting.line.under_way]:
         task.cancel()
     return done
 
@@ -56,12 +56,12 @@ async def _waits_for_one_while_others_come() -> int:
         count += 1
         await asyncio.sleep(0)
         if count < 1_000:
-            service.line.begin(another())  # there is always one on its way
+            service.collecting.line.begin(another())  # there is always one on its way
 
-    service.line.begin(another())
+    service.collecting.line.begin(another())
     await service.handed_over("run-000001")
     told_at = count
-    for task in [*service.course.tasks, *service.line.under_way]:
+    for task in [*service.course.tasks, *service.collecting.line.under_way]:
         task.cancel()
     return told_at
 

@@ -59,7 +59,7 @@ def with_snapshot(play: Callable[[Service, str], Coroutine[Any, Any, bool]]) -> 
         while Secure(number, snapshot_id) not in service.orders.driver_log:
             await asyncio.sleep(0)
         found = await play(service, snapshot_id)
-        for task in [*service.course.tasks, *service.line.under_way]:
+        for task in [*service.course.tasks, *service.collecting.line.under_way]:
             task.cancel()
         return found
 

@@ -24,6 +24,7 @@ from ray_snapshot.instrument.process.reloading import Welcome, system_of
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.faults import named
+from ray_snapshot.runtime.handles import OPENERS
 
 REGISTER_S = 10.0
 
@@ -35,6 +36,12 @@ def replace_ray() -> None:
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
     shape.replace_pickling(unfollowed.pickled)
     shape.replace_refs(tracking.arrived, tracking.future_of)
+
+
+def _open_post(run_id: str) -> Any:
+    from ray_snapshot.instrument.crossing.sending import open_post
+
+    return open_post(run_id)
 
 
 def watcher_of(system: str) -> Any:
@@ -96,6 +103,7 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
     )
     ledger.welcome(welcome.pending, welcome.last)
     process = Process(system_of(stamp), watcher, ledger, about, welcome.terms)
+    OPENERS[:] = [_open_post]
     process.body = body
     if welcome.terms.keeps:
         process.control.tell("handle_of", name, [shape.own_handle()])

@@ -22,12 +22,12 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import Own, give_up, ours
-from ray_snapshot.instrument.here import CURRENT, here, hold, machine_of
+from ray_snapshot.instrument.here import CURRENT, NotActingError, here, hold, machine_of
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
-from ray_snapshot.instrument.refs import call_of, tracked
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
+from ray_snapshot.runtime.refs import call_of, tracked
 
 HEADER = "_ray_snapshot_header"
 """The hidden keyword: stamp, number of results and header as bytes; of a constructor (stamp, options, *header)."""
@@ -79,6 +79,8 @@ def _called(
         is_retried = shape.is_retried(handle, options.get("max_task_retries"))
         group = options.get("concurrency_group_name")
         header, stamp = process.submit(target, method_name, args, is_retried, _needs(args, kwargs), group, kwargs)
+    except NotActingError:  # a thread of a host that is in no machine's action
+        return original(handle, method_name, args, kwargs, **options)
     except Exception as error:
         process.give_up(error)
         return original(handle, method_name, args, kwargs, **options)

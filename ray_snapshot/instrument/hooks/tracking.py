@@ -17,9 +17,9 @@ from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import LOOK_S
-from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.here import call_site_here
+from ray_snapshot.runtime.refs import call_of
 
 
 def get(
@@ -181,9 +181,15 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
     """In place of `asyncio.wrap_future`, with which Ray makes an `await` of a ref: what is awaited then is a tracked wait."""
     awaited = original(future, **options)
     ref = getattr(future, "object_ref", None)
-    if call_of(ref) is not None:  # whatever answers another may do so unseen
+    if ref is not None and _is_known(ref):  # whatever answers another may do so unseen
         _follow(awaited, ref)
     return awaited
+
+
+def _is_known(ref: Any) -> bool:
+    """Whether it is known what answers a ref."""
+    process = here()
+    return call_of(ref) is not None or (process is not None and process.owes(ref))
 
 
 def _follow(awaited: Any, ref: Any) -> None:

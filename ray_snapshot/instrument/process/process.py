@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 
 from ray.exceptions import RayActorError
 
@@ -31,7 +31,6 @@ from ray_snapshot.instrument.process.reloading import Reloading, Terms, generati
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.threads import Threads, may_be_interrupted, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, Loose
-from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport, parsed
 from ray_snapshot.protocol.commands import (
@@ -39,6 +38,7 @@ from ray_snapshot.protocol.commands import (
     Acknowledged,
     Close,
     Died,
+    HostsLeft,
     Leave,
     Overdue,
     ProcessCommand,
@@ -46,12 +46,16 @@ from ray_snapshot.protocol.commands import (
     Request,
     Restarted,
     Roll,
+    Stopped,
 )
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import call_site_of
+from ray_snapshot.runtime.refs import call_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.states import Kept
+    from ray_snapshot.runtime.rows import MailPart
+    from ray_snapshot.runtime.waits import CallBook
 
 _T = TypeVar("_T")
 
@@ -80,6 +84,8 @@ class Recorded:
     """The calls whose refs other processes have passed on to this one; empty unless it has parked calls."""
     passed_before: tuple[str, ...] = ()
     """The machines that answer older calls of this kind."""
+    mail: MailPart | None = None
+    """What it has sent to machines of hosts."""
 
 
 _FIRST = Terms()
@@ -90,6 +96,24 @@ class Hearing(threading.local):
 
     is_waiting = False
     colour = 0
+
+
+class Mail(Protocol):
+    """What a watched process sends to machines of hosts; it has recorded when the ledger has. Used under the lock."""
+
+    calls: CallBook
+
+    def turn(self) -> tuple[int, ...]:
+        """Turn red for what is due; returns the numbers, rising."""
+
+    def part(self, number: int) -> MailPart | None:
+        """What was recorded for a number; None if that is reported elsewhere."""
+
+    def learn_stopped(self, names: Iterable[str]) -> None:
+        """Machines have stopped."""
+
+    def leave(self) -> None:
+        """There are no machines any more."""
 
 
 class Process:
@@ -128,6 +152,8 @@ class Process:
         """The state as it was copied last."""
         self.shown_states = ShownStates(terms.library_states)
         self.reloading = Reloading(self, terms)
+        self.mail: Mail | None = None
+        """What this process sends to machines of hosts, if that is of the same system."""
         self.control = Control(self, watcher)
         self.control.start()
 
@@ -312,8 +338,12 @@ class Process:
         `raises`: the first error of any of them ends the wait.
         """
         on = [call_of(ref) for ref in refs]
+        owed = [] if self.mail is None else self.mail.calls.find(refs)
+        if owed:  # by machines of hosts, for which no ledger answers
+            on = [call for ref, call in zip(refs, on, strict=True) if call is not None or not self.owes(ref)]
         now = time.time()
-        may_act = not is_resting and (timeout is not None or len(on) - on.count(None) < k or may_be_interrupted())
+        known = len(on) - on.count(None) + len(owed)
+        may_act = not is_resting and (timeout is not None or known < k or may_be_interrupted())
         call_id, hearing = CURRENT.get(), self.hearing
         with self.lock:
             call_site = call_site or self.actor_loop.site_of(call_id)  # awaited by a task of its own, as in `gather`
@@ -328,6 +358,7 @@ class Process:
                 or (self.machine == DRIVER and not is_blocking and not is_resting),
                 timeout_at=None if timeout is None else now + timeout,
                 raises=raises,
+                owed=owed,
             )
             if is_resting:
                 self.resting = wait_id
@@ -366,6 +397,15 @@ class Process:
                 if (mine := self._sent_here(call_id)) is not None:
                     self.ledger.settle(*mine)
 
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """The driver's program waits for a verdict, and does nothing else."""
+        wait_id, _ = self.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
+        try:
+            yield
+        finally:
+            self.end_wait(wait_id, [])
+
     def _sent_here(self, call_id: str | None) -> tuple[str, int] | None:
         """(target, number) of a call that this machine has made; None for a call of another machine."""
         if call_id is None or not call_id.startswith(self.call_prefix):
@@ -379,6 +419,15 @@ class Process:
         with self.lock:
             self.ledger.may_read(target)
             self.passed.add(call_id)
+
+    def hold(self, machine: str) -> None:
+        """A handle of an actor has come to this process."""
+        with self.lock:
+            self.ledger.hold(machine)
+
+    def owes(self, ref: Any) -> bool:
+        """Whether a machine of a host answers this ref."""
+        return self.mail is not None and bool(self.mail.calls.find([ref]))
 
     def follows(self) -> bool:
         """Whether a wait of this thread is a wait of the machine."""
@@ -408,9 +457,10 @@ class Process:
             if number in self.ledger.open:
                 report = loop.resolved(self._rested(self.ledger.report(number)))
                 facts = (UNFOLLOWED.loose(), threads, loop.blocking_call, acting)
-                passed = self.passed.known() if any(wait.is_local for wait in report.waits) else ()
+                passed, before = self.passed.known() if any(wait.is_local for wait in report.waits) else ((), ())
                 births = self.making.unborn(report)
-                self.reports[number] = Recorded(report, now, sites, *facts, self.kept, births, *passed)
+                mail = None if self.mail is None else self.mail.part(number)
+                self.reports[number] = Recorded(report, now, sites, *facts, self.kept, births, passed, before, mail)
                 self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)
@@ -421,6 +471,29 @@ class Process:
             return report
         waits = tuple(wait for wait in report.waits if wait.wait_id != self.resting)
         return replace(report, waits=waits, status="blocked" if waits else "passive")
+
+    def send_with(self, mail: Mail) -> None:
+        """From now on this process sends to machines of hosts, too, and turns red with what it sends. Under the lock."""
+        self.mail = mail
+        self.ledger.turn_with(mail.turn)
+
+    def stay_alone(self) -> None:
+        """There are no machines any more; under the lock."""
+        if self.mail is not None:
+            self.ledger.turn_with(None)
+            mail, self.mail = self.mail, None
+            mail.leave()
+
+    def turn_red(self, *, is_forced: bool) -> None:
+        """Record if that is due and can be, or if it is forced."""
+        with self.lock:
+            if self.ledger.must_record:
+                self._record(is_forced=is_forced)
+
+    def take_in(self) -> None:
+        """Before anything is sent: record what was read outside a tracked wait, if it is redder."""
+        with self.lock:
+            self._take_in()
 
     def follow(self, call_id: str, coroutine: Any) -> None:
         """This coroutine is a call's own, and will be looked into when the machine is recorded."""
@@ -502,6 +575,13 @@ class Process:
                     ledger.target_died(machine)
                 case Restarted(machine, incarnation):
                     ledger.target_restarted(machine, incarnation)
+                case Stopped(names, colour):
+                    if ledger.hear(colour):
+                        self._record(is_forced=True)
+                    if self.mail is not None:
+                        self.mail.learn_stopped(names)
+                case HostsLeft():
+                    self.stay_alone()
                 case Leave():
                     self.control.end()
                 case _:

@@ -25,7 +25,6 @@ from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackErr
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import asking, here, machine_of, own_threads
-from ray_snapshot.instrument.refs import call_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.commands import Release, Roll
@@ -41,6 +40,7 @@ from ray_snapshot.protocol.rollback import (
     StopAccepting,
 )
 from ray_snapshot.runtime.faults import safe_text_of
+from ray_snapshot.runtime.refs import call_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process

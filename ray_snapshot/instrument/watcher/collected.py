@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
-from ray_snapshot.runtime.collected import SnapshotHeader
+from ray_snapshot.runtime.collected import MachineCalls, SnapshotHeader
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
@@ -33,6 +33,10 @@ class CollectedCalls:
     """Apps that we did not write are not traced."""
     reserved: Mapping[str, str] = field(default_factory=dict)
     """Names for people of machines that have not registered: their constructors have not begun, or they are not watched."""
+    parts: list[bytes] = field(default_factory=list)
+    """Pickled `HostPart`s, if machines of hosts are of the same system."""
+    hosted: tuple[MachineCalls, ...] = ()
+    """What those machines have to do with the actors."""
 
     def shown(self, machine: str) -> str:
         """What people call a machine."""
@@ -41,6 +45,10 @@ class CollectedCalls:
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the collection; O(machines + channels + calls)."""
+        if self.parts:
+            from ray_snapshot.instrument.watcher.joint import joint
+
+            return joint(self)
         from ray_snapshot.instrument.watcher.joined import Tables
 
         return Tables(self).snapshot()

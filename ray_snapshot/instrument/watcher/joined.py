@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
+from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of, parsed
 from ray_snapshot.runtime.assembly import checked, with_delay
+from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
 
@@ -23,9 +25,16 @@ UNKNOWN = "an unwatched process"
 
 
 class Tables:
-    def __init__(self, collected: CollectedCalls) -> None:
+    """`hosted`: machines of hosts (and the driver, if it sends to them), of which the hosts' rows tell all but their waits."""
+
+    def __init__(self, collected: CollectedCalls, hosted: Collection[str] = (), *, is_still: bool = True) -> None:
+        """`is_still`: whether no machine of a host will go on as things are, and no mail is on its way."""
         self.collected = collected
         self.completed = collected.completed
+        self.hosted = hosted
+        self.own = {name: one for name, one in self.completed.machines.items() if name not in hosted}
+        self.held_by_hosts = {name for one in collected.hosted for name in one.handles}
+        """Actors of which machines of hosts may have a handle, or get one."""
         self.waits_of: dict[str, list[ResolvedWait]] = {}
         for wait in self.completed.waits:
             self.waits_of.setdefault(wait.machine, []).append(wait)
@@ -44,14 +53,15 @@ class Tables:
         }
         """Calls that block the loop of their async actor: no other call of it can go on or begin."""
 
-        loose = [one.loose for one in collected.recorded.values()]
+        told: list[Recorded | MachineCalls] = [*collected.recorded.values(), *collected.hosted]
+        loose = [one.loose for one in told]
         self.has_tasks = any(one.started for one in loose)
         self.has_scattered = any(one.scattered for one in loose)
-        self.is_still = not any(one.pending for one in loose) and self._is_still()
+        self.is_still = is_still and not any(one.pending for one in loose) and self._is_still()
 
     def _is_still(self) -> bool:
         """Whether no machine will go on as things are, and no reply is on its way: then nothing wakes a parked thread."""
-        if any(one.status == "active" for one in self.completed.machines.values()):
+        if any(one.status == "active" for one in self.own.values()):
             return False
         if any(wait.is_satisfied is not False for wait in self.completed.waits if not wait.wait.is_local):
             return False
@@ -65,20 +75,29 @@ class Tables:
         return CONSTRUCTOR in channel.in_flight or len(target.calls) < self._slots(target)
 
     def snapshot(self) -> Snapshot:
-        header = self.collected.header
+        """Of watched actors alone."""
+        tables, coverage, obstacles = self.tables(), *self.facts()
+        tables["waits"] = _table("waits", list(self.waits()))
+        return checked(self.collected.header, tables, coverage, obstacles)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """All but the waits."""
         rows = {
-            "machines": [self._machine(report) for report in self.completed.machines.values()],
+            "machines": [self._machine(report) for report in self.own.values()],
             "channels": self._channels(),
             "messages": list(self._messages()),
             "calls": list(self._calls()),
-            "waits": list(self._waits()),
         }
         tables = {name: _table(name, found) for name, found in rows.items()}
-        tables["machines"] = with_delay(tables["machines"], header.started_at)
+        tables["machines"] = with_delay(tables["machines"], self.collected.header.started_at)
+        return tables
+
+    def facts(self) -> tuple[dict[str, Any], list[str]]:
+        """The coverage, and the obstacles to a restore."""
         uncovered = self._uncovered()
-        without = [self._shown(name) for name, one in self.completed.machines.items() if not one.has_state]
+        without = [self._shown(name) for name, one in self.own.items() if not one.has_state]
         coverage = {
-            "hosts": len(self.completed.machines),
+            "hosts": len(self.own),
             "uncovered": uncovered,
             "apart": list(self.collected.apart),
             "without_state": [name for name in without if name != DRIVER],
@@ -91,28 +110,27 @@ class Tables:
         obstacles = [self._named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
         of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
         unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]
-        obstacles += obstacles_of(self.collected, unknown)
-        return checked(header, tables, coverage, obstacles)
+        return coverage, obstacles + obstacles_of(self.collected, unknown)
 
     def _of_libraries(self) -> list[str]:
         """Actors of Ray's own libraries, whose states are not recorded unless they are wanted."""
-        machines = self.completed.machines.items()
+        machines = self.own.items()
         return [self._shown(name) for name, one in machines if one.has_state and one.state is None and name != DRIVER]
 
     def _uncovered(self) -> list[str]:
         """What could act without our seeing it; the watcher's list, less what the processes' own evidence removes."""
-        recorded = [self.collected.recorded.get(name) for name in self.completed.machines]
+        recorded = [self.collected.recorded.get(name) for name in self.own]
         found = list(self.collected.header.uncovered)
-        if any(one is None or one.loose.given for one in recorded):
+        if any(one is None or one.loose.given for one in (*recorded, *self.collected.hosted)):
             found.append("plain tasks that hold handles or refs")
-        for name, one in zip(self.completed.machines, recorded, strict=True):
+        for name, one in zip(self.own, recorded, strict=True):
             if one is not None and one.background:
                 found.append(f"{one.background} of {self._shown(name)}")
             found += self._threads(name)
         found += [
             self._named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")
         ]
-        callers = [self._shown(one.machine) for one in self.completed.machines.values() if _has_unknown_calls(one)]
+        callers = [self._shown(one.machine) for one in self.own.values() if _has_unknown_calls(one)]
         found += [f"who called {name} without a header" for name in callers]
         return found
 
@@ -209,7 +227,7 @@ class Tables:
                 }
 
     def _calls(self) -> Iterable[dict[str, Any]]:
-        for report in self.completed.machines.values():
+        for report in self.own.values():
             recorded = self.collected.recorded.get(report.machine)
             sites = {} if recorded is None else dict(recorded.call_sites)
             for wait in report.waits:
@@ -247,17 +265,20 @@ class Tables:
             return f"?/{incarnation}/{_part(self._shown(machine))}/{number}{mark}{run}"
         return self._call_id(base) + mark + run
 
-    def _waits(self) -> Iterable[dict[str, Any]]:
+    def waits(self) -> Iterable[dict[str, Any]]:
         for machine, waits in (*self.waits_of.items(), *self.arguments_of.items()):
             alternatives: dict[str | None, int] = {}
             stalled = self._stalled(machine)
             yield from self._stalled_rows(machine, stalled)
             for resolved in waits:
                 wait = resolved.wait
+                if machine in self.hosted and not any(wait.on):
+                    continue  # it waits for machines only, or for none: the hosts' rows tell
                 at = alternatives[wait.call_id] = alternatives.get(wait.call_id, -1) + 1
+                is_own = wait.call_id is None or machine in self.hosted
                 common = {
                     "machine": self._shown(machine),
-                    "call_id": None if wait.call_id is None else self._run_id(wait.call_id),
+                    "call_id": None if is_own else self._run_id(str(wait.call_id)),
                     "alternative": at,
                     "k": wait.k,
                     "waiting_since": int(wait.waiting_since * 1e6),
@@ -276,6 +297,8 @@ class Tables:
                         "on_call_id": None if on is None else self._call_id(on),
                         "satisfied": bool(answer) or wait.is_ready,
                     }
+                for name, call_id in wait.owed:
+                    yield {**common, "on_machine": name, "on_call_id": call_id, "satisfied": None}
                 if resolved.errors:
                     alternatives[wait.call_id] += 1
                     yield from self._error_rows({**common, "alternative": at + 1, "k": 1}, resolved)
@@ -320,6 +343,7 @@ class Tables:
         facts = self.collected.facts.get(resolved.machine, {})
         is_named = bool(facts.get("name"))
         is_known_elsewhere = is_named and (self.has_tasks or not facts.get("is_private"))
+        is_known_elsewhere |= resolved.machine in self.held_by_hosts
         if self.has_scattered or is_known_elsewhere or self._has_tasks(resolved.machine) or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)

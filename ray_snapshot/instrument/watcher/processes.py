@@ -22,19 +22,22 @@ from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
+from ray_snapshot.names import LIFE
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
     Close,
     Died,
+    HostsLeft,
     Overdue,
     ProcessCommand,
     Request,
     Restarted,
+    Stopped,
 )
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
-from ray_snapshot.runtime.collected import SnapshotHeader
+from ray_snapshot.runtime.collected import HostPayload, MachineCalls, SnapshotHeader
 from ray_snapshot.runtime.service.actor import Service
 
 MOST_UNPRUNED = 1_000
@@ -66,7 +69,7 @@ class Processes:
 
     def __init__(self, *, ready: Iterable[str], keeps: bool, has_hook: bool, library_states: bool) -> None:
         self.library_states = library_states
-        self.roster = Roster(lambda machine: machine in self.parties.dead)
+        self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
@@ -80,6 +83,10 @@ class Processes:
         """Whether our functions are in every worker of the job."""
         self.node_count = 0
         self.pending: dict[int, Pending] = {}
+        self.callers: set[str] = set()
+        """Machines of hosts that have called watched actors."""
+        self.mute: dict[str, int] = {}
+        """Machines whose process is gone, with the last number then: mail of theirs may have been on its way."""
         self.rolling = Rolling(self, keeps=keeps)
 
     def begin(self, service: Service) -> None:
@@ -87,6 +94,8 @@ class Processes:
         self.system = service.config.system
         self.run_id = service.config.run_id
         self.analyst = service.handing.analyst
+        self.directory = service.directory
+        self.orders = service.orders
         self.collecting = service.collecting
         self.coordinator = service.coordinator
         self.parties = service.coordinator.calls
@@ -114,7 +123,9 @@ class Processes:
         self.blind.pop(machine, None)
         self.outboxes.open(machine)
         if incarnation:
+            self._close_mail_of(machine)
             self.tell_all(Restarted(machine, incarnation))
+            self._tell_hosts(Restarted(machine, incarnation))
             self._look_at_all()
             await self.outboxes.heard_by_others(machine, self.parties.machines)
         terms = self.rolling.joined(machine)
@@ -137,7 +148,11 @@ class Processes:
             is_urgent = (
                 self.rolling.keeps or count > MOST_UNPRUNED
             )  # a log that is kept for a restore holds arguments whole
-            self.tell(one.source, Acknowledged(one), is_urgent=is_urgent)
+            host = None if one.source in self.parties.machines else self.directory.places.get(one.source)
+            if host is None:
+                self.tell(one.source, Acknowledged(one), is_urgent=is_urgent)
+            else:
+                self.orders.to_host_lazily(host, Acknowledged(one))
 
     def unwatched(self, machine: str) -> None:
         """A process takes part no more; it goes on, and the watcher does not see what it does."""
@@ -161,8 +176,33 @@ class Processes:
     def ended(self, machine: str) -> None:
         """A machine is gone for good."""
         self.parties.died(machine, "died")
+        self._close_mail_of(machine)
         self.tell_all(Died(machine))
+        self._tell_hosts(Died(machine))
         self.outboxes.drop(machine)
+
+    # ---- machines of hosts beside them -----------------------------------------------------------------------------
+
+    def _tell_hosts(self, command: Died | Restarted) -> None:
+        for host in self.directory.actors:
+            self.orders.to_host(host, command)
+
+    def _close_mail_of(self, machine: str) -> None:
+        """A process that may have sent to machines is gone: what they have accepted of it is all that will ever come."""
+        for pending in self.coordinator.pending.values():
+            pending.counts.close_links(machine, LIFE)
+        self.mute[machine] = self.coordinator.last
+
+    def stopped(self, names: tuple[str, ...], colour: int) -> None:
+        """Machines of hosts have stopped: sending to them is an error."""
+        self.tell_all(Stopped(names, colour))
+
+    def hosts_left(self) -> None:
+        """The hosts have ended, and with them whatever their machines had called."""
+        for caller in self.callers:
+            self.parties.died(caller, "ended with its system")
+        self.callers.clear()
+        self.tell_all(HostsLeft())
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
@@ -189,7 +229,10 @@ class Processes:
     def report(self, recorded: Recorded) -> None:
         """A machine's part."""
         number = recorded.report.number
-        self.coordinator.report_calls(recorded.report)
+        if recorded.mail is not None and recorded.mail.counts is not None:
+            self.coordinator.report(number, recorded.mail.counts, (recorded.report,))
+        else:
+            self.coordinator.report_calls(recorded.report)
         pending = self.pending.get(number)
         if pending is not None:
             pending.recorded.setdefault(recorded.report.machine, recorded)
@@ -214,25 +257,41 @@ class Processes:
         """A text with machines' names for people in place of their own."""
         return self.roster.in_words(text)
 
-    def found(self, header: SnapshotHeader, completed: CompletedSnapshot, parts: list[bytes]) -> CollectedCalls:  # noqa: ARG002 - no hosts yet
+    def found(
+        self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]
+    ) -> CollectedCalls:
         """All that a complete snapshot is put together from."""
         pending, calls = self.pending[header.number], completed.calls
-        births = {name: birth for one in pending.recorded.values() for name, birth in one.births.items()}
-        self.roster.reserve(calls, births)
+        hosted = [payload.calls for payload in payloads if payload.calls is not None]
+        told: list[Recorded | MachineCalls] = [*pending.recorded.values(), *hosted]
+        births = {name: birth for one in told for name, birth in one.births.items()}
+        self.callers.update(report.machine for one in hosted for report in one.reports)
+        self.roster.reserve(calls, births, self.directory.places)
         self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
         unseen = [*self.blind, *self.parties.restarting]
         header.uncovered += [
             *self._strangers(pending.actors, births),
             *self.uncovered,
             *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
+            *self._mail_of_the_dead(header.number),
         ]
         return CollectedCalls(
             header,
             calls,
             pending.recorded,
             dict(self.roster.facts),
-            apart=self._apart(pending.recorded.values()),
+            apart=self._apart([*pending.recorded.values(), *hosted]),
             reserved=dict(self.roster.reserved),
+            parts=[payload.part for payload in payloads],
+            hosted=tuple(hosted),
+        )
+
+    def _mail_of_the_dead(self, number: int) -> list[str]:
+        """Processes that were gone only just before this snapshot began, if there are machines that they may have sent to."""
+        known = {name: self.mute[name] for name in self.mute if self.mute[name] + 1 >= number}
+        self.mute = known
+        return (
+            [f"mail of {self.roster.name_of(name)}, which is gone" for name in known] if self.orders.has_driver else []
         )
 
     def _strangers(self, actors: Mapping[str, str] | None, births: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -242,9 +301,10 @@ class Processes:
         known = {birth["key"] for birth in births.values()}
         known |= {facts.get("key") for facts in self.roster.facts.values()}
         known |= {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
+        known |= {shape.actor_key(actor) for actor in self.directory.actors.values()}
         return [f"actor {kind} ({key[:8]})" for key, kind in actors.items() if key not in known]
 
-    def _apart(self, recorded: Iterable[Recorded]) -> tuple[str, ...]:
+    def _apart(self, recorded: Iterable[Recorded | MachineCalls]) -> tuple[str, ...]:
         """For the coverage: plain tasks that may still run, or what they have begun; those with handles come
         elsewhere."""
         loose = [one.loose for one in recorded]
@@ -282,7 +342,8 @@ class Processes:
         """Complete a snapshot without machines that were called and never reported: actors made by an unwatched
         process, and busy ever since."""
         pending = self.parties.pending.get(number)
-        for machine in pending.unheard() if pending is not None else ():
+        unheard = pending.unheard() - self.directory.places.keys() if pending is not None else ()
+        for machine in unheard:
             self.blind[machine] = None
             self.parties.died(machine, "is not watched")
         self._look_at_all()

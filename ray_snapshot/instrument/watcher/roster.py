@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
@@ -14,8 +14,10 @@ from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 class Roster:
     """The machines of one watcher; `is_dead` says whether a machine is gone for good, so that its name is free."""
 
-    def __init__(self, is_dead: Callable[[str], bool]) -> None:
+    def __init__(self, is_dead: Callable[[str], bool], hosted: Callable[[], Collection[str]] = tuple) -> None:
+        """`hosted`: the machines of hosts, which have the names that the program has given them."""
         self.is_dead = is_dead
+        self.hosted = hosted
         self.facts: dict[str, dict[str, Any]] = {}
         """By machine that has registered: what is known of it; `shown` is the name for people."""
         self.counts: Counter[str] = Counter()
@@ -37,7 +39,7 @@ class Roster:
         """A name that no other machine is called by."""
         if machine == DRIVER:
             return DRIVER
-        taken = {one["shown"] for one in self.facts.values()} | {*self.reserved.values()}
+        taken = {one["shown"] for one in self.facts.values()} | {*self.reserved.values()} | {*self.hosted()}
         name = facts.get("name")
         if name and len(name) <= 2 * LONGEST_CLASS and is_machine_name(name) and self._is_free(name):
             return str(name)
@@ -52,20 +54,31 @@ class Roster:
 
     def _is_free(self, name: str) -> bool:
         """Whether no actor that lives is called that."""
-        return not any(one["shown"] == name and not self.is_dead(key) for key, one in self.facts.items())
+        is_taken = any(one["shown"] == name and not self.is_dead(key) for key, one in self.facts.items())
+        return not is_taken and name not in self.hosted()
+
+    def give_way(self, names: Collection[str]) -> None:
+        """The program has given these names to machines: actors that were called so get others."""
+        for key, one in self.facts.items():
+            if key != DRIVER and one["shown"] in names:
+                one["shown"] = ""
+                one["shown"] = self.name_for(key, {**one, "ordinal": None})
 
     def namesakes(self, name: str | None) -> list[str]:
         """Machines that have this name in Ray, which gives it again as soon as the one that had it is dead."""
         return [key for key, one in self.facts.items() if name and one.get("name") == name]
 
-    def reserve(self, completed: CompletedCallSnapshot, births: Mapping[str, Mapping[str, Any]]) -> None:
+    def reserve(
+        self, completed: CompletedCallSnapshot, births: Mapping[str, Mapping[str, Any]], hosted: Collection[str] = ()
+    ) -> None:
         """Name the machines of a snapshot that have not registered, by what the processes that made them know: `births`.
 
-        They bear these names when they register, too: an actor is called the same in each snapshot.
+        They bear these names when they register, too: an actor is called the same in each snapshot. `hosted`: machines of
+        hosts, which have the names that the program has given them.
         """
         ends = dict.fromkeys(end for channel in completed.channels for end in (channel.source, channel.target))
         for machine in ends:
-            if machine not in self.facts and machine not in self.reserved:
+            if machine not in self.facts and machine not in self.reserved and machine not in hosted:
                 self.reserved[machine] = self.name_for(machine, births.get(machine, {"class": class_in(machine)}))
 
     def name_of(self, machine: str) -> str:

@@ -5,6 +5,7 @@ What it makes of what processes say, `processes` knows. It can be asked the same
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +16,8 @@ from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.watcher.processes import Processes
 from ray_snapshot.protocol.calls import Acks, MachineReport
-from ray_snapshot.protocol.commands import Leave, ProcessCommand
+from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
+from ray_snapshot.runtime.collected import House
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 
@@ -34,6 +36,8 @@ class Watcher(Service):
         library_states: bool = False,
     ) -> None:
         self.processes = Processes(ready=ready, keeps=keeps, has_hook=has_hook, library_states=library_states)
+        self.house_of: House | None = None
+        self.lives = 0
         super().__init__(config, analyst, self.processes)
         self.processes.begin(self)
 
@@ -66,6 +70,46 @@ class Watcher(Service):
     async def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""
         self.processes.left(report)
+
+    # ---- machines of hosts, if a system of them has joined -----------------------------------------------------------
+
+    async def open_house(self, protocol: str, spawn_timeout: float) -> House:
+        """A system of machines joins; there is one at a time."""
+        self.course.check()
+        self.lives += 1
+        self.house_of = House(protocol, spawn_timeout, self.lives)
+        self.collecting.protocol = self.directory.protocol = protocol
+        for number in self.house():
+            self.orders.to_driver(Request(number))
+        return self.house_of
+
+    async def house_terms(self) -> House | None:
+        """What a process must know to send to machines; None if there are none."""
+        return self.house_of
+
+    async def claim(self, *claimed: Any) -> list[str]:
+        """Take names for machines; actors that are called so in snapshots get others."""
+        names = await super().claim(*claimed)
+        self.processes.roster.give_way(names)
+        return names
+
+    async def stopped(self, names: list[str], colour: int, generation: int) -> None:
+        """Machines have stopped; processes that send to machines are told, too."""
+        self.processes.stopped(tuple(names), colour)
+        await super().stopped(names, colour, generation)
+
+    async def close_house(self, timeout: float) -> RaySnapshotError | None:
+        """The system of machines ends: what is pending is finished, up to `timeout` seconds. Returns what has stopped it."""
+        collections = self.collecting.collections
+        if collections and self.course.failure is None:
+            await asyncio.wait([one.done for one in collections.values()], timeout=timeout)
+        self.collecting.abort_all("the system of machines has ended", is_blamed=False)
+        failure, self.course.failure, self.house_of = self.course.failure, None, None
+        self.unhouse()
+        self.processes.hosts_left()
+        self.collecting.protocol = self.config.protocol
+        await self.course.notify()
+        return failure
 
     # ---- going back (see `rolling`) -------------------------------------------------------------------------------
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 from ray.exceptions import RayActorError
 
@@ -69,6 +69,28 @@ def _check(handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: di
         check_fits(handle._kind, handle._name, method, args, kwargs)
 
 
+class Beside(Protocol):
+    """The driver's part in a watch; `instrument.process.process.Process` is it."""
+
+    lock: Any
+    ledger: Any
+
+    def send_with(self, mail: Any) -> None:
+        """From now on the process sends to machines, too, and turns red with `mail`."""
+
+    def turn_red(self, *, is_forced: bool) -> None:
+        """Record if that is due and can be, or if it is forced."""
+
+    def take_in(self) -> None:
+        """Record what was read outside a tracked wait, if it is redder."""
+
+    def stay_alone(self) -> None:
+        """There are no machines any more."""
+
+    def rest(self) -> AbstractContextManager[None]:
+        """The program waits for a verdict, and does nothing else."""
+
+
 class DriverPost(Post):
     """The driver's post: one for all generations, for the program keeps using it."""
 
@@ -84,13 +106,23 @@ class DriverPost(Post):
         trace: str | None = None,
         checkpoint: bool = False,
         attendant: Attendant | None = None,
+        beside: Beside | None = None,
     ) -> None:
-        member = Membership(run_id, DRIVER, service, asyncio.new_event_loop(), recovers=attendant is not None)
+        """`beside`: the driver's part in the watch that the system has joined."""
+        lock = None if beside is None else beside.lock
+        loop = asyncio.new_event_loop()
+        member = Membership(run_id, DRIVER, service, loop, recovers=attendant is not None, lock=lock)
+        self.beside = beside
         self.protocol, self.mailbox_bound = protocol, mailbox_bound
         self.program = Program(member.lock, checkpoint=checkpoint)
         tracer = None if trace is None else Tracer(run_id, DRIVER, trace)
         super().__init__(member, self._new_core(born=None), spawn_timeout=spawn_timeout, tracer=tracer)
         self.recorder = DriverRecorder(member, self.carrier, self.trace, checkpoint=checkpoint)
+        if beside is not None:
+            self.is_joined = True
+            self.recorder.turn = lambda is_forced: beside.turn_red(is_forced=is_forced)
+            with beside.lock:
+                beside.send_with(self)
         self.holding = Holding(member, self.carrier, self.program, send_timeout, self.check)
         self.rollback = RollbackHost()
         self.on_rollback: Callable[[Share], None] = lambda _: None
@@ -124,6 +156,7 @@ class DriverPost(Post):
             barriers={"clock": time.monotonic},
             copy_body=self.program.copy,
             bound=self.mailbox_bound,
+            turning=None if self.beside is None else self.beside.ledger.turning,
         )
         core.born(DRIVER, self)
         core.acting = None  # each of its sends is an action
@@ -147,6 +180,8 @@ class DriverPost(Post):
 
     def acting(self) -> Machine:
         self.program.acts()
+        if self.beside is not None:
+            self.beside.take_in()
         return self.me
 
     def hold_back(self, machine: Machine) -> None:
@@ -213,13 +248,33 @@ class DriverPost(Post):
 
     def rest(self) -> AbstractContextManager[None]:
         """Inside `wait_for`: this thread of the program sends nothing until something holds."""
-        return self.program.rest()
+        return self._rest_all(self.beside) if self.beside is not None else self.program.rest()
+
+    @contextmanager
+    def _rest_all(self, beside: Beside) -> Iterator[None]:
+        with beside.rest(), self.program.rest():
+            yield
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
         with self.member.lock:
             self.core.note(colour, self.me)
-            self.recorder.record()
+            self.recorder.record(is_forced=True)
+
+    # ---- as the driver's part in the watch meets it (`Beside`) -----------------------------------------------------
+
+    def turn(self) -> tuple[int, ...]:
+        """Turn red for what is due, with that; returns the numbers, rising."""
+        return self.recorder.boundary()
+
+    def part(self, number: int) -> None:
+        """None: it reports by itself."""
+
+    def learn_stopped(self, names: Iterable[str]) -> None:
+        """The service tells the driver's own."""
+
+    def leave(self) -> None:
+        """The system sees to its own end."""
 
     # ---- commands -------------------------------------------------------------------------------------------------
 
@@ -269,7 +324,7 @@ class DriverPost(Post):
                 self.carrier.flush()
             case Stopped(names, colour):
                 self.core.note(colour)
-                self.recorder.record()
+                self.recorder.record(is_forced=True)
                 self.core.learn_stopped(names)
                 self.holding.changed.notify_all()
             case Fail(error):
@@ -422,6 +477,8 @@ class DriverPost(Post):
         """Leave the run."""
         with self.member.lock:
             self.member.is_closing = True
+            if self.beside is not None:
+                self.beside.stay_alone()
             if self.attendant is not None:
                 self.attendant.is_closing = True
             self.holding.changed.notify_all()

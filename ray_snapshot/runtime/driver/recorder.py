@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,18 +25,31 @@ class DriverRecorder:
         self.carrier = carrier
         self.trace = trace
         self.checkpoint = checkpoint
+        self.turn: Callable[[bool], object] = lambda is_forced: self.boundary()  # noqa: ARG005 - a driver is always at one
+        """Turns red what is due, with all that this process is; `is_forced`: now, whatever it is in the middle of."""
         self.reported: set[int] = set()
         self.reports: deque[Any] = deque(maxlen=100)
         """References to calls that report a part of the trace; some may not have been answered yet."""
 
-    def record(self) -> None:
+    def record(self, *, is_forced: bool = False) -> None:
         """Turn red if that is due, and report what can be."""
         core = self.carrier.core
         if core.must_record or core.uncopied:
-            core.boundary()
-            while core.copy_next():
-                pass
-            self.carrier.flush()
+            self.turn(is_forced)
+        self._report_open()
+
+    def boundary(self) -> tuple[int, ...]:
+        """Turn red, copy, and report; returns the numbers recorded."""
+        core = self.carrier.core
+        numbers = core.boundary()
+        while core.copy_next():
+            pass
+        self.carrier.flush()
+        self._report_open()
+        return numbers
+
+    def _report_open(self) -> None:
+        core = self.carrier.core
         for number, recording in core.open.items():
             if number not in self.reported and recording.copies:
                 self.reported.add(number)

@@ -21,14 +21,17 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.protocol.commands import (
     Abort,
+    Acknowledged,
     AwaitInput,
     Close,
     DeclarePort,
+    Died,
     Fail,
     HostCommand,
     OpenChannel,
     Overdue,
     Request,
+    Restarted,
     Stop,
     Stopped,
     Welcome,
@@ -89,6 +92,10 @@ class Host:
         self.loop = asyncio.get_event_loop()
         self.rollback = RollbackHost(*_beginning(config), config.incarnation)
         self.post = HostPost(config, service, self.loop)
+        if config.stamp is not None:
+            from ray_snapshot.instrument.crossing.hosted import join
+
+            join(self.post, config.stamp, service)
         self.leaving: list[HostPost] = []
         """Posts of older generations in which an action was still under way when they were left."""
         if config.grace:
@@ -156,14 +163,16 @@ class Host:
             await asyncio.sleep(READY_S)
         self.post.check()
 
-    async def deliver(self, blob: bytes, generation: int) -> list[tuple[int, int]]:
-        """A batch of a link; answers with acknowledgements for a source that cannot be called."""
+    async def deliver(self, blob: bytes, generation: int, is_deaf: bool = False) -> list[tuple[int, int]]:
+        """A batch of a link; answers with acknowledgements for a source that cannot be called (`is_deaf`, or the driver)."""
         post = await self._admitted(generation)
         if post is None:
             return []
         batch = pickle.loads(blob)
         with post.member.lock:
             core = post.core
+            if is_deaf:
+                core.polled_acknowledgements.setdefault(batch[0], {})
             core.arrive(batch)
             if core.open:
                 post.recorder.report_late()
@@ -316,6 +325,16 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
             post.declare(target, port, source, site)
         case Fail(error):
             post.member.stop_with(error)
+        case Acknowledged(acks):
+            if (ledger := post.core.ledgers.known.get(acks.source)) is not None:
+                ledger.acknowledge(acks)
+                post.recorder.guard_soon()
+        case Died(actor):
+            for ledger in post.core.ledgers.known.values():
+                ledger.target_died(actor)
+        case Restarted(actor, incarnation):
+            for ledger in post.core.ledgers.known.values():
+                ledger.target_restarted(actor, incarnation)
         case _:
             assert_never(command)
 

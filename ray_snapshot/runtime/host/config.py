@@ -32,3 +32,7 @@ class HostConfig:
     incarnation: int = 0
     grace: float = 0.0
     """How long the last snapshot may take when this process gets SIGTERM; 0: none is taken."""
+    stamp: str | None = None
+    """What calls of watched actors say of the watch that this system has joined (`name:run_id`); None if there is none."""
+    life: int = 0
+    """Which of the systems that have joined that watch this is."""

@@ -19,6 +19,7 @@ from ray_snapshot.runtime.classes import ClassStore, packed
 from ray_snapshot.runtime.context import Context
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.actions import Actions
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.copier import Copier
@@ -71,6 +72,7 @@ class HostPost(Post):
             bound=config.mailbox_bound,
             polled=("driver",),
             open_at_birth=config.open_at_birth,
+            life=config.life,
         )
         super().__init__(member, core, spawn_timeout=config.spawn_timeout, tracer=tracer)
         self.held = HeldWatch(member, core, stage, config.send_timeout)
@@ -90,6 +92,11 @@ class HostPost(Post):
         """Restored timers, to be set when the host starts."""
         member.on_wake = floor.wake
         member.on_stop.append(self._has_stopped)
+
+    def join(self, abroad: Abroad) -> None:
+        """Watched actors are part of the system; before the host starts."""
+        self.is_joined = True
+        self.waiting.abroad = self.runner.abroad = self.recorder.abroad = abroad
 
     def _opened(self, number: int) -> None:
         """Under barriers: this host has heard of a snapshot, and may align for so long from now on."""

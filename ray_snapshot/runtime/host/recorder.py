@@ -19,7 +19,8 @@ from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.host import Creation, HostCore, Recording
 from ray_snapshot.runtime.checkpointing import late_section, section_of
 from ray_snapshot.runtime.classes import ClassStore
-from ray_snapshot.runtime.collected import HostPayload
+from ray_snapshot.runtime.collected import HostPayload, MachineCalls
+from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.notices import Notices
@@ -75,6 +76,7 @@ class Recorder:
         self.overdue: set[int] = set()
         """Snapshots that this host must record now, in the middle of an action if need be."""
         self.is_guarding = False
+        self.abroad: Abroad | None = None
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="report")
         """Reports are built here, one after the other."""
 
@@ -137,7 +139,8 @@ class Recorder:
             if recording.number in self.reported or recording.number not in self.core.open:
                 return
             self.reported.add(recording.number)
-            self.member.start(self._send(host_payload, recording, *taken(recording)))
+            calls = None if self.abroad is None else self.abroad.part(recording.number)
+            self.member.start(self._send(host_payload, recording, *taken(recording), calls))
 
     def report_late(self) -> None:
         """Report what can be reported by now: a recording whose markers are there, or white messages that came after
@@ -163,9 +166,16 @@ class Recorder:
                 self.member.start(self._send(late_payload, recording, late, creations))
 
     async def _send(
-        self, build: Any, recording: Recording, late: Sequence[Late], creations: Sequence[Creation]
+        self,
+        build: Any,
+        recording: Recording,
+        late: Sequence[Late],
+        creations: Sequence[Creation],
+        calls: MachineCalls | None = None,
     ) -> None:
         payload = await self.member.loop.run_in_executor(self.pool, self._payload, build, recording, late, creations)
+        if calls is not None:
+            payload = replace(payload, calls=calls)
         if self.stage.is_broken or self.member.is_retired:
             return
         await self.trace.report(payload, self.pool)
@@ -223,7 +233,8 @@ class Recorder:
                 if not self.core.must_record and not self.core.uncopied:
                     self.is_guarding = False
                     return
-                if self.core.must_record and self._is_overdue():
+                is_making = self.abroad is not None and self.abroad.is_making
+                if self.core.must_record and self._is_overdue() and not is_making:
                     self.record_without_boundary()
                 if self.core.uncopied and self.stage.performing is not None:
                     self.copy_slice()

@@ -13,6 +13,7 @@ from ray_snapshot.protocol.host import Creation, HostCore, Machine
 from ray_snapshot.protocol.mailbox import CALL, MAIL, Mailbox, Message
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.actions import Actions
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.held import HeldWatch
@@ -56,6 +57,7 @@ class Runner:
         self.enter = enter
         """Called first in each action thread."""
         self.stop_machine = stop_machine
+        self.abroad: Abroad | None = None
         self.stops = Stops()
         self.threads: list[threading.Thread] = []
         """Action threads, some of which may have ended."""
@@ -95,6 +97,8 @@ class Runner:
         """The boundary: what happens between two actions, and what comes next; None when the host closes."""
         core, floor, stage, tracer = self.core, self.floor, self.stage, self.trace.tracer
         core.acting = None
+        if last is not None and self.abroad is not None:
+            self.abroad.ended(last)
         if last is not None and tracer is not None:
             tracer.end(last.name)
         if last is not None and last.over:

@@ -19,6 +19,8 @@ class Performance:
     action: Action
     began: float
     wait: TrackedWait | None = None
+    wait_id: int | None = None
+    """What the machine's ledger calls that wait, if it is for watched actors too."""
 
     @property
     def machine(self) -> Machine:

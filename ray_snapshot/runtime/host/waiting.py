@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.recorder import Recorder
 from ray_snapshot.runtime.host.stage import Performance, Stage
@@ -38,6 +39,7 @@ class Waiting:
         self.tracer = tracer
         self.new_runner = new_runner
         """Starts another action thread, for when no other thread looks for work."""
+        self.abroad: Abroad | None = None
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
@@ -57,6 +59,8 @@ class Waiting:
         performance.wait = wait
         if self.tracer is not None:
             self.tracer.waited(performance.machine.name, wait.call_site)
+        if wait.calls and self.abroad is not None:
+            performance.wait_id = self.abroad.begin_wait(performance.machine, wait)
         self.stage.suspend(performance)
         self.core.suspend(performance.machine)
         HERE.is_waiting = True
@@ -70,10 +74,15 @@ class Waiting:
     def end(self, performance: Performance) -> None:
         """The floor has come back at a boundary: what the reply was red for is recorded first; under the lock."""
         machine = performance.machine
+        wait, abroad = performance.wait, self.abroad
         if HERE.heard is not None:
             self.core.note(HERE.heard, machine)
+        if abroad is not None and wait is not None and wait.error is not None:
+            self.core.note(abroad.colour_of(wait))
         if self.core.must_record:
             self.recorder.record()
+        if abroad is not None and wait is not None and performance.wait_id is not None:
+            abroad.end_wait(machine, performance.wait_id, wait)
         self.core.resume(machine)
         self.core.acting = machine
         self.stage.resume(performance)

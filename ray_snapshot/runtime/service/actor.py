@@ -64,10 +64,19 @@ class Service:
         if others is None and not config.recover:
             self.hosts.watch(analyst, "analyst")
 
-    def house(self) -> None:
-        """From now on there may be hosts, and a driver that sends to their machines."""
-        self.coordinator.register(DRIVER)
+    def house(self) -> tuple[int, ...]:
+        """From now on there may be hosts, and a driver that sends to their machines; returns what is pending."""
         self.orders.has_driver = True
+        return self.coordinator.register(DRIVER)
+
+    def unhouse(self) -> None:
+        """The hosts end, and the driver sends to no machines any more."""
+        for actor in self.directory.actors.values():
+            actor.close.remote()
+        for host in [*self.coordinator.hosts]:
+            self.coordinator.leave(host)
+        self.directory.clear()
+        self.orders.clear()
 
     def _on_fault(self, fault: RaySnapshotError) -> None:
         self.collecting.line.begin(self.fail(fault))  # `settle` waits for it

@@ -97,8 +97,8 @@ class Others(Protocol):
     def over(self, number: int, *, is_complete: bool) -> None:
         """A snapshot is complete, or given up."""
 
-    def found(self, header: SnapshotHeader, completed: CompletedSnapshot, parts: list[bytes]) -> Any:
-        """All that the snapshot is put together from; `parts`: of the hosts."""
+    def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Any:
+        """All that the snapshot is put together from; `payloads`: of the hosts and their driver."""
 
     def in_words(self, text: str) -> str:
         """A text with names for people in place of those that processes have."""
@@ -119,9 +119,9 @@ class NoOthers:
     def over(self, number: int, *, is_complete: bool) -> None:
         """Nothing else is told."""
 
-    def found(self, header: SnapshotHeader, completed: CompletedSnapshot, parts: list[bytes]) -> Collected:  # noqa: ARG002 - counts have done their work
+    def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Collected:  # noqa: ARG002 - counts have done their work
         """What the hosts have reported."""
-        return Collected(header, parts)
+        return Collected(header, [payload.part for payload in payloads])
 
     def in_words(self, text: str) -> str:
         """The text as it is."""
@@ -291,7 +291,8 @@ class Collecting:
         number = payload.number
         if payload.trace is not None:  # whatever becomes of the snapshot
             self.traces.append(payload.trace)
-        answer = self.coordinator.report(number, payload.counts)
+        calls = () if payload.calls is None else payload.calls.reports
+        answer = self.coordinator.report(number, payload.counts, calls)
         collection = self.collections.get(number)
         if collection is None or answer is not Answer.SUCCESS:
             return
@@ -312,7 +313,7 @@ class Collecting:
         header.completed_at = time.time()
         reported = {found.counts.host for found in payloads}
         header.uncovered = [f"host {host}" for host in self.coordinator.hosts if host not in reported]
-        found = self.others.found(header, completed, [payload.part for payload in payloads])
+        found = self.others.found(header, completed, payloads)
         self.orders.to_all_lazily(Close(number))
         self.others.over(number, is_complete=True)
         header.control_messages += len(self.coordinator.hosts)

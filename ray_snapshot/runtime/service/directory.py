@@ -50,6 +50,14 @@ class Directory:
         what = f"{host} with {listed(machines)}" if machines else f"the {host}" if host == "analyst" else host
         return HostDiedError(f"{what} of system {self.system} is gone: {reason}", host=host, machines=machines)
 
+    def clear(self) -> None:
+        """All hosts have ended, and their machines with them."""
+        self.places = {DRIVER: DRIVER}
+        for known in (self.actors, self.counters, self.forward):
+            known.clear()
+        for noted in (self.unclaimed, self.sources, self.declared, self.awaited):
+            noted.clear()
+
     # ---- names ----------------------------------------------------------------------------------------------------
 
     def claim(

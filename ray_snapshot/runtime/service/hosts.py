@@ -81,6 +81,8 @@ class Hosts:
         """This life of a process has ended: the system is rolled back, if it may be, or else fails."""
         if self.course.is_closing or self.course.failure is not None:
             return
+        if host not in self.directory.actors and host != "analyst":
+            return  # its system has ended
         error = self.directory.lost_host(host, reason)
         if not self.recovery.lost(host, incarnation, error):
             await self.fail(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Close, DriverCommand, HostCommand, SharedCommand
@@ -33,7 +34,7 @@ class Orders:
         self.driver_log: list[DriverCommand] = []
         """What the driver has not obeyed yet."""
         self.driver_obeyed = 0
-        self.lazily: dict[str, list[Close]] = {}
+        self.lazily: dict[str, list[Any]] = {}
         """Per host: commands that need not come at once; they go with the next other command, or within `LAZY_S`."""
         self.lazy_until = 0.0
 
@@ -88,6 +89,17 @@ class Orders:
 
     def _all(self) -> list[str]:
         return [*([DRIVER] if self.has_driver else ()), *self.directory.actors]
+
+    def to_host_lazily(self, host: str, command: HostCommand) -> None:
+        """Give a command to a host, but make no call for it."""
+        if not self.lazily:
+            self.lazy_until = time.time() + LAZY_S
+        self.lazily.setdefault(host, []).append(command)
+
+    def clear(self) -> None:
+        """There are no hosts any more, and no driver that asks."""
+        self.has_driver, self.driver_log, self.driver_obeyed = False, [], 0
+        self.lazily.clear()
 
     def is_due(self, now: float) -> bool:
         """Whether what was put off must be told now."""

@@ -33,6 +33,8 @@ class Carrier:
         """Ray actor handles of the other hosts."""
         self.fetching: dict[str, list[Batch]] = {}
         """Batches for hosts whose actor handle is being asked for."""
+        self.is_deaf = False
+        """Whether no host can call this process: then it gets acknowledgements in the answers to its batches."""
 
     def begin(self, core: HostCore) -> None:
         """Another generation: what is on its way for an older core is dropped when it comes back."""
@@ -61,7 +63,7 @@ class Carrier:
             if len(waiting) == 1:
                 member.start_soon(self._fetch(target))
             return
-        ref = actor.deliver.remote(pickle.dumps(batch, protocol=5), member.generation)
+        ref = actor.deliver.remote(pickle.dumps(batch, protocol=5), member.generation, self.is_deaf)
         member.start_soon(self._delivered(ref, target, self.core, member.generation))
 
     async def _fetch(self, target: str) -> None:

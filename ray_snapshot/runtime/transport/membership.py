@@ -25,7 +25,9 @@ class Membership:
         *,
         generation: int = 0,
         recovers: bool = False,
+        lock: Any = None,
     ) -> None:
+        """`lock`: of the watched process that this is, too; else one of its own."""
         self.run_id = run_id
         self.host = host
         self.service = service
@@ -34,7 +36,7 @@ class Membership:
         """The generation of the whole system: how often it has been rolled back."""
         self.recovers = recovers
         """Whether the system goes on by itself when a process of it dies."""
-        self.lock = threading.RLock()
+        self.lock = lock or threading.RLock()
         self.failure: RaySnapshotError | None = None
         self.is_closing = False
         self.is_rolling = False

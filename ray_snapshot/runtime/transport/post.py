@@ -62,6 +62,8 @@ class Post(ABC):
         self.places = Places(member, self.carrier, spawn_timeout)
         self.trace = TraceShipping(member, tracer)
         self.calls = waits.CallBook()
+        self.is_joined = False
+        """Whether watched actors are part of the system."""
         self.call_count = 0
         self.journal: list[Any] | None = None
         """What the driver has sent since the last snapshot that is kept, where it must be sent again after a recovery."""

@@ -230,6 +230,8 @@ class World:
             bound=self.bound,
             open_at_birth=open_at_birth,
             in_link=InLink if self.is_fifo else LooseInLink,
+            turning=None,
+            life=0,
             **({} if self.protocol in BARRIERS else {"inbox": Inbox if self.is_fifo else LooseInbox}),
         )
         self.hosts[host] = SimHost(core)
@@ -660,7 +662,7 @@ class World:
         host = self.hosts[name]
         host.reported.add(number)
         part = part_of(name, host.core.open[number])
-        part.calls = tuple(one.report(number) for one in host.core.ledgers.values() if number in one.open)
+        part.calls = host.core.ledgers.reports(number)
         self.control.append(("part", number, part))
         return f"reports {number}"
 

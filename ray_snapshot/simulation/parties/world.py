@@ -155,7 +155,7 @@ class PartyWorld:
 
     def called(self, host: SimHost, machine: Machine, output: Tell | Ask) -> MessageId:
         """A machine calls an actor."""
-        name, ledger, log = machine.name, host.core.ledger(machine.name), self.calls.log
+        name, ledger, log = machine.name, host.core.ledgers.of(machine.name), self.calls.log
         run = self.running.get(name)
         if run is None:
             run = self.running[name] = ledger.accept_unknown("action", 0.0)
@@ -193,7 +193,7 @@ class PartyWorld:
         """A machine that waited inside an action goes on; its host has recorded what the reply is red for."""
         asking = self.asking.pop(machine.name, None)
         if asking is not None:
-            ledger = self._host_of(machine.name).core.ledger(machine.name)
+            ledger = self._host_of(machine.name).core.ledgers.of(machine.name)
             ledger.wake(asking.wait_id, reply.colour)
             self.calls.log.add(machine.name, "wake", waiting=asking.waiting)
             _, _, target, number = name_of(asking.call_id)
@@ -204,12 +204,12 @@ class PartyWorld:
         """A machine's action is over."""
         run = self.running.pop(machine.name, None)
         if run is not None:
-            self._host_of(machine.name).core.ledger(machine.name).finish(run)
+            self._host_of(machine.name).core.ledgers.of(machine.name).finish(run)
             self.calls.log.add(machine.name, "finish", name_of(run))
 
     def recorded(self, host: SimHost, numbers: tuple[int, ...]) -> None:
         """A host has turned red, and the ledgers of its machines with it."""
-        for name in host.core.ledgers:
+        for name in host.core.ledgers.known:
             self.calls.log.record(numbers, name)
 
     def posted(self, name: str, step: Post) -> str:
@@ -245,7 +245,7 @@ class PartyWorld:
     def ledger_of(self, name: str) -> CallLedger | None:
         """Of a machine."""
         host = self.mail.hosts.get(self.mail.places.get(name, ""))
-        return None if host is None else host.core.ledgers.get(name)
+        return None if host is None else host.core.ledgers.known.get(name)
 
     def completed(self, snapshot: CompletedSnapshot) -> None:
         """Every party has reported, and nothing is missing."""

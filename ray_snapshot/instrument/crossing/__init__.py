@@ -1,0 +1,1 @@
+"""What crosses between machines of hosts and watched actors, where both are one system."""

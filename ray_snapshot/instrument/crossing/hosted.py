@@ -1,0 +1,220 @@
+"""Machines of a host that call watched actors: each has a ledger in the host's core, and turns red with the host.
+
+In a host's process this takes the place that `process.Process` has in an actor's: Ray's functions, replaced, meet it. What it
+does for the host's own parts, `runtime.host.abroad` says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
+
+from ray_snapshot import redaction
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.here import NotActingError, settle_in
+from ray_snapshot.instrument.hooks import attaching
+from ray_snapshot.instrument.hooks.envelopes import colour_of_error
+from ray_snapshot.instrument.process.making import Making
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
+from ray_snapshot.protocol.calls import CONSTRUCTOR, CallLedger, Header, parsed
+from ray_snapshot.protocol.host import Machine
+from ray_snapshot.runtime.collected import MachineCalls
+from ray_snapshot.runtime.faults import named
+from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.host.post import HostPost
+from ray_snapshot.runtime.waits import TrackedWait
+
+_T = TypeVar("_T")
+
+
+class NothingHeld:
+    """Nothing is rolled back here: neither sending nor waiting is held."""
+
+    keeps = False
+
+    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
+        """It may send."""
+
+    def check_waiting(self, refs: Any) -> None:
+        """It may wait."""
+
+
+class Hosted:
+    """The machines of one host, as callers of watched actors; `stamp`: what their calls say of the watch."""
+
+    is_closed = False
+    machine = "(a host)"
+    reloading = NothingHeld()
+
+    def __init__(self, post: HostPost, stamp: str, watcher: Any) -> None:
+        self.post = post
+        self.stamp = stamp
+        self.watcher = watcher
+        self.lock = post.member.lock
+        self.runs: dict[str, str] = {}
+        """By machine: its action, as its ledger knows it."""
+        self.handles: set[str] = set()
+        self.making = Making()
+
+    # ---- as Ray's functions meet it ----------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        target: str,
+        method: str,
+        args: Any,
+        is_retried: bool,
+        needs: tuple[str | None, ...],
+        group: str | None = None,
+        kwargs: Any = None,
+    ) -> tuple[Header, str]:
+        """As `Process.submit`, of the machine that acts here; raises `NotActingError` if none does."""
+        machine = self._acting()
+        if redaction.is_active:
+            redaction.met(method, args or (), kwargs)
+        about, now = tuple(redaction.arguments(method, args or ())), time.time()
+        with self.lock:
+            ledger = self._running(machine)[0]
+            return ledger.submit(
+                target, method, about, now, is_retried=is_retried, needs=needs, group=group
+            ), self.stamp
+
+    def retract(self, header: Header, target: str) -> None:
+        """Take a call back: making it raised."""
+        with self.lock:
+            self.post.core.ledgers.of(header.source).retract(target, header.number)
+
+    def ordinal(self, class_name: str) -> None:
+        """None: an actor that a machine makes is named by its class and a number."""
+
+    def begin_creation(self) -> tuple[str, int, int] | None:
+        """An actor is about to be made: (machine, incarnation, colour) for its header; None if no machine acts here."""
+        if HERE.post is not self.post or HERE.machine is None:
+            return None
+        with self.lock:
+            ledger = self._running(HERE.machine)[0]
+            self.making.under_way += 1
+            return ledger.machine, ledger.incarnation, ledger.colour
+
+    def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
+        """An actor has been made (`target` None: that raised); from now on its constructor is in the ledger."""
+        about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
+        with self.lock:
+            self.making.under_way -= 1
+            if target is not None:
+                ledger = self._running(self._acting())[0]
+                ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
+                self.making.made(target, birth)
+
+    def hold(self, machine: str) -> None:
+        """A handle of an actor has come to this host."""
+        self.handles.add(machine)
+
+    def may_read(self, call_id: str) -> None:
+        """A ref to the reply of this call has come to this host."""
+        self.handles.add(parsed(call_id).target)
+
+    def follows(self) -> bool:
+        """False: waits of machines are tracked by the host itself."""
+        return False
+
+    def owes(self, ref: Any) -> bool:  # noqa: ARG002
+        """False: no event loop here runs code of the user's."""
+        return False
+
+    def heard(self, colour: int) -> None:
+        """Something of this colour is being read here."""
+        self.post.heard(colour)
+
+    def guarded(self, step: Callable[[], _T]) -> _T | None:
+        """Take one step; a fault of ours stops the system, for it must not go on half."""
+        try:
+            return step()
+        except Exception as error:
+            self.give_up(error)
+            return None
+
+    def give_up(self, error: BaseException) -> None:
+        """A fault of ours."""
+        text = f"a call of an actor could not be followed in {self.post.member.host}: {named(error)}"
+        self.post.member.fail(RaySnapshotError(text))
+
+    def _acting(self) -> Machine:
+        if HERE.post is not self.post or HERE.machine is None:
+            raise NotActingError
+        return HERE.machine
+
+    def _running(self, machine: Machine) -> tuple[CallLedger, str]:
+        """The ledger of a machine, and its action."""
+        ledger = self.post.core.ledgers.of(machine.name)
+        run = self.runs.get(machine.name)
+        if run is None:
+            run = self.runs[machine.name] = ledger.accept_unknown("action", time.time())
+        return ledger, run
+
+    # ---- as the host's parts meet it -----------------------------------------------------------------------------------
+
+    @property
+    def is_making(self) -> bool:
+        """Whether a machine is making an actor."""
+        return self.making.under_way > 0
+
+    def begin_wait(self, machine: Machine, wait: TrackedWait) -> int | None:
+        """A machine begins to wait inside its action, for actors too."""
+        ledger, run = self._running(machine)
+        return ledger.wait(
+            run,
+            wait.calls,
+            wait.k,
+            wait.since,
+            call_site=wait.call_site or "",
+            may_act=wait.may_act,
+            timeout_at=None if wait.timeout is None else wait.since + wait.timeout,
+            raises=wait.raises,
+            owed=wait.on,
+        )
+
+    def colour_of(self, wait: TrackedWait) -> int:
+        """The colour that came with the error in which a wait has ended."""
+        return 0 if wait.error is None else colour_of_error(wait.error)
+
+    def end_wait(self, machine: Machine, wait_id: int, wait: TrackedWait) -> None:
+        """The wait is over."""
+        ledger = self.post.core.ledgers.of(machine.name)
+        ledger.wake(wait_id, ledger.colour)
+        is_one = len(wait.calls) == 1 and not wait.on
+        for call in wait.calls:
+            source, incarnation, target, number = parsed(call)
+            if (source, incarnation) != (ledger.machine, ledger.incarnation):
+                continue
+            if wait.is_over or (is_one and isinstance(wait.error, RayTaskError)):
+                ledger.answered(target, number)
+            elif is_one and isinstance(wait.error, (RayActorError, TaskCancelledError)):
+                ledger.settle(target, number)
+
+    def ended(self, machine: Machine) -> None:
+        """An action of a machine is over."""
+        run = self.runs.pop(machine.name, None)
+        if run is not None:
+            self.post.core.ledgers.of(machine.name).finish(run)
+
+    def part(self, number: int) -> MachineCalls:
+        """What was recorded for a number."""
+        reports = self.post.core.ledgers.reports(number)
+        unborn = {out.target for report in reports for out in report.outputs if CONSTRUCTOR in out.log}
+        self.making.births = {name: birth for name, birth in self.making.births.items() if name in unborn}
+        return MachineCalls(reports, frozenset(self.handles), dict(self.making.births), UNFOLLOWED.loose())
+
+
+def join(post: HostPost, stamp: str, watcher: Any) -> None:
+    """The machines of this host call watched actors of its system from now on; before the host starts."""
+    shape.check()
+    attaching.replace_ray()
+    found = Hosted(post, stamp, watcher)
+    settle_in(cast(Process, found))
+    post.join(found)

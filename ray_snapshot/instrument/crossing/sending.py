@@ -1,0 +1,123 @@
+"""A watched actor (or the driver) that sends to machines of hosts: a core beside its ledger, which turns red with that.
+
+The core hosts no machine but the sender, and nothing is sent to it by mail. It is never held at a full mailbox: an actor that
+its machine waits for would be held by us, and not by its own doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+
+from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.instrument.here import here
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.names import sender_name
+from ray_snapshot.parts.reporting import report
+from ray_snapshot.protocol.choosing import core_for
+from ray_snapshot.protocol.host import Machine
+from ray_snapshot.runtime.collected import House
+from ray_snapshot.runtime.handles import POSTS
+from ray_snapshot.runtime.rows import MailPart
+from ray_snapshot.runtime.transport.membership import Membership
+from ray_snapshot.runtime.transport.post import Post
+
+UNBOUNDED = 2**62
+"""More messages than any channel ever carries."""
+
+ASK_S = 10.0
+"""How long the first send waits for what the watcher knows of the machines."""
+
+
+class ActorPost(Post):
+    """A watched actor's part in a system of machines."""
+
+    def __init__(self, process: Process, run_id: str, house: House) -> None:
+        self.sender = sender_name(process.machine, process.ledger.incarnation)
+        member = Membership(run_id, self.sender, process.watcher, asyncio.new_event_loop(), lock=process.lock)
+        core = core_for(
+            house.protocol,
+            self.sender,
+            turning=process.ledger.turning,
+            copy_body=lambda machine: None,  # noqa: ARG005 - its ledger has the state
+            bound=UNBOUNDED,
+        )
+        core.born(self.sender, self)
+        core.acting = None  # each of its sends is an action
+        super().__init__(member, core, spawn_timeout=house.spawn_timeout, tracer=None)
+        self.process = process
+        self.carrier.is_deaf = True
+        self.recorded: dict[int, MailPart] = {}
+        self.thread = threading.Thread(target=self._run, name="ray-snapshot-mail", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        loop = self.member.loop
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.close()
+
+    # ---- sending -------------------------------------------------------------------------------------------------------
+
+    def acting(self) -> Machine:
+        self.process.take_in()
+        return self.core.machines[self.sender]
+
+    def heard(self, colour: int) -> None:
+        """A reply of this colour is being read in this process."""
+        self.process.heard(colour)
+
+    # ---- as its process meets it (`process.Mail`) ------------------------------------------------------------------------
+
+    def turn(self) -> tuple[int, ...]:
+        """Turn red for what is due; returns the numbers, rising."""
+        core = self.core
+        numbers = core.boundary()
+        while core.copy_next():
+            pass
+        for number in [number for number in numbers if number in core.open]:
+            found = MailPart()
+            found.counts = report(core.host, core.open[number], found)
+            self.recorded[number] = found
+            core.close(number)
+        self.carrier.flush()
+        return numbers
+
+    def part(self, number: int) -> MailPart | None:
+        """What was recorded for a number; once."""
+        return self.recorded.pop(number, None)
+
+    def learn_stopped(self, names: Iterable[str]) -> None:
+        """Machines have stopped."""
+        self.core.learn_stopped(names)
+
+    def leave(self) -> None:
+        """There are no machines any more."""
+        self.member.is_closing = True
+        self.member.failure = self.member.failure or RaySnapshotError("the machines of this system have ended")
+        POSTS.pop(self.member.run_id, None)
+        loop = self.member.loop
+        loop.call_soon_threadsafe(self.member.cancel)
+        loop.call_soon_threadsafe(loop.stop)
+
+
+_opening = threading.Lock()
+
+
+def open_post(run_id: str) -> Post | None:
+    """This actor's part in the run; None if it is of no watch, or of one that no system of machines has joined."""
+    process = here()
+    if not isinstance(process, Process) or process.system.rpartition(":")[2] != run_id:
+        return None
+    with _opening:
+        if run_id in POSTS:
+            return POSTS[run_id]
+        house: House | None = process.watcher.house_terms.remote().future().result(ASK_S)
+        if house is None:
+            return None
+        with process.lock:
+            post = ActorPost(process, run_id, house)
+            process.send_with(post)
+            POSTS[run_id] = post
+            return post

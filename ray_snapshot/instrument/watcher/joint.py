@@ -1,0 +1,133 @@
+"""A completed snapshot of machines of hosts and watched actors, as one system: what the hosts tell, and what the ledgers tell.
+
+Of a machine that calls actors, and of a driver that sends to machines, the hosts' rows tell all but what it waits for at
+actors. Between processes an actor has another name than for people: here the rows get those.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.columns import inner
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.joined import Tables
+from ray_snapshot.names import DRIVER, LIFE
+from ray_snapshot.protocol.calls import MachineReport
+from ray_snapshot.runtime.assembly import Also, assembled
+from ray_snapshot.runtime.report import ENDS, HostPart
+from ray_snapshot.runtime.rows import END_ROW, MESSAGE_ROW, MailPart
+from ray_snapshot.schema import MESSAGES
+from ray_snapshot.snapshot import Snapshot
+
+
+def joint(collected: CollectedCalls) -> Snapshot:
+    """The snapshot of a collection with parts of hosts; O(machines + channels + messages + calls)."""
+    parts: list[HostPart] = [pickle.loads(part) for part in collected.parts]
+    mails = [one.mail for one in collected.recorded.values() if one.mail is not None]
+    ends_of_the_dead = list(_closed(parts, mails))
+    sent = [_mail_part(one) for one in mails] + [_part(ends_of_the_dead, [])]
+    hosted = {name for part in parts if part.machines is not None for name in part.machines["machine"].to_pylist()}
+    is_still = _is_still([*parts, *sent])
+    tables = Tables(collected, hosted, is_still=is_still)
+    for part in (*parts, *sent):
+        _show(part, collected)
+    reports = [report for one in collected.hosted for report in one.reports]
+    for part in parts:
+        if part.machines is not None:
+            part.machines = _with_calls(part.machines, [*reports, *_of_driver(collected)])
+    coverage, obstacles = tables.facts()
+    return assembled(
+        collected.header, [*parts, *sent], Also(tables.tables(), list(tables.waits()), coverage, obstacles)
+    )
+
+
+def _is_still(parts: Iterable[HostPart]) -> bool:
+    """Whether no machine of a host will go on as things are, and no mail is on its way."""
+    return not any(
+        part.messages.num_rows or (part.machines is not None and "active" in part.machines["status"].to_pylist())
+        for part in parts
+    )
+
+
+def _of_driver(collected: CollectedCalls) -> list[MachineReport]:
+    found = collected.completed.machines.get(DRIVER)
+    return [] if found is None else [found]
+
+
+def _closed(parts: Iterable[HostPart], mails: Iterable[MailPart]) -> Iterable[tuple[Any, ...]]:
+    """What actors have sent that are gone: all that has come of it. Only names of actors have a colon."""
+    known = {one.counts.host for one in mails if one.counts is not None}
+    come: Counter[tuple[str, str, str]] = Counter()
+    for part in parts:
+        for source, target, kind, _, accepted, in_flight, *_ in _tuples(part.ends):
+            if ":" in source and source not in known:
+                come[source, target, kind] += accepted + in_flight
+    for key, count in come.items():
+        yield (*key, count, 0, 0, 0, 0)
+
+
+def _tuples(batch: Any) -> Iterable[tuple[Any, ...]]:
+    return zip(*(batch[name].to_pylist() for name in END_ROW), strict=True)
+
+
+def _mail_part(mail: MailPart) -> HostPart:
+    return _part(mail.ends, mail.messages)
+
+
+def _part(ends: list[tuple[Any, ...]], messages: list[tuple[Any, ...]]) -> HostPart:
+    rows = [dict(zip(MESSAGE_ROW, row, strict=True)) for row in messages]
+    found = pa.Table.from_pylist([dict(zip(END_ROW, row, strict=True)) for row in ends], schema=ENDS)
+    return HostPart(pa.Table.from_pylist(rows, schema=inner(MESSAGES)), found)
+
+
+def _show(part: HostPart, collected: CollectedCalls) -> None:
+    """Give actors their names for people."""
+
+    def shown(name: Any) -> Any:
+        return collected.shown(name.partition(LIFE)[0]) if isinstance(name, str) and ":" in name else name
+
+    part.ends = _renamed(part.ends, shown, "source", "target")
+    part.messages = _renamed(part.messages, shown, "source", "target")
+    for row in part.calls:
+        row["caller"] = shown(row.get("caller"))
+    if part.machines is not None and any(
+        ":" in name for names in part.machines["waits_for"].to_pylist() for name in names or ()
+    ):
+        names = [[shown(name) for name in names or ()] for names in part.machines["waits_for"].to_pylist()]
+        at = part.machines.schema.get_field_index("waits_for")
+        table = _as_table(part.machines)
+        part.machines = table.set_column(at, table.schema.field(at), pa.array(names, table.schema.field(at).type))
+
+
+def _renamed(batch: Any, shown: Any, *columns: str) -> pa.Table:
+    table = _as_table(batch)
+    for name in columns:
+        at = table.schema.get_field_index(name)
+        values = table[name].to_pylist()
+        if any(":" in value for value in values):
+            field = table.schema.field(at)
+            table = table.set_column(at, field, pa.array([shown(value) for value in values], field.type))
+    return table
+
+
+def _with_calls(machines: Any, reports: Iterable[MachineReport]) -> pa.Table:
+    """The rows of machines, with the calls that they have sent to actors among what they have sent."""
+    table = _as_table(machines)
+    sent = {report.machine: sum(out.sent_count for out in report.outputs) for report in reports}
+    if not sent:
+        return table
+    at = pc.index_in(table["machine"], pa.array(list(sent), table["machine"].type))
+    more = pc.fill_null(pc.take(pa.array(list(sent.values()), pa.int64()), at), 0)
+    place = table.schema.get_field_index("sent_count")
+    field = table.schema.field(place)
+    return table.set_column(place, field, pc.add(table["sent_count"].cast(pa.int64()), more).cast(field.type))
+
+
+def _as_table(part: Any) -> pa.Table:
+    return pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part

@@ -1,0 +1,32 @@
+"""What a host asks of its machines' calls of watched actors, where both are one system; `instrument.crossing` fulfils it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ray_snapshot.protocol.host import Machine
+from ray_snapshot.runtime.collected import MachineCalls
+from ray_snapshot.runtime.waits import TrackedWait
+
+
+class Abroad(Protocol):
+    """Everything happens under the host's lock."""
+
+    @property
+    def is_making(self) -> bool:
+        """Whether a machine is making an actor: its call is numbered, and not in a ledger yet, so this is no boundary."""
+
+    def begin_wait(self, machine: Machine, wait: TrackedWait) -> int | None:
+        """A machine begins to wait inside its action, for actors too; returns what `end_wait` takes."""
+
+    def colour_of(self, wait: TrackedWait) -> int:
+        """The colour that came with the error in which a wait has ended."""
+
+    def end_wait(self, machine: Machine, wait_id: int, wait: TrackedWait) -> None:
+        """The wait is over; what its reply was red for has been recorded."""
+
+    def ended(self, machine: Machine) -> None:
+        """An action of a machine is over."""
+
+    def part(self, number: int) -> MachineCalls:
+        """What was recorded for a number."""

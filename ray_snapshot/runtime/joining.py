@@ -1,0 +1,52 @@
+"""A system of machines that is opened in a program whose actors are watched joins that watch: one cut, one verdict, one run.
+
+What is watched says so here (`WATCHES`); this file decides whether a system can join, and says why where it cannot.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.protocol.choosing import BARRIERS
+from ray_snapshot.runtime.settings import Settings
+
+WATCHES: list[Any] = []
+"""The watch of this program, if it is watched (`instrument.watching.Watch`)."""
+
+_ONE_COLOUR = "a process has one colour there, and under barriers each machine has its own"
+
+
+def to_join(name: str, settings: Settings, history: str | None) -> Any:
+    """The watch that a new system joins; None if there is none, or if it stays apart: then that is said.
+
+    Raises `SettingError` under barriers where the program itself has called `rs.watch`.
+    """
+    if not WATCHES:
+        return None
+    watch = WATCHES[0]
+    if settings.protocol in BARRIERS and watch.is_asked_for:
+        raise SettingError(
+            f"System(protocol={settings.protocol!r}) beside rs.watch(): {_ONE_COLOUR}; use another protocol"
+        )
+    reason = _why_apart(watch, settings, history)
+    if reason is None:
+        return watch
+    print(f"ray-snapshot: the system {name} and the actors beside it are not one system: {reason}", file=sys.stderr)
+    return None
+
+
+def _why_apart(watch: Any, settings: Settings, history: str | None) -> str | None:
+    """Why a system cannot join a watch; None if it can."""
+    if settings.protocol in BARRIERS:
+        return f"it is under {settings.protocol}: {_ONE_COLOUR}"
+    if watch.has_machines:
+        return "another system of this program has joined the watch already"
+    if settings.checkpoint or settings.recover is not None or watch.settings.checkpoint or watch.restored:
+        return "machines and watched actors cannot be restored together yet, and one of them is to be"
+    if settings.trace:
+        return "trace=True logs machines only"
+    if history is not None and history != watch.history:
+        return f"its history is {history}, and theirs is {watch.history or 'none'}: give both the same"
+    return None
