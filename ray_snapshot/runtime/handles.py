@@ -6,8 +6,8 @@ constructor arguments, and compared. Sending goes through the process's `Post` f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from ray_snapshot.errors import NotAMachineError
 
@@ -26,8 +26,19 @@ else:
 POSTS: dict[str, Post] = {}
 """This process's part in each run it takes part in, by run id."""
 
-OPENERS: list[Callable[[str], Post | None]] = []
-"""Asked for this process's part in a run when it first sends to a machine of it; in the process of a watched actor."""
+
+class Entrance(Protocol):
+    """How the process of a watched actor comes to take part in a run of machines."""
+
+    def open(self, run_id: str) -> Post | None:
+        """This process's part in a run, when it first sends to a machine of it; None if the run is another's."""
+
+    def heard(self, run_id: str, colour: Any) -> None:
+        """A reply of a machine of that run is being read here, though this process has sent nothing to any."""
+
+
+ENTRANCES: list[Entrance] = []
+"""One at most; in the process of a watched actor."""
 
 _INTERNED: dict[tuple[str, str], MachineHandle] = {}
 
@@ -147,8 +158,8 @@ class MethodSender:
 
 def _opened(sender: MethodSender) -> Post:
     """This process's part in a run that it has sent nothing in yet; raises `NotAMachineError`."""
-    for opener in OPENERS:
-        if (post := opener(sender.handle._run_id)) is not None:
+    for entrance in ENTRANCES:
+        if (post := entrance.open(sender.handle._run_id)) is not None:
             return post
     raise _not_a_machine(sender)
 

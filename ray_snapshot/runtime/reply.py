@@ -16,7 +16,7 @@ from ray import cloudpickle
 from ray_snapshot import redaction
 from ray_snapshot.protocol.colours import Colour
 from ray_snapshot.runtime.faults import text_of
-from ray_snapshot.runtime.handles import POSTS
+from ray_snapshot.runtime.handles import ENTRANCES, POSTS
 from ray_snapshot.runtime.payload import ATOMS
 
 
@@ -63,6 +63,8 @@ def accept(run_id: str, colour: Colour, value: Any, under: str = "") -> Any:
     post: Any = POSTS.get(run_id)
     if post is not None:
         post.heard(colour)
+    for entrance in ENTRANCES if post is None else ():
+        entrance.heard(run_id, colour)
     if redaction.is_active:
         redaction.returned(under, value)
     return value

@@ -207,13 +207,17 @@ class Session(ABC):
         if not self._is_closed_world or self._is_checkpointing or self._subscribers is not None:
             return
         stuck = for_ever_stuck(item, last, self.detectors)
-        if stuck is not None:
+        if stuck is not None and self._is_of_ours(stuck):
             raise NeverHoldsError(
                 f"{item.name} can never hold any more, as snapshot {stuck.snapshot_id} shows: {stuck.sentence}",
                 waited_for=item.name,
                 seconds=seconds,
                 verdict=stuck,
             )
+
+    def _is_of_ours(self, stuck: Verdict) -> bool:  # noqa: ARG002 - else there are no others
+        """Whether only machines of hosts are deadlocked: nothing from outside ends them."""
+        return True
 
     def _is_certain(self, verdict: Verdict, deadline: float) -> bool:
         """Whether what the verdict says of its snapshot stays true whichever process dies."""

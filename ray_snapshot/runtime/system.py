@@ -54,6 +54,7 @@ from ray_snapshot.runtime.settings import Settings, SettingsGiven, arguments, ch
 from ray_snapshot.runtime.spawning import Call, Spawner
 from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
 from ray_snapshot.waits import machine_name
 
 if TYPE_CHECKING:
@@ -163,13 +164,21 @@ class System(Session):
 
     def _join(self, watch: Any) -> None:
         """Take part in what watches the program's actors: its service, its analyst, its history."""
-        self.run_id, self.history, self._is_closed_world = watch.run_id, watch.history, False
+        self.run_id, self.history = watch.run_id, watch.history
         self._service, self._analyst = watch._service, watch._analyst
         for item in self.detectors:
             watch._known(item)
         self.detectors = watch.detectors
         terms = (self.settings.protocol, self.settings.spawn_timeout)
         self._house = ask(self._service.open_house.remote(*terms), "the watch to take the machines in", 60.0)
+
+    def _is_of_ours(self, stuck: Verdict) -> bool:
+        if self._watch is None:
+            return True
+        members = stuck.evidence["members"]
+        names = {record["machine"] for record in members}
+        known = self._ask(self._service.locate.remote(list(names), 0.0), "the directory")
+        return len(members) == stuck.evidence["member_count"] and names <= set(known)
 
     def _open_services(self) -> None:
         if self._watch is not None:

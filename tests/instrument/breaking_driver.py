@@ -26,13 +26,13 @@ from ray_snapshot.instrument.hooks import attaching
 LONGEST_S = 90.0
 
 MODULES = (
-    *("instrument." + name for name in ("frames", "here", "refs", "shape")),
+    *("instrument." + name for name in ("frames", "here", "shape")),
     *("instrument.hooks." + name for name in ("attaching", "calls", "envelopes", "tracking")),
     *("instrument.process." + name for name in (
         "actor_loop", "control", "coroutines", "loops", "making", "passed", "process", "reach", "reloading", "threads",
         "unfollowed",
     )),
-    *("protocol.calls", "protocol.acceptance", "runtime.here", "redaction", "encoding"),
+    *("protocol.calls", "protocol.acceptance", "runtime.here", "runtime.refs", "redaction", "encoding"),
 )  # fmt: skip
 """What runs in an app's processes."""
 

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterable
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.instrument.here import here
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.names import sender_name
 from ray_snapshot.parts.reporting import report
@@ -105,11 +104,8 @@ class ActorPost(Post):
 _opening = threading.Lock()
 
 
-def open_post(run_id: str) -> Post | None:
-    """This actor's part in the run; None if it is of no watch, or of one that no system of machines has joined."""
-    process = here()
-    if not isinstance(process, Process) or process.system.rpartition(":")[2] != run_id:
-        return None
+def open_post(process: Process, run_id: str) -> Post | None:
+    """This actor's part in the run of its watch; None if no system of machines has joined that."""
     with _opening:
         if run_id in POSTS:
             return POSTS[run_id]

@@ -24,7 +24,7 @@ from ray_snapshot.instrument.process.reloading import Welcome, system_of
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.faults import named
-from ray_snapshot.runtime.handles import OPENERS
+from ray_snapshot.runtime.handles import ENTRANCES
 
 REGISTER_S = 10.0
 
@@ -38,10 +38,25 @@ def replace_ray() -> None:
     shape.replace_refs(tracking.arrived, tracking.future_of)
 
 
-def _open_post(run_id: str) -> Any:
-    from ray_snapshot.instrument.crossing.sending import open_post
+class _Entrance:
+    """How this actor comes to send to machines, if a system of them has joined the watch."""
 
-    return open_post(run_id)
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.run_id = process.system.rpartition(":")[2]
+
+    def open(self, run_id: str) -> Any:
+        """This process's part in the run of its watch."""
+        if run_id != self.run_id or self.process.is_closed:
+            return None
+        from ray_snapshot.instrument.crossing.sending import open_post
+
+        return open_post(self.process, run_id)
+
+    def heard(self, run_id: str, colour: Any) -> None:
+        """A reply of a machine is being read here."""
+        if run_id == self.run_id and not self.process.is_closed:
+            self.process.heard(colour)
 
 
 def watcher_of(system: str) -> Any:
@@ -103,7 +118,7 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
     )
     ledger.welcome(welcome.pending, welcome.last)
     process = Process(system_of(stamp), watcher, ledger, about, welcome.terms)
-    OPENERS[:] = [_open_post]
+    ENTRANCES[:] = [_Entrance(process)]
     process.body = body
     if welcome.terms.keeps:
         process.control.tell("handle_of", name, [shape.own_handle()])
