@@ -137,9 +137,12 @@ def raw_get(refs: Any, *, timeout: float | None = None) -> Any:
 
 
 def answer_of(ref: Any) -> Any:
-    """What the service answers; raises errors of ours, bare."""
+    """What the service answers; raises errors of ours, bare.
+
+    By a future: in an async actor of the user's Ray warns of `ray.get`.
+    """
     try:
-        return raw_get(ref)
+        return ref.future().result()
     except RayError as error:
         raise as_error(error) from None
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.errors import MachineStoppedError, RaySnapshotError
+from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.names import sender_name
 from ray_snapshot.parts.reporting import report
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.collected import House
-from ray_snapshot.runtime.handles import POSTS
+from ray_snapshot.runtime.handles import POSTS, MachineHandle
 from ray_snapshot.runtime.rows import MailPart
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Post
@@ -47,6 +50,7 @@ class ActorPost(Post):
         super().__init__(member, core, spawn_timeout=house.spawn_timeout, tracer=None)
         self.process = process
         self.carrier.is_deaf = True
+        self.places.is_tracked = False
         self.recorded: dict[int, MailPart] = {}
         self.thread = threading.Thread(target=self._run, name="ray-snapshot-mail", daemon=True)
         self.thread.start()
@@ -62,6 +66,23 @@ class ActorPost(Post):
     def acting(self) -> Machine:
         self.process.take_in()
         return self.core.machines[self.sender]
+
+    def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with self._by_its_class():
+            super().send(handle, method, args, kwargs)
+
+    def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._by_its_class():
+            return super().call(handle, method, args, kwargs)
+
+    @contextmanager
+    def _by_its_class(self) -> Iterator[None]:
+        """An error names this actor by its class: the program does not know its name between processes."""
+        try:
+            yield
+        except MachineStoppedError as error:
+            text = str(error).replace(self.sender, class_in(self.process.machine))
+            raise MachineStoppedError(text, machine=error.machine) from None
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""

@@ -77,6 +77,7 @@ class Service:
             self.coordinator.leave(host)
         self.directory.clear()
         self.orders.clear()
+        self.recovery.begin()
 
     def _on_fault(self, fault: RaySnapshotError) -> None:
         self.collecting.line.begin(self.fail(fault))  # `settle` waits for it

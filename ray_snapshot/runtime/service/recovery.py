@@ -100,9 +100,7 @@ class Recovery:
         self.snapshots = snapshots
         self.handing = handing
         self.events = events
-        self.coordinator = RollbackCoordinator(most_failures=config.most_failures, within_s=config.failures_within)
-        self.coordinator.step(HostJoined(DRIVER, 0, 0))
-        self.coordinator.step(Acknowledged(DRIVER, Step.START, 0))
+        self.begin()
         self.births: dict[str, tuple[HostConfig, dict[str, Any]]] = {}
         self.target: Target | None = None
         """What is being restored because the program asked for it."""
@@ -118,6 +116,13 @@ class Recovery:
         self.done: asyncio.Future[None] | None = None
         self.cause: HostDiedError | None = None
         """The last host that was lost."""
+
+    def begin(self) -> None:
+        """There are no hosts yet, or no more; the driver goes."""
+        config = self.config
+        self.coordinator = RollbackCoordinator(most_failures=config.most_failures, within_s=config.failures_within)
+        self.coordinator.step(HostJoined(DRIVER, 0, 0))
+        self.coordinator.step(Acknowledged(DRIVER, Step.START, 0))
 
     @property
     def generation(self) -> int:

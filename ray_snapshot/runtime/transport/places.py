@@ -11,6 +11,7 @@ from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.handles import MachineHandle
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
+from ray_snapshot.runtime.waits import answer_of
 
 
 class Places:
@@ -20,6 +21,8 @@ class Places:
         self.member = member
         self.carrier = carrier
         self.spawn_timeout = spawn_timeout
+        self.is_tracked = True
+        """Whether a wait for a machine is a tracked wait of the machine that acts here."""
 
     def learn(self, handle: MachineHandle) -> None:
         """A handle may say where its machine lives; under the lock."""
@@ -73,8 +76,9 @@ class Places:
 
     def _locate(self, name: str) -> str | None:
         """Wait for a machine to be spawned; a tracked wait, so that other machines of this host can act meanwhile."""
+        asked = self.member.service.locate.remote([name], self.spawn_timeout)
         try:
-            found: dict[str, str] = ray.get(self.member.service.locate.remote([name], self.spawn_timeout))
+            found: dict[str, str] = ray.get(asked) if self.is_tracked else answer_of(asked)
         except RayError as error:
             raise as_error(error) from None
         return found.get(name)

@@ -1,0 +1,220 @@
+"""Spawned machines and ordinary actors that call each other: each scenario is a program of its own, named on the command line.
+
+A line of JSON says what came of it.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+
+import ray
+
+import ray_snapshot as rs
+
+
+@ray.remote
+class Vault:
+    """An ordinary actor."""
+
+    def __init__(self, tokens=0, seed=0):
+        self.tokens = tokens
+        self.others = []
+        self.draw = random.Random(seed)
+
+    def know(self, others):
+        self.others = others
+
+    def lend(self, count):
+        self.tokens -= count
+        return count
+
+    def put(self, count, hops):
+        self.tokens += count
+        if hops and self.tokens >= 2 and self.others:
+            other = self.draw.choice(self.others)
+            self.tokens -= 2
+            if isinstance(other, rs.MachineHandle):
+                other.put.send(2, hops - 1)
+            else:
+                other.put.remote(2, hops - 1)
+
+    def confirm(self, desk):
+        return ray.get(desk.sign.remote())
+
+    def read(self, box):
+        return ray.get(box[0])
+
+    def pay(self, machine, count):
+        self.tokens -= count
+        machine.put.send(count, 0)
+
+    def tell(self, machine):
+        try:
+            machine.put.send(1, 0)
+        except rs.MachineStoppedError as error:
+            return str(error)
+        return None
+
+
+@ray.remote
+class Loop:
+    """An async actor."""
+
+    async def sum_of(self, machines):
+        found = await asyncio.gather(*(machine.sign.remote() for machine in machines))
+        for machine in machines:
+            machine.put.send(1, 0)
+        return sum(found)
+
+
+class Purse(rs.SnapshotMixin):
+    """A machine."""
+
+    def __init__(self, tokens=0, seed=0):
+        self.tokens = tokens
+        self.others = []
+        self.draw = random.Random(seed)
+
+    def know(self, others):
+        self.others = others
+
+    def put(self, count, hops):
+        self.tokens += count
+        if not hops or self.tokens < 2 or not self.others:
+            return
+        other = self.draw.choice(self.others)
+        if isinstance(other, rs.MachineHandle):
+            self.tokens -= 2
+            other.put.send(2, hops - 1)
+        elif self.draw.random() < 0.5:
+            self.tokens -= 2
+            other.put.remote(2, hops - 1)
+        else:
+            self.tokens += ray.get(other.lend.remote(2))
+
+    def sign(self):
+        return 1
+
+    def ask(self, vault):
+        self.tokens += ray.get(vault.confirm.remote(self.machine("desk")))
+
+    def make(self):
+        self.made = Vault.remote(5)
+        self.tokens += ray.get(self.made.lend.remote(3))
+
+    def fetch(self, vault):
+        self.tokens += sum(ray.get([vault.lend.remote(1), vault.lend.remote(1)]))
+
+
+def total(snapshot):
+    """All tokens: held, in messages and calls in flight, or in a reply that is not read (a `lend` that has ended)."""
+    held = sum(m.state["tokens"] for m in snapshot.machines.values() if m.state and "tokens" in m.state)
+    return held + sum(m.args[0] for m in snapshot.messages if m.method == "put")
+
+
+def storm(protocol):
+    with rs.System("storm", protocol=protocol) as system:
+        vaults = [Vault.remote(50, seed) for seed in range(2)]
+        purses = system.spawn_many(Purse, [(50, seed) for seed in range(4)], per_host=2)
+        system.start()
+        everyone = [*vaults, *purses]
+        ray.get([vault.know.remote(everyone) for vault in vaults])
+        for purse in purses:
+            purse.know.send(everyone)
+            purse.put.send(0, 40)
+        for vault in vaults:
+            vault.put.remote(0, 40)
+        totals, problems, busy = [], [], 0
+        for _ in range(12):
+            for purse in purses:
+                purse.put.send(0, 20)
+            found = system.snapshot()
+            totals.append(total(found))
+            problems += found.problems()
+            busy += bool(found.messages)
+        end = system.wait_for("termination", timeout=60)
+        last = system.snapshot()
+        return {
+            "most": max(totals),
+            "least": min(totals),
+            "waiting": len(purses),
+            "problems": problems,
+            "busy": busy,
+            "end": end.sentence,
+            "last": total(last),
+            "uncovered": last.coverage["uncovered"],
+        }
+
+
+def both_wait():
+    with rs.System("office") as system:
+        vault = Vault.options(name="clerk").remote()
+        desk = system.spawn(Purse, name="desk")
+        system.start()
+        desk.ask.send(vault)
+        verdict = system.wait_for("deadlock", timeout=60)
+        return {"cores": verdict.evidence["cores"], "sentence": verdict.sentence}
+
+
+def others():
+    """An async actor that awaits machines, a machine that makes an actor, a ref that is passed on, a list of calls."""
+    with rs.System("others") as system:
+        first, second = system.spawn_many(Purse, count=2, names=["first", "second"], per_host=1)
+        system.start()
+        loop, vault = Loop.remote(), Vault.remote(10)
+        summed = ray.get(loop.sum_of.remote([first, second]))
+        passed = ray.get(vault.read.remote([first.sign.remote()]))
+        first.make.send()
+        second.fetch.send(vault)
+        end = system.wait_for("termination", timeout=60)
+        found = system.snapshot()
+        tokens = {name: m.state["tokens"] for name, m in found.machines.items() if m.state and "tokens" in m.state}
+        return {"summed": summed, "passed": passed, "tokens": tokens, "end": end.sentence, "problems": found.problems()}
+
+
+def gone():
+    """A machine stops, and an actor is killed that has sent mail; another system takes the place of the first."""
+    vault = Vault.remote(10)
+    with rs.System("first") as system:
+        stays, stops = system.spawn_many(Purse, count=2, names=["stays", "stops"])
+        system.start()
+        ray.get([vault.pay.remote(stays, 1), vault.pay.remote(stops, 2)])
+        killed = Vault.remote(7)
+        ray.get(killed.pay.remote(stays, 4))
+        system.wait_for("termination", timeout=60)
+        system.stop(stops)
+        until = time.monotonic() + 30
+        while (refused := ray.get(vault.tell.remote(stops))) is None and time.monotonic() < until:
+            time.sleep(0.05)
+        ray.kill(killed)
+        stays.put.send(1, 0)
+        found = system.snapshot()
+        while found.coverage["uncovered"] and time.monotonic() < until:
+            found = system.snapshot()
+        first = {
+            "tokens": {name: m.state["tokens"] for name, m in found.machines.items() if m.state},
+            "problems": found.problems(),
+            "uncovered": found.coverage["uncovered"],
+            "refused": refused,
+        }
+    with rs.System("second") as system:
+        stays = system.spawn(Purse, name="stays")
+        system.start()
+        ray.get(vault.pay.remote(stays, 1))
+        stays.fetch.send(vault)
+        end = system.wait_for("termination", timeout=60)
+        found = system.snapshot()
+        return {
+            **first,
+            "again": {name: m.state["tokens"] for name, m in found.machines.items() if m.state},
+            "end": end.sentence,
+            "again_problems": found.problems(),
+        }
+
+
+if __name__ == "__main__":
+    ray.init(logging_level="ERROR")
+    for name, *arguments in (one.split(":") for one in sys.argv[1:]):
+        print(json.dumps({"scenario": name, **globals()[name](*arguments)}), flush=True)
