@@ -117,9 +117,7 @@ class ActorPost(Post):
         self.member.is_closing = True
         self.member.failure = self.member.failure or RaySnapshotError("the machines of this system have ended")
         POSTS.pop(self.member.run_id, None)
-        loop = self.member.loop
-        loop.call_soon_threadsafe(self.member.cancel)
-        loop.call_soon_threadsafe(loop.stop)
+        asyncio.run_coroutine_threadsafe(self.member.end(), self.member.loop)
 
 
 _opening = threading.Lock()

@@ -483,15 +483,8 @@ class DriverPost(Post):
                 self.attendant.is_closing = True
             self.holding.changed.notify_all()
         POSTS.pop(self.member.run_id, None)
-        self.run(self._leave())
+        self.run(self.member.end())
         self.thread.join(timeout=5)
-
-    async def _leave(self) -> None:
-        awaited = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in awaited:
-            task.cancel()
-        await asyncio.gather(*awaited, return_exceptions=True)
-        self.member.loop.call_soon(self.member.loop.stop)
 
 
 def _is_stop(item: Any) -> bool:

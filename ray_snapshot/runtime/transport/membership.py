@@ -70,6 +70,14 @@ class Membership:
         for task in [*self.tasks]:
             task.cancel()
 
+    async def end(self) -> None:
+        """Give up all that runs on an event loop of our own, and stop that."""
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self.loop.call_soon(self.loop.stop)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:

@@ -1,0 +1,218 @@
+"""A watched actor that sends to machines of hosts, without Ray: its ledger and what it sends turn red together."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import ray
+from lone_process import lone_process, wire
+from until import until
+
+from ray_snapshot.errors import MachineStoppedError, NotAMachineError
+from ray_snapshot.instrument.crossing import sending
+from ray_snapshot.instrument.crossing.sending import ActorPost, open_post
+from ray_snapshot.instrument.hooks import attaching, calls
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.commands import HostsLeft, Request, Stopped
+from ray_snapshot.runtime.collected import House
+from ray_snapshot.runtime.handles import ENTRANCES, POSTS, handle_of
+from ray_snapshot.runtime.reply import accept
+from ray_snapshot.runtime.rows import MailPart
+
+RUN = "1"
+MACHINE = handle_of(RUN, "m", "host-0")
+
+
+class Answered:
+    """An answer that is there, with no acknowledgement."""
+
+    def __await__(self) -> Any:
+        return asyncio.sleep(0, []).__await__()
+
+
+class Host:
+    """Takes batches; `answers` end them."""
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+        self.deliver = self
+
+    def remote(self, blob: bytes, generation: int, is_deaf: bool) -> Any:
+        assert is_deaf, "this process cannot be called"
+        self.batches.append(pickle.loads(blob))
+        return Answered()
+
+    def sent(self) -> list[tuple[int, str]]:
+        """(colour, method) of each message."""
+        return [(colour, one[2]) for batch in self.batches for colour, messages in batch[3] for one in messages]
+
+    def colours(self) -> list[int]:
+        """Of all segments: a marker is one with nothing in it."""
+        return [colour for batch in self.batches for colour, _ in batch[3]]
+
+
+@contextmanager
+def sender(ledger: CallLedger | None = None) -> Iterator[Process]:
+    """A watched process whose watch a system of machines has joined."""
+    with lone_process(ledger) as found:
+        yield from _attached(found)
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    with sender() as found:
+        yield found
+
+
+def _attached(found: Process) -> Iterator[Process]:
+    found.watcher.house_terms = Terms()
+    ENTRANCES[:] = [attaching._Entrance(found)]
+    yield found
+    ENTRANCES.clear()
+    if found.mail is not None:
+        found.obey(HostsLeft())
+
+
+class Terms:
+    """What the watcher answers."""
+
+    def remote(self) -> Any:
+        return self
+
+    def future(self) -> Any:
+        found: Future[Any] = Future()
+        found.set_result(House("chandy-lamport", 5.0, 1))
+        return found
+
+
+def post_of(process: Process, host: Host) -> ActorPost:
+    found = open_post(process, RUN)
+    assert isinstance(found, ActorPost)
+    found.carrier.actors["host-0"] = host
+    return found
+
+
+def mail(process: Process, number: int) -> MailPart:
+    found = process.reports[number].mail
+    assert found is not None
+    return found
+
+
+def counts(process: Process, number: int) -> dict[Any, int]:
+    found = mail(process, number).counts
+    assert found is not None
+    return dict(found.sent)
+
+
+def test_what_is_sent_has_the_colour_of_the_ledger_and_the_part_counts_what_was_white(process: Process) -> None:
+    host = Host()
+    post_of(process, host)
+    MACHINE.put.send(1)
+    process.obey(Request(1))
+    assert counts(process, 1) == {("A", "host-0", "link"): 1}
+    assert mail(process, 1).ends == [("A", "m", "mail", 1, 0, 0, 0, 0)]
+    MACHINE.put.send(2)
+    until(lambda: host.sent() == [(0, "put"), (1, "put")])
+    assert host.colours() == sorted(host.colours()), "nothing white comes behind a marker"
+
+
+def test_a_marker_leaves_at_once_though_nothing_more_is_sent(process: Process) -> None:
+    host = Host()
+    post_of(process, host)
+    MACHINE.put.send(1)
+    until(lambda: len(host.batches) == 1)
+    process.obey(Request(1))
+    until(lambda: host.colours()[-1] == 1)
+
+
+def test_a_red_call_turns_what_it_sends_red(process: Process) -> None:
+    host = Host()
+    post_of(process, host)
+    MACHINE.put.send(1)
+    with calls._begun("f", wire(process, 1).replace(b"1 0 1", b"1 4 1"), (object(),), {}):
+        MACHINE.put.send(2)
+    until(lambda: host.sent() == [(0, "put"), (4, "put")])
+    assert counts(process, 4) == {("A", "host-0", "link"): 1}
+
+
+def test_what_was_read_outside_a_wait_is_recorded_before_anything_is_sent(process: Process) -> None:
+    host = Host()
+    post_of(process, host)
+    process.heard(3)
+    MACHINE.put.send(1)
+    until(lambda: host.sent() == [(3, "put")])
+
+
+def test_a_reply_of_a_machine_is_heard_though_nothing_was_sent_to_any(process: Process) -> None:
+    assert accept(RUN, 2, "value") == "value"
+    assert process.heard_of == [2]
+    assert accept("another run", 5, "value") == "value"
+    assert process.heard_of == [2]
+
+
+def test_a_wait_for_a_machine_says_which_call_it_owes(process: Process) -> None:
+    host, ref, other = Host(), ray.ObjectRef.from_random(), ray.ObjectRef.from_random()
+    post_of(process, host).calls.add(ref, "m", "A/1")
+    with calls._begun("f", wire(process, 1), (object(),), {}):
+        process.begin_wait([ref], 1, None, "app.py:1", is_blocking=True)
+        process.obey(Request(1))
+        (wait,) = process.reports[1].report.waits
+        assert (wait.on, wait.owed, wait.may_act) == ((), (("m", "A/1"),), False)
+        assert process.reports[1].report.status == "blocked"
+        process.begin_wait([other], 1, None, "app.py:2", is_blocking=True)
+        process.obey(Request(2))
+        assert process.reports[2].report.waits[1].may_act, "of that nobody knows who answers"
+
+
+def test_a_later_life_sends_under_another_name_for_it_numbers_anew() -> None:
+    with sender(CallLedger("A", incarnation=2)) as process:
+        host = Host()
+        post_of(process, host)
+        MACHINE.put.send(1)
+        until(lambda: host.batches)
+        assert host.batches[0][0] == "A+2"
+        assert [(source, target) for _, source, target, _ in host.batches[0][2]] == [("A+2", "m")]
+
+
+def test_a_machine_that_has_stopped_is_sent_nothing_and_the_error_names_the_class() -> None:
+    with sender(CallLedger("Vault:0123")) as process:
+        post_of(process, Host())
+        process.obey(Stopped(("m",), 2))
+        assert process.ledger.colour == 2
+        with pytest.raises(MachineStoppedError, match=r"^Vault cannot send to m: it has stopped$"):
+            MACHINE.put.send(1)
+
+
+def test_when_the_machines_have_ended_the_process_is_alone_again(process: Process) -> None:
+    post = post_of(process, Host())
+    thread = post.thread
+    process.obey(HostsLeft())
+    thread.join(30)
+    assert not thread.is_alive()
+    assert RUN not in POSTS
+    process.obey(Request(1))
+    assert process.reports[1].mail is None
+    assert process.ledger.successor(1, 1, {}).incarnation == 1
+
+
+def test_without_machines_in_its_watch_it_is_part_of_no_system(process: Process, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Terms, "future", lambda _: _done(None))
+    with pytest.raises(NotAMachineError, match="this process is no part"):
+        MACHINE.put.send(1)
+    with pytest.raises(NotAMachineError):
+        handle_of("another run", "m").put.send(1)
+    assert process.mail is None
+    assert sending.UNBOUNDED > 10**15
+
+
+def _done(value: Any) -> Any:
+    found: Future[Any] = Future()
+    found.set_result(value)
+    return found

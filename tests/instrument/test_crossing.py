@@ -1,0 +1,75 @@
+"""Spawned machines and ordinary actors in one program, run as its user runs it: they are one system, in every snapshot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from app_runner import Runner
+
+pytestmark = pytest.mark.ray
+
+SCENARIOS = ("storm:chandy-lamport", "others", "gone", "both_wait")
+
+
+def told(runner: Runner, *scenarios: str) -> dict[str, dict[str, Any]]:
+    """What each scenario has printed, by its name."""
+    done = runner.command("run", "--name", "crossing", "crossing.py", *scenarios)
+    assert done.exit_code == 0, done.errors
+    lines = [json.loads(line) for line in done.output.splitlines()]
+    return {line.pop("scenario"): {**line, "errors": done.errors} for line in lines}
+
+
+@pytest.fixture(scope="module")
+def crossing(runner: Runner) -> dict[str, dict[str, Any]]:
+    return told(runner, *SCENARIOS)
+
+
+def check_storm(found: dict[str, Any]) -> None:
+    """Tokens cross both ways all the time; a reply in flight holds 2 of them, and of each machine there is at most one."""
+    assert found["problems"] == found["uncovered"] == []
+    assert found["busy"] == 12, "nothing was in flight: this storm shows nothing"
+    assert found["most"] <= found["last"] == 300
+    assert found["least"] >= found["last"] - 2 * found["waiting"]
+    assert found["end"] == "Terminated: 7 machines passive or stopped, nothing in flight."
+
+
+def test_no_snapshot_of_a_storm_across_both_loses_or_doubles_a_token(crossing: dict[str, Any]) -> None:
+    check_storm(crossing["storm"])
+
+
+def test_a_deadlock_across_both_is_told_with_both_lines(crossing: dict[str, Any]) -> None:
+    found = crossing["both_wait"]
+    assert found["cores"] == [["desk", "clerk"]]
+    report = found["errors"]
+    assert "desk in Purse.ask (crossing.py:" in report
+    assert "clerk in Vault.confirm (crossing.py:" in report
+
+
+def test_an_async_actor_awaits_machines_and_a_machine_makes_an_actor(crossing: dict[str, Any]) -> None:
+    found = crossing["others"]
+    assert (found["summed"], found["passed"], found["problems"]) == (2, 1, [])
+    tokens = sorted(found["tokens"].values())[-4:]
+    assert (found["tokens"]["first"], found["tokens"]["second"], 8 in tokens) == (4, 3, True)
+    assert found["end"].startswith("Terminated: ")
+
+
+def test_an_actor_that_is_killed_and_a_machine_that_stops_leave_no_snapshot_open(crossing: dict[str, Any]) -> None:
+    found = crossing["gone"]
+    assert found["problems"] == found["uncovered"] == found["again_problems"] == []
+    assert (found["tokens"]["stays"], found["tokens"]["stops"]) == (6, 2)
+    assert found["refused"] == "Vault sent put to stops, which has stopped"
+
+
+def test_when_its_system_has_closed_another_takes_its_place(crossing: dict[str, Any]) -> None:
+    found = crossing["gone"]
+    assert found["again"]["stays"] == 3
+    assert found["end"].startswith("Terminated: ")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("run", range(5))
+def test_many_storms(runner: Runner, run: int) -> None:
+    protocol = ("observer", "chandy-lamport")[run % 2]
+    check_storm(told(runner, f"storm:{protocol}")["storm"])

@@ -1,0 +1,196 @@
+"""A host whose machines call watched actors, without Ray: what its ledgers and it record together."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from lone_host import LoneHost, lone_host
+from until import until
+
+import ray_snapshot as rs
+from ray_snapshot.instrument.crossing.hosted import Hosted
+from ray_snapshot.instrument.here import NotActingError
+from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, MachineReport
+from ray_snapshot.protocol.commands import Acknowledged, Close, Died, Overdue, Request, Restarted
+from ray_snapshot.runtime.collected import MachineCalls
+from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.waits import TrackedWait
+
+GO_ON = threading.Event()
+INSIDE = threading.Event()
+VAULT = "Vault:1"
+
+
+def abroad() -> Hosted:
+    post: Any = HERE.post
+    found: Hosted = post.runner.abroad
+    return found
+
+
+class Caller(rs.SnapshotMixin):
+    """Calls an actor as Ray's functions, replaced, do it."""
+
+    def __init__(self) -> None:
+        self.colours: list[int] = []
+
+    def call(self, is_retried: bool = False) -> None:
+        header, _ = abroad().submit(VAULT, "lend", (1,), is_retried, ())
+        self.colours.append(header.colour)
+
+    def ask(self, heard: int) -> None:
+        """Wait for an actor, whose reply has that colour."""
+        header, _ = abroad().submit(VAULT, "lend", (1,), False, ())
+        call = f"{header.source}/{header.incarnation}/{VAULT}/{header.number}"
+        wait = TrackedWait(1, [], False, None, "app.py:7", [call])
+        post: Any = HERE.post
+        token = post.begin_wait(wait)
+        INSIDE.set()
+        assert GO_ON.wait(30)
+        HERE.heard, wait.is_over = heard, True
+        post.end_wait(token)
+        self.colours.append(post.core.colour)
+
+    def make(self) -> None:
+        """Make an actor, while the snapshot is overdue."""
+        begun = abroad().begin_creation()
+        assert begun is not None
+        INSIDE.set()
+        assert GO_ON.wait(30)
+        birth = {"is_retried": False, "name": None, "kind": "Vault", "ordinal": None, "key": "1"}
+        abroad().end_creation(VAULT, (), birth)
+        self.colours.append(begun[2])
+
+
+@pytest.fixture(autouse=True)
+def gates() -> None:
+    GO_ON.clear()
+    INSIDE.clear()
+
+
+@pytest.fixture
+def host() -> Any:
+    with lone_host(stamp="app:1", life=1) as found:
+        found.post.join(Hosted(found.post, "app:1", None))
+        found.create("a", Caller)
+        yield found
+
+
+def calls(host: LoneHost, number: int) -> MachineCalls:
+    """What the host has reported of calls."""
+    host.report(number)
+    (payload,) = [one for (one,) in host.service.of("report") if one.number == number]
+    assert payload.calls is not None
+    found: MachineCalls = payload.calls
+    return found
+
+
+def of_a(host: LoneHost, number: int) -> MachineReport:
+    (report,) = calls(host, number).reports
+    assert (report.machine, report.incarnation) == ("a", 1)
+    return report
+
+
+def row(host: LoneHost, number: int) -> dict[str, Any]:
+    machines = host.report(number).machines
+    assert machines is not None
+    (found,) = machines.to_pylist()
+    return dict(found)
+
+
+def test_a_call_has_the_colour_of_the_host_and_is_in_the_log_of_its_machine(host: LoneHost) -> None:
+    host.send("a", "call")
+    until(lambda: host.body("a").colours == [0])
+    host.obey(Request(1))
+    (out,) = of_a(host, 1).outputs
+    assert (out.target, out.sent_count, [*out.log]) == (VAULT, 1, [1])
+    host.send("a", "call")
+    until(lambda: host.body("a").colours == [0, 1])
+    host.obey(Close(1), Request(2))
+    (out,) = of_a(host, 2).outputs
+    assert (out.sent_count, [*out.log]) == (2, [1, 2])
+
+
+def test_between_actions_a_machine_runs_nothing_and_waits_for_nothing(host: LoneHost) -> None:
+    host.send("a", "call")
+    until(lambda: host.body("a").colours)
+    until(lambda: host.post.stage.performing is None)
+    host.obey(Request(1))
+    report = of_a(host, 1)
+    assert (report.status, report.calls, report.waits) == ("passive", (), ())
+
+
+def test_a_machine_that_waits_for_an_actor_is_blocked_and_its_ledger_says_on_what(host: LoneHost) -> None:
+    host.send("a", "ask", 0)
+    assert INSIDE.wait(30)
+    host.obey(Request(1))
+    report = of_a(host, 1)
+    assert (row(host, 1)["status"], report.status) == ("blocked", "blocked")
+    (wait,) = report.waits
+    assert (wait.on, wait.k, wait.call_site, wait.may_act) == (("a/1/Vault:1/1",), 1, "app.py:7", False)
+    assert host.report(1).waits == [], "the ledger tells of it, and nothing else"
+    assert row(host, 1)["waits_for"] == [VAULT]
+    GO_ON.set()
+    until(lambda: host.body("a").colours)
+    host.obey(Close(1), Request(2))
+    (out,) = of_a(host, 2).outputs
+    assert (out.sent_count, [*out.log], of_a(host, 2).waits) == (1, [], ()), "who has read the reply knows it accepted"
+
+
+def test_a_red_reply_is_recorded_before_its_machine_goes_on(host: LoneHost) -> None:
+    host.send("a", "ask", 3)
+    assert INSIDE.wait(30)
+    GO_ON.set()
+    until(lambda: host.body("a").colours == [3])
+    host.obey(Request(3))
+    (wait,) = of_a(host, 3).waits
+    assert wait.on == ("a/1/Vault:1/1",), "it was recorded inside the wait"
+
+
+def test_what_the_actor_has_accepted_leaves_the_log_and_what_died_with_it_is_settled(host: LoneHost) -> None:
+    host.send("a", "call")
+    host.send("a", "call")
+    host.send("a", "call", True)
+    until(lambda: len(host.body("a").colours) == 3)
+    host.obey(Acknowledged(Acks("a", 1, VAULT, 0, ((1, 1),))), Acknowledged(Acks("nobody", 1, VAULT, 0, ((1, 1),))))
+    host.obey(Restarted(VAULT, 1), Request(1))
+    (out,) = of_a(host, 1).outputs
+    assert (out.sent_count, out.settled_count, [*out.log]) == (3, 1, [3]), "a call that is retried stays"
+    host.obey(Close(1), Died(VAULT), Request(2))
+    (out,) = of_a(host, 2).outputs
+    assert (out.settled_count, [*out.log]) == (2, [])
+
+
+def test_a_red_acknowledgement_makes_the_host_record(host: LoneHost) -> None:
+    host.send("a", "call")
+    until(lambda: host.body("a").colours)
+    host.obey(Acknowledged(Acks("a", 1, VAULT, 1, ((1, 1),))))
+    until(lambda: host.post.core.colour == 1)
+    host.obey(Request(1))
+    (out,) = of_a(host, 1).outputs
+    assert [*out.log] == [1], "the call was accepted outside the cut: it is in flight"
+
+
+def test_no_boundary_lies_between_the_number_of_a_constructor_and_its_log(host: LoneHost) -> None:
+    host.send("a", "make")
+    assert INSIDE.wait(30)
+    host.obey(Request(1), Overdue(1))
+    until(lambda: host.post.recorder.is_guarding and 1 in host.post.recorder.overdue)
+    assert host.post.core.colour == 0
+    GO_ON.set()
+    until(lambda: host.body("a").colours == [0])
+    (out,) = of_a(host, 1).outputs
+    assert CONSTRUCTOR in out.log
+    assert calls(host, 1).births == {VAULT: {"class": "Vault", "name": None, "ordinal": None, "key": "1"}}
+
+
+def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
+    found: Any = host.post.runner.abroad
+    with pytest.raises(NotActingError):
+        found.submit(VAULT, "lend", (), False, ())
+    assert found.begin_creation() is None
+    found.hold("Vault:2")
+    found.may_read("driver/0/Vault:3/1")
+    host.obey(Request(1))
+    assert calls(host, 1).handles == {"Vault:2", "Vault:3"}

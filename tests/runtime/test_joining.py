@@ -1,0 +1,78 @@
+"""Which system joins the watch of its program, and what is said where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ray_snapshot.errors import SettingError
+from ray_snapshot.runtime import joining
+from ray_snapshot.runtime.joining import to_join
+from ray_snapshot.runtime.settings import Settings, settings_of
+
+
+class Watched:
+    """A watch, as far as it is asked."""
+
+    def __init__(self, **given: Any) -> None:
+        self.is_asked_for = True
+        self.has_machines = self.restored = False
+        self.history: str | None = None
+        self.settings = settings_of({})
+        self.__dict__.update(given)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    found = Watched()
+    monkeypatch.setattr(joining, "WATCHES", [found])
+    return found
+
+
+def test_without_a_watch_a_system_is_its_own() -> None:
+    assert to_join("bank", settings_of({}), None) is None
+
+
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer"])
+def test_a_system_joins_the_watch_of_its_program(watch: Watched, protocol: str, capsys: Any) -> None:
+    assert to_join("bank", settings_of({"protocol": protocol}), None) is watch
+    watch.history = "/h"
+    assert to_join("bank", settings_of({}), "/h") is watch
+    assert to_join("bank", settings_of({}), None) is watch
+    assert capsys.readouterr().err == ""
+
+
+def test_a_barrier_protocol_is_refused_beside_a_watch_that_the_program_has_asked_for(watch: Watched) -> None:
+    with pytest.raises(SettingError, match=r"aligned-barrier.*beside rs.watch\(\): a process has one colour"):
+        to_join("bank", settings_of({"protocol": "aligned-barrier"}), None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "given", "history", "reason"),
+    [
+        (
+            {"is_asked_for": False},
+            {"protocol": "unaligned-barrier"},
+            None,
+            "it is under unaligned-barrier: a process has",
+        ),
+        ({"has_machines": True}, {}, None, "another system of this program has joined"),
+        ({}, {"checkpoint": True}, None, "cannot be restored together yet"),
+        ({}, {"recover": "rollback"}, None, "cannot be restored together yet"),
+        ({"settings": settings_of({"checkpoint": True})}, {}, None, "cannot be restored together yet"),
+        ({"restored": True}, {}, None, "cannot be restored together yet"),
+        ({}, {"trace": True}, "/h", "trace=True logs machines only"),
+        ({}, {}, "/h", "its history is /h, and theirs is none: give both the same"),
+        ({"history": "/w"}, {}, "/h", "its history is /h, and theirs is /w: give both the same"),
+    ],
+)
+def test_a_system_that_cannot_join_stays_apart_and_it_is_said_why(
+    watch: Watched, changed: Any, given: Any, history: str | None, reason: str, capsys: Any
+) -> None:
+    watch.__dict__.update(changed)
+    settings: Settings = settings_of(given)
+    assert to_join("bank", settings, history) is None
+    told = capsys.readouterr().err
+    assert told.startswith("ray-snapshot: the system bank and the actors beside it are not one system: ")
+    assert reason in told
