@@ -33,7 +33,7 @@ def test_a_header_cannot_carry_the_colour_of_independent_snapshots() -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_under_barriers_a_process_has_no_one_colour(mode: Mode) -> None:
     with pytest.raises(ProtocolError, match="m cannot call watched actors under a barrier protocol"):
-        BarrierCore("H", mode).ledger("m")
+        BarrierCore("H", mode).ledgers.of("m")
 
 
 def test_a_ledger_is_born_with_the_colour_of_the_host_beside_it_and_no_other() -> None:
@@ -46,7 +46,7 @@ def test_a_ledger_is_born_with_the_colour_of_the_host_beside_it_and_no_other() -
 
 
 def test_a_ledger_does_not_begin_anew_while_the_host_beside_it_stays() -> None:
-    ledger = HostCore("H").ledger("m")
+    ledger = HostCore("H").ledgers.of("m")
     with pytest.raises(ProtocolError, match="m cannot begin anew without the host beside it"):
         ledger.successor(1, 0, {})
     assert CallLedger("n").successor(1, 2, {}).colour == 2
