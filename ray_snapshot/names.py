@@ -59,3 +59,13 @@ LIFE = "+"
 def sender_name(machine: str, incarnation: int) -> str:
     """The name that an actor sends mail under: a new incarnation numbers its batches and messages anew."""
     return machine if not incarnation else f"{machine}{LIFE}{incarnation}"
+
+
+def run_of_machines(run_id: str, life: int) -> str:
+    """What handles say of the system of machines that is the `life`-th to join the watch of a run."""
+    return run_id if life <= 1 else f"{run_id}.{life}"
+
+
+def run_of_watch(run_id: str) -> str:
+    """The run of the watch that this system of machines has joined, or its own."""
+    return run_id.partition(".")[0]

@@ -19,7 +19,6 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.barriers import (
     Alignment,
     AskForBoundary,
@@ -35,10 +34,10 @@ from ray_snapshot.protocol.barriers import (
     SendBarriers,
     Unblock,
 )
-from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.chandy_lamport import MarkerArrived, NumberSeen, SnapshotRequested
 from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.ledgers import NoLedgers
 from ray_snapshot.protocol.links import InLink
 from ray_snapshot.protocol.mailbox import CALL, COLOUR, MAIL, METHOD, NUMBER, Inbox, Mailbox, Message
 from ray_snapshot.protocol.parts import Machine, MachineCopy, OutChannel
@@ -213,15 +212,12 @@ class BarrierCore(HostCore):
         self.is_due = False
         """The machine that is inside an action must record behind it."""
         super().__init__(host, protocol=_Heard(colours, born), in_link=in_link, **options)
+        self.ledgers = NoLedgers(host, self.turning)
 
     @property
     def must_record(self) -> bool:
         """Whether the machine that is inside an action must record behind it."""
         return self.is_due
-
-    def ledger(self, machine: str) -> CallLedger:
-        """Refused: the machines of this host turn red one by one, and a call's header has the colour of its process."""
-        raise ProtocolError(f"{machine} cannot call watched actors under a barrier protocol", machine=machine)
 
     # ---- machines and channels ------------------------------------------------------------------------------------
 

@@ -263,7 +263,11 @@ class _Join:
         answers = tuple(self._is_answered(call_id) for call_id in wait.on)
         targets = [parsed(call_id).target for call_id in wait.on if call_id is not None]
         on_machines = tuple(dict.fromkeys([*targets, *(name for name, _ in wait.owed)]))
-        errors = tuple(self._errors(zip(wait.on, answers, strict=True))) if wait.raises and len(wait.on) > 1 else ()
+        errors = (
+            tuple(self._errors(zip(wait.on, answers, strict=True)))
+            if wait.raises and len(wait.on) + len(wait.owed) > 1
+            else ()
+        )
         unknown = (None,) * len(wait.owed)  # what machines owe, their hosts tell
         is_satisfied = wait.is_ready or _any_of(_at_least(wait.k, answers + unknown), _has_raised(errors))
         return ResolvedWait(machine, wait, answers, on_machines, is_satisfied, errors)

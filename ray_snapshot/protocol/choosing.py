@@ -27,7 +27,7 @@ PROTOCOLS = (CHANDY_LAMPORT, OBSERVER, *BARRIERS)
 CALLS = "calls"
 """How the processes of a watched app record where no hosts are beside them: each when it hears of a snapshot."""
 
-RECORDED_BY = {CHANDY_LAMPORT: "marker", OBSERVER: "observer", **dict.fromkeys(BARRIERS, "barrier")}
+RECORDED_BY = {CHANDY_LAMPORT: "marker", OBSERVER: "observer", CALLS: "sender", **dict.fromkeys(BARRIERS, "barrier")}
 """What finds the messages in flight: the words of the column `recorded_by`."""
 
 

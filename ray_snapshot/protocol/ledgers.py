@@ -54,3 +54,13 @@ class Ledgers:
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
         return tuple(ledger.fingerprint() for _, ledger in sorted(self.known.items()))
+
+
+class NoLedgers(Ledgers):
+    """Under barriers: the machines of a host turn red one by one, and a call's header has the colour of its process."""
+
+    __slots__ = ()
+
+    def of(self, machine: str) -> CallLedger:
+        """Refused."""
+        raise ProtocolError(f"{machine} cannot call watched actors under a barrier protocol", machine=machine)

@@ -55,8 +55,12 @@ class House:
 
     protocol: str
     spawn_timeout: float
+    run_id: str
+    """What handles of its machines say: of each system that joins, in its turn, another."""
     life: int
     """Which of the systems that have joined it is."""
+    stopped: tuple[str, ...] = ()
+    """Machines of it that have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class MachineCalls:
     """Actors of which a handle, or a reference to a reply, has come to this host."""
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Actors that its machines have made and whose constructors are on their way; as of a process (`Recorded.births`)."""
+    uncovered: tuple[str, ...] = ()
+    """What may act on the host beside its machines, or has called actors from there unseen."""
     loose: Any = None
     """What has left this process by ways that are not followed (`unfollowed.Loose`)."""
 

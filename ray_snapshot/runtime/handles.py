@@ -109,6 +109,11 @@ def forget_places(run_id: str, aliases: Iterable[str] = ()) -> None:
     _ALIASES.update((alias, run_id) for alias in aliases)
 
 
+def forget_all_handles() -> None:
+    """Drop every interned handle: the machines are gone, and others may bear their names."""
+    _INTERNED.clear()
+
+
 def forget_handles(run_id: str) -> None:
     """Drop the interned handles of a run that is over."""
     for key in [key for key in _INTERNED if key[0] == run_id]:

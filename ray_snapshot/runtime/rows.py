@@ -44,6 +44,8 @@ def message_row(source: str, target: str, kind: str, message: Message) -> tuple[
 class MailPart:
     """What a process that hosts no machines has sent to machines, at its instant: its channels, and what waits in it."""
 
+    life: int = 0
+    """Of which of the systems that have joined the watch."""
     counts: HostReport | None = None
     ends: list[tuple[Any, ...]] = field(default_factory=list)
     messages: list[tuple[Any, ...]] = field(default_factory=list)

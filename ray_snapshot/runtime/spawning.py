@@ -154,7 +154,8 @@ class Spawner:
         with self.lock:
             first = self.host_count
             self.host_count += -(-count // per_host)
-        return [f"host-{first + position // per_host}" for position in range(count)]
+        behind = f".{self.life}" if self.life > 1 else ""  # hosts of another system had the others' names
+        return [f"host-{first + position // per_host}{behind}" for position in range(count)]
 
     def _restored_among(self, names: list[str]) -> set[str]:
         """The names among these that are restored, and need not be made; each is returned once."""
@@ -246,11 +247,12 @@ class Spawner:
             self.hosts[host] = actor
             if self.memory is not None:
                 self.memory.births[host], self.memory.actors[host] = (config, options), actor
-            try:
-                self.ask(self.service.register.remote(host, [actor], config, options), "the directory")
-            except HostDiedError:
-                if self.memory is None:
-                    raise  # else the next service hears of it from the driver
+            registered = self.service.register.remote(host, [actor], config, options)
+        try:
+            self.ask(registered, "the directory")  # not under the lock: what comes meanwhile must be heard
+        except HostDiedError:
+            if self.memory is None:
+                raise  # else the next service hears of it from the driver
 
     def _alignment(self) -> tuple[str, float | None]:
         """How hosts turn red: the protocol, and how long they align.

@@ -164,13 +164,22 @@ class System(Session):
 
     def _join(self, watch: Any) -> None:
         """Take part in what watches the program's actors: its service, its analyst, its history."""
-        self.run_id, self.history = watch.run_id, watch.history
+        self.history = watch.history
         self._service, self._analyst = watch._service, watch._analyst
+        known = {item.name for item in watch.detectors}
         for item in self.detectors:
             watch._known(item)
+        self._added = {item.name for item in self.detectors} - known
+        """Detectors that are evaluated for this system only."""
         self.detectors = watch.detectors
         terms = (self.settings.protocol, self.settings.spawn_timeout)
         self._house = ask(self._service.open_house.remote(*terms), "the watch to take the machines in", 60.0)
+        self.run_id = self._house.run_id
+
+    def _forget_detectors(self) -> None:
+        """What was evaluated for this system only is evaluated no more."""
+        self.detectors[:] = [item for item in self.detectors if item.name not in self._added]
+        ask(self._analyst.forget.remote(list(self._added)), "the analyst", 30)
 
     def _is_of_ours(self, stuck: Verdict) -> bool:
         if self._watch is None:
@@ -421,6 +430,7 @@ class System(Session):
                 lambda: ask(self._service.close_house.remote(5.0), "pending snapshots", 10),
                 lambda: ask(self._analyst.drain.remote(60.0), "the verdicts", 90),
                 self._close_subscribers,
+                self._forget_detectors,
             ]
         settled, *others = super()._last_steps()
         return [settled, self._ship_trace, *others]

@@ -178,7 +178,7 @@ def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], 
         result = wait()
         for post, one in zip(posts, tracked, strict=True):
             post.calls.check(refs)  # the system may have been rolled back meanwhile
-            one.is_over = k == len(refs)
+            one.is_over = k == len(refs) and (raises or len(result[0]) == k)
         return result
     except RayError as error:
         for one in tracked:

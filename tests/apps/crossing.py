@@ -109,9 +109,10 @@ class Purse(rs.SnapshotMixin):
 
 
 def total(snapshot):
-    """All tokens: held, in messages and calls in flight, or in a reply that is not read (a `lend` that has ended)."""
+    """All tokens: held, in messages and calls in flight, or in a reply of `lend` that is not read: two for each."""
     held = sum(m.state["tokens"] for m in snapshot.machines.values() if m.state and "tokens" in m.state)
-    return held + sum(m.args[0] for m in snapshot.messages if m.method == "put")
+    unread = sum(row["satisfied"] for row in snapshot.tables["waits"].to_pylist())
+    return held + sum(m.args[0] for m in snapshot.messages if m.method == "put") + 2 * unread
 
 
 def storm(protocol):
@@ -137,9 +138,7 @@ def storm(protocol):
         end = system.wait_for("termination", timeout=60)
         last = system.snapshot()
         return {
-            "most": max(totals),
-            "least": min(totals),
-            "waiting": len(purses),
+            "totals": sorted(set(totals)),
             "problems": problems,
             "busy": busy,
             "end": end.sentence,

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import ray
 from lone_process import lone_process, wire
+from ray.exceptions import RayTaskError
 from until import until
 
-from ray_snapshot.errors import MachineStoppedError, NotAMachineError
+from ray_snapshot.errors import MachineStoppedError, NotAMachineError, SystemNotRunningError
 from ray_snapshot.instrument.crossing import sending
 from ray_snapshot.instrument.crossing.sending import ActorPost, open_post
-from ray_snapshot.instrument.hooks import attaching, calls
+from ray_snapshot.instrument.hooks import attaching, calls, tracking
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import HostsLeft, Request, Stopped
@@ -88,7 +89,7 @@ class Terms:
 
     def future(self) -> Any:
         found: Future[Any] = Future()
-        found.set_result(House("chandy-lamport", 5.0, 1))
+        found.set_result(House("chandy-lamport", 5.0, RUN, 1, ("stopped",)))
         return found
 
 
@@ -209,7 +210,61 @@ def test_without_machines_in_its_watch_it_is_part_of_no_system(process: Process,
     with pytest.raises(NotAMachineError):
         handle_of("another run", "m").put.send(1)
     assert process.mail is None
-    assert sending.UNBOUNDED > 10**15
+    monkeypatch.setattr(Terms, "future", lambda _: _done(House("chandy-lamport", 5.0, f"{RUN}.2", 2)))
+    with pytest.raises(NotAMachineError):  # a handle of the system before
+        MACHINE.put.send(1)
+    assert process.mail is None
+
+
+def test_a_watcher_that_does_not_answer_is_an_error_of_ours(process: Process, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sending, "ASK_S", 0.01)
+    monkeypatch.setattr(Terms, "future", lambda _: Future())
+    with pytest.raises(SystemNotRunningError, match=r"what watches app does not answer \(TimeoutError\)"):
+        MACHINE.put.send(1)
+
+
+def test_who_comes_late_knows_what_has_stopped(process: Process) -> None:
+    post_of(process, Host())
+    with pytest.raises(MachineStoppedError):
+        handle_of(RUN, "stopped", "host-0").put.send(1)
+
+
+def test_an_actor_in_an_action_is_not_recorded_for_a_machine_that_has_stopped(process: Process) -> None:
+    host = Host()
+    post_of(process, host)
+    with calls._begun("f", wire(process, 1), (object(),), {}):
+        process.obey(Stopped(("m",), 2))
+        assert process.ledger.colour == 0
+        MACHINE.put.send(1)
+    assert process.ledger.colour == 2
+    with pytest.raises(MachineStoppedError):
+        MACHINE.put.send(2)
+    until(lambda: host.sent() == [(0, "put")])
+
+
+def test_a_process_that_ends_waits_until_its_mail_has_arrived(process: Process, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sending, "SEE_OFF_S", 60.0)
+    host = Host()
+    post = post_of(process, host)
+    for number in range(50):
+        MACHINE.put.send(number)
+    post._see_off()
+    assert len(host.sent()) == 50
+    assert all(link.in_flight == 0 for link in post.core.outputs.values())
+    assert mail_life(process) == 1
+
+
+def mail_life(process: Process) -> int:
+    process.obey(Request(1))
+    return mail(process, 1).life
+
+
+@pytest.mark.parametrize(("refs", "answered"), [(1, True), (2, False)])
+def test_an_error_tells_of_a_call_only_if_nothing_else_was_waited_for(refs: int, answered: bool) -> None:
+    """The other may be a machine's reply, or a plain task's: the call may still be in its queue."""
+    end = tracking._End(refs)
+    end.by(RayTaskError("f", "", ValueError("no")), ["A/0/B/1"])
+    assert bool(end.answered) is answered
 
 
 def _done(value: Any) -> Any:

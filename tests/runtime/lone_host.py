@@ -76,7 +76,7 @@ class LoneHost:
         }  # fmt: skip
         self.service = Actor(report=None, fail=None, trace=None, stopped=None, lost=None, locate={}, actor_of=[Actor()])
         self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread = threading.Thread(target=self.loop.run_forever, name="ray-snapshot-lone", daemon=True)
         self.post = HostPost(HostConfig(**given | options), self.service, self.loop)
         self.driver = core_for(given["protocol"], DRIVER)
         self.me = self.driver.born(DRIVER, self)

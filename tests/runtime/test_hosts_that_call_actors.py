@@ -16,6 +16,7 @@ from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, MachineReport
 from ray_snapshot.protocol.commands import Acknowledged, Close, Died, Overdue, Request, Restarted
 from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.host import recorder
 from ray_snapshot.runtime.waits import TrackedWait
 
 GO_ON = threading.Event()
@@ -172,11 +173,15 @@ def test_a_red_acknowledgement_makes_the_host_record(host: LoneHost) -> None:
     assert [*out.log] == [1], "the call was accepted outside the cut: it is in flight"
 
 
-def test_no_boundary_lies_between_the_number_of_a_constructor_and_its_log(host: LoneHost) -> None:
+def test_no_boundary_lies_between_the_number_of_a_constructor_and_its_log(host: LoneHost, monkeypatch: Any) -> None:
+    looks = []
+    monkeypatch.setattr(recorder, "GUARD_S", 0.001)
+    is_overdue = host.post.recorder._is_overdue
+    monkeypatch.setattr(host.post.recorder, "_is_overdue", lambda: looks.append(1) or is_overdue())
     host.send("a", "make")
     assert INSIDE.wait(30)
     host.obey(Request(1), Overdue(1))
-    until(lambda: host.post.recorder.is_guarding and 1 in host.post.recorder.overdue)
+    until(lambda: len(looks) > 3)
     assert host.post.core.colour == 0
     GO_ON.set()
     until(lambda: host.body("a").colours == [0])
@@ -187,10 +192,33 @@ def test_no_boundary_lies_between_the_number_of_a_constructor_and_its_log(host: 
 
 def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
     found: Any = host.post.runner.abroad
+    host.obey(Request(1))
+    assert calls(host, 1).uncovered == ()
     with pytest.raises(NotActingError):
         found.submit(VAULT, "lend", (), False, ())
     assert found.begin_creation() is None
     found.hold("Vault:2")
     found.may_read("driver/0/Vault:3/1")
+    host.obey(Close(1), Request(2))
+    assert calls(host, 2).handles == {"Vault:2", "Vault:3"}
+    assert calls(host, 2).uncovered == ("who calls actors from a thread of host-0",)
+
+
+def test_a_thread_that_a_machine_has_started_is_named(host: LoneHost) -> None:
+    worker = threading.Thread(target=GO_ON.wait, name="of-the-app", daemon=True)
+    worker.start()
+    host.send("a", "call")
+    until(lambda: host.body("a").colours)
     host.obey(Request(1))
-    assert calls(host, 1).handles == {"Vault:2", "Vault:3"}
+    named = [text for text in calls(host, 1).uncovered if "of-the-app" in text]
+    busy = threading.Thread(target=_spin, name="busy-one", daemon=True)
+    busy.start()
+    host.obey(Close(1), Request(2))
+    assert named == [], "it is parked"
+    assert [text.split(" (")[0] for text in calls(host, 2).uncovered] == ["thread busy-one"]
+    GO_ON.set()
+
+
+def _spin() -> None:
+    while not GO_ON.is_set():
+        sum(range(1000))

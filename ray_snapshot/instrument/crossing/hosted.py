@@ -7,7 +7,7 @@ does for the host's own parts, `runtime.host.abroad` says.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
@@ -15,11 +15,12 @@ from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.here import NotActingError, settle_in
+from ray_snapshot.instrument.here import NotActingError, own_threads, settle_in
 from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.threads import threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallLedger, Header, parsed
 from ray_snapshot.protocol.host import Machine
@@ -30,6 +31,9 @@ from ray_snapshot.runtime.host.post import HostPost
 from ray_snapshot.runtime.waits import TrackedWait
 
 _T = TypeVar("_T")
+
+OURS = ("actions", "report", "asyncio_", "warm-up")
+"""Names of threads that a host starts for itself begin so."""
 
 
 class NothingHeld:
@@ -60,6 +64,10 @@ class Hosted:
         """By machine: its action, as its ledger knows it."""
         self.handles: set[str] = set()
         self.making = Making()
+        self.parts: dict[int, MachineCalls] = {}
+        """What was recorded, until it is reported."""
+        self.strays = 0
+        """Calls that threads have made which are in no machine's action: nothing of these is known."""
 
     # ---- as Ray's functions meet it ----------------------------------------------------------------------------------
 
@@ -95,6 +103,7 @@ class Hosted:
     def begin_creation(self) -> tuple[str, int, int] | None:
         """An actor is about to be made: (machine, incarnation, colour) for its header; None if no machine acts here."""
         if HERE.post is not self.post or HERE.machine is None:
+            self.strays += 1
             return None
         with self.lock:
             ledger = self._running(HERE.machine)[0]
@@ -146,6 +155,7 @@ class Hosted:
 
     def _acting(self) -> Machine:
         if HERE.post is not self.post or HERE.machine is None:
+            self.strays += 1
             raise NotActingError
         return HERE.machine
 
@@ -187,7 +197,7 @@ class Hosted:
         """The wait is over."""
         ledger = self.post.core.ledgers.of(machine.name)
         ledger.wake(wait_id, ledger.colour)
-        is_one = len(wait.calls) == 1 and not wait.on
+        is_one = len(wait.calls) == 1 and not wait.on and not wait.has_foreign
         for call in wait.calls:
             source, incarnation, target, number = parsed(call)
             if (source, incarnation) != (ledger.machine, ledger.incarnation):
@@ -203,12 +213,34 @@ class Hosted:
         if run is not None:
             self.post.core.ledgers.of(machine.name).finish(run)
 
-    def part(self, number: int) -> MachineCalls:
-        """What was recorded for a number."""
-        reports = self.post.core.ledgers.reports(number)
-        unborn = {out.target for report in reports for out in report.outputs if CONSTRUCTOR in out.log}
+    def recorded(self, numbers: Iterable[int]) -> None:
+        """The host has just turned red for these: what it knows beside its ledgers is of that instant, too."""
+        logged = [ledger.outputs for ledger in self.post.core.ledgers.known.values()]
+        unborn = {name for outputs in logged for name, output in outputs.items() if CONSTRUCTOR in output.log}
         self.making.births = {name: birth for name, birth in self.making.births.items() if name in unborn}
-        return MachineCalls(reports, frozenset(self.handles), dict(self.making.births), UNFOLLOWED.loose())
+        for number in numbers:
+            self.parts[number] = MachineCalls(
+                self.post.core.ledgers.reports(number),
+                frozenset(self.handles),
+                dict(self.making.births),
+                self._uncovered(),
+                UNFOLLOWED.loose(),
+            )
+
+    def _uncovered(self) -> tuple[str, ...]:
+        """Threads of the user's own, and calls that they have made."""
+        host, ours = self.post.member.host, {*self.post.runner.threads, self.post.warming}
+        threads = [one for one in own_threads() if one not in ours and not one.name.startswith(OURS)]
+        found = [f"thread {one} of {host}" for one in threads_of(threads).acting]
+        return (*found, f"who calls actors from a thread of {host}") if self.strays else tuple(found)
+
+    def part(self, number: int) -> MachineCalls:
+        """What was recorded for a number; once."""
+        return self.parts.pop(number, None) or MachineCalls(loose=UNFOLLOWED.loose())
+
+    def forget(self, number: int) -> None:
+        """Nothing is wanted of a number."""
+        self.parts.pop(number, None)
 
 
 def join(post: HostPost, stamp: str, watcher: Any) -> None:

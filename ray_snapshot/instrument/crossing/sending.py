@@ -7,12 +7,16 @@ its machine waits for would be held by us, and not by its own doing.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ray_snapshot.errors import MachineStoppedError, RaySnapshotError
+from ray.exceptions import RayError
+
+from ray_snapshot.errors import MachineStoppedError, RaySnapshotError, SystemNotRunningError
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.names import sender_name
@@ -24,6 +28,9 @@ from ray_snapshot.runtime.handles import POSTS, MachineHandle
 from ray_snapshot.runtime.rows import MailPart
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Post
+
+SEE_OFF_S = 2.0
+"""How long a process that ends waits until its mail has arrived."""
 
 UNBOUNDED = 2**62
 """More messages than any channel ever carries."""
@@ -51,7 +58,12 @@ class ActorPost(Post):
         self.process = process
         self.carrier.is_deaf = True
         self.places.is_tracked = False
+        self.life = house.life
         self.recorded: dict[int, MailPart] = {}
+        self.stopping: list[str] = []
+        """Machines that have stopped, on hosts that are redder than this process."""
+        core.learn_stopped(house.stopped)
+        atexit.register(self._see_off)
         self.thread = threading.Thread(target=self._run, name="ray-snapshot-mail", daemon=True)
         self.thread.start()
 
@@ -97,10 +109,12 @@ class ActorPost(Post):
         while core.copy_next():
             pass
         for number in [number for number in numbers if number in core.open]:
-            found = MailPart()
+            found = MailPart(self.life)
             found.counts = report(core.host, core.open[number], found)
             self.recorded[number] = found
             core.close(number)
+        core.learn_stopped(self.stopping)
+        self.stopping.clear()
         self.carrier.flush()
         return numbers
 
@@ -108,12 +122,26 @@ class ActorPost(Post):
         """What was recorded for a number; once."""
         return self.recorded.pop(number, None)
 
-    def learn_stopped(self, names: Iterable[str]) -> None:
-        """Machines have stopped."""
-        self.core.learn_stopped(names)
+    def learn_stopped(self, names: Iterable[str], colour: int) -> None:
+        """Machines have stopped, on a host of this colour: sending to them is an error once this process has recorded that."""
+        if self.process.ledger.hear(colour):
+            self.stopping += names
+        else:
+            self.core.learn_stopped(names)
+
+    def _see_off(self) -> None:
+        """The process ends: wait, not for long, until what was sent has arrived."""
+        deadline = time.monotonic() + SEE_OFF_S
+        while self._is_carrying() and not self.member.is_closing and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _is_carrying(self) -> bool:
+        links = self.core.outputs.values()
+        return bool(self.carrier.fetching) or any(link.in_flight or link.messages for link in links)
 
     def leave(self) -> None:
         """There are no machines any more."""
+        atexit.unregister(self._see_off)
         self.member.is_closing = True
         self.member.failure = self.member.failure or RaySnapshotError("the machines of this system have ended")
         POSTS.pop(self.member.run_id, None)
@@ -128,11 +156,26 @@ def open_post(process: Process, run_id: str) -> Post | None:
     with _opening:
         if run_id in POSTS:
             return POSTS[run_id]
-        house: House | None = process.watcher.house_terms.remote().future().result(ASK_S)
-        if house is None:
+        house = _house_of(process)
+        if house is None or house.run_id != run_id:
             return None
         with process.lock:
+            if process.mail is not None or process.is_closed:  # of a system that has ended meanwhile
+                return None
             post = ActorPost(process, run_id, house)
             process.send_with(post)
             POSTS[run_id] = post
             return post
+
+
+def _house_of(process: Process) -> House | None:
+    """What the watcher says of the machines; raises `SystemNotRunningError` if it says nothing."""
+    try:
+        found: House | None = process.watcher.house_terms.remote().future().result(ASK_S)
+    except (TimeoutError, RayError) as error:
+        raise SystemNotRunningError(
+            f"nothing can be sent to machines: what watches {process.system.partition(':')[0]} does not answer"
+            f" ({type(error).__name__})",
+            system=None,
+        ) from None
+    return found

@@ -19,12 +19,12 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import here, name_here, settle_in
 from ray_snapshot.instrument.hooks import calls, tracking
 from ray_snapshot.instrument.process import unfollowed
-from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Welcome, system_of
-from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX
+from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, run_of_watch
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.faults import named
-from ray_snapshot.runtime.handles import ENTRANCES
+from ray_snapshot.runtime.handles import ENTRANCES, forget_all_handles
 
 REGISTER_S = 10.0
 
@@ -47,7 +47,7 @@ class _Entrance:
 
     def open(self, run_id: str) -> Any:
         """This process's part in the run of its watch."""
-        if run_id != self.run_id or self.process.is_closed:
+        if run_of_watch(run_id) != self.run_id or self.process.is_closed:
             return None
         from ray_snapshot.instrument.crossing.sending import open_post
 
@@ -55,7 +55,7 @@ class _Entrance:
 
     def heard(self, run_id: str, colour: Any) -> None:
         """A reply of a machine is being read here."""
-        if run_id == self.run_id and not self.process.is_closed:
+        if run_of_watch(run_id) == self.run_id and not self.process.is_closed:
             self.process.heard(colour)
 
 
@@ -119,6 +119,7 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
     ledger.welcome(welcome.pending, welcome.last)
     process = Process(system_of(stamp), watcher, ledger, about, welcome.terms)
     ENTRANCES[:] = [_Entrance(process)]
+    ON_HOSTS_LEFT[:] = [forget_all_handles]
     process.body = body
     if welcome.terms.keeps:
         process.control.tell("handle_of", name, [shape.own_handle()])

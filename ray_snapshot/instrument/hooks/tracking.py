@@ -137,11 +137,11 @@ def _followed(
     except Exception as error:
         process.give_up(error)
         return work(timeout)
-    end = _End()
+    end = _End(len(refs))
     try:
         is_sliced = process.reloading.keeps and process.machine != DRIVER
         found = _sliced(process, refs, k, timeout, work, one) if is_sliced else work(timeout)
-        if k == len(refs):
+        if k == len(refs) and (raises or len(found[0]) == k):  # a `ray.wait` may have run out of time
             end.answered = on
     except BaseException as error:
         end.by(error, on)
@@ -158,10 +158,14 @@ class _End:
     settled: Sequence[str | None] = ()
     colour = 0
 
+    def __init__(self, count: int) -> None:
+        self.count = count
+        """How many refs were waited for."""
+
     def by(self, error: BaseException, on: list[str | None]) -> None:
         """The wait raised."""
         self.colour = colour_of_error(error)
-        if len(on) == 1 and not isinstance(error, GetTimeoutError):
+        if self.count == len(on) == 1 and not isinstance(error, GetTimeoutError):
             if isinstance(error, (RayActorError, TaskCancelledError)):
                 self.settled = on
             elif isinstance(error, RayTaskError):
@@ -206,7 +210,7 @@ def _follow(awaited: Any, ref: Any) -> None:
 
     def ended(done: Any) -> None:
         """Before the coroutine goes on: callbacks run in the order in which they were added."""
-        end = _End()
+        end = _End(1)
         if not done.cancelled() and done._exception is None:  # asking with `exception()` would count as having read it
             end.answered = on
         elif not done.cancelled():

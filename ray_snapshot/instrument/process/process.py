@@ -90,6 +90,9 @@ class Recorded:
 
 _FIRST = Terms()
 
+ON_HOSTS_LEFT: list[Callable[[], None]] = []
+"""Called when a system of machines has ended."""
+
 
 class Hearing(threading.local):
     """Per thread: whether it is inside a tracked wait, and the reddest colour that came with a reply in it."""
@@ -109,8 +112,8 @@ class Mail(Protocol):
     def part(self, number: int) -> MailPart | None:
         """What was recorded for a number; None if that is reported elsewhere."""
 
-    def learn_stopped(self, names: Iterable[str]) -> None:
-        """Machines have stopped."""
+    def learn_stopped(self, names: Iterable[str], colour: int) -> None:
+        """Machines have stopped, on a host of this colour."""
 
     def leave(self) -> None:
         """There are no machines any more."""
@@ -454,12 +457,12 @@ class Process:
         parked = loop.park(self.ledger, now, sites) if between_steps else []
         acting = loop.background()
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
+            mail = None if self.mail is None else self.mail.part(number)
             if number in self.ledger.open:
                 report = loop.resolved(self._rested(self.ledger.report(number)))
                 facts = (UNFOLLOWED.loose(), threads, loop.blocking_call, acting)
                 passed, before = self.passed.known() if any(wait.is_local for wait in report.waits) else ((), ())
                 births = self.making.unborn(report)
-                mail = None if self.mail is None else self.mail.part(number)
                 self.reports[number] = Recorded(report, now, sites, *facts, self.kept, births, passed, before, mail)
                 self.control.report(self.reports[number])
         for wait_id in parked:
@@ -576,12 +579,12 @@ class Process:
                 case Restarted(machine, incarnation):
                     ledger.target_restarted(machine, incarnation)
                 case Stopped(names, colour):
-                    if ledger.hear(colour):
-                        self._record(is_forced=True)
                     if self.mail is not None:
-                        self.mail.learn_stopped(names)
+                        self.mail.learn_stopped(names, colour)
                 case HostsLeft():
                     self.stay_alone()
+                    for forget in ON_HOSTS_LEFT:
+                        forget()
                 case Leave():
                     self.control.end()
                 case _:

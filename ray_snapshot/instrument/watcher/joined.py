@@ -119,11 +119,16 @@ class Tables:
 
     def _uncovered(self) -> list[str]:
         """What could act without our seeing it; the watcher's list, less what the processes' own evidence removes."""
-        recorded = [self.collected.recorded.get(name) for name in self.own]
+        names = [
+            *self.own,
+            *(name for name in self.collected.recorded if name in self.hosted),
+        ]  # a driver's threads, too
+        recorded = [self.collected.recorded.get(name) for name in names]
         found = list(self.collected.header.uncovered)
+        found += [text for one in self.collected.hosted for text in one.uncovered]
         if any(one is None or one.loose.given for one in (*recorded, *self.collected.hosted)):
             found.append("plain tasks that hold handles or refs")
-        for name, one in zip(self.own, recorded, strict=True):
+        for name, one in zip(names, recorded, strict=True):
             if one is not None and one.background:
                 found.append(f"{one.background} of {self._shown(name)}")
             found += self._threads(name)
@@ -299,9 +304,13 @@ class Tables:
                     }
                 for name, call_id in wait.owed:
                     yield {**common, "on_machine": name, "on_call_id": call_id, "satisfied": None}
-                if resolved.errors:
+                owed = wait.owed if wait.raises and len(wait.on) + len(wait.owed) > 1 else ()
+                if resolved.errors or owed:
                     alternatives[wait.call_id] += 1
                     yield from self._error_rows({**common, "alternative": at + 1, "k": 1}, resolved)
+                    for name, call_id in owed:  # it may end in an error, or has
+                        error = {"alternative": at + 1, "k": 1, "on_machine": name, "on_call_id": call_id}
+                        yield {**common, **error, "satisfied": None}
 
     def _error_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
         """The wait for all of a list, again: any one of the calls that have not ended well may end it, by an error."""

@@ -33,8 +33,9 @@ def joint(collected: CollectedCalls) -> Snapshot:
     ends_of_the_dead = list(_closed(parts, mails))
     sent = [_mail_part(one) for one in mails] + [_part(ends_of_the_dead, [])]
     hosted = {name for part in parts if part.machines is not None for name in part.machines["machine"].to_pylist()}
-    is_still = _is_still([*parts, *sent])
+    is_still = _is_still([*parts, *sent]) and not any(part.waits for part in parts)  # a reply to it may be on its way
     tables = Tables(collected, hosted, is_still=is_still)
+    _number_on([*parts, *sent])
     for part in (*parts, *sent):
         _show(part, collected)
     reports = [report for one in collected.hosted for report in one.reports]
@@ -70,6 +71,34 @@ def _closed(parts: Iterable[HostPart], mails: Iterable[MailPart]) -> Iterable[tu
                 come[source, target, kind] += accepted + in_flight
     for key, count in come.items():
         yield (*key, count, 0, 0, 0, 0)
+
+
+def _number_on(parts: list[HostPart]) -> None:
+    """Give messages of an actor that has had several lives the numbers that they have on the one channel that is shown."""
+    rows = [row for part in parts for row in _tuples(part.ends)]
+    again = {(source.partition(LIFE)[0], target, kind) for source, target, kind, *_ in rows if LIFE in source}
+    numbers: Counter[tuple[str, str, str]] = Counter()
+    for source, target, kind, _, accepted, *_ in rows:
+        numbers[source.partition(LIFE)[0], target, kind] += accepted
+    found: list[tuple[tuple[str, str, str], int, int, HostPart, int]] = []
+    for part in parts if again else ():
+        columns = zip(
+            *(part.messages[name].to_pylist() for name in ("source", "target", "kind", "number")), strict=True
+        )
+        for at, (source, target, kind, number) in enumerate(columns):
+            name, _, life = source.partition(LIFE)
+            if (name, target, kind) in again:
+                found.append(((name, target, kind), int(life or 0), number, part, at))
+    shown: dict[int, list[int]] = {}
+    for key, _, _, part, at in sorted(found, key=lambda one: one[:3]):
+        numbers[key] += 1
+        shown.setdefault(id(part), part.messages["number"].to_pylist())[at] = numbers[key]
+    for part in parts:
+        if id(part) in shown:
+            table = _as_table(part.messages)
+            place = table.schema.get_field_index("number")
+            column = pa.array(shown[id(part)], table.schema.field(place).type)
+            part.messages = table.set_column(place, table.schema.field(place), column)
 
 
 def _tuples(batch: Any) -> Iterable[tuple[Any, ...]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
@@ -83,19 +83,18 @@ class Processes:
         """Whether our functions are in every worker of the job."""
         self.node_count = 0
         self.pending: dict[int, Pending] = {}
-        self.callers: set[str] = set()
-        """Machines of hosts that have called watched actors."""
         self.mute: dict[str, int] = {}
         """Machines whose process is gone, with the last number then: mail of theirs may have been on its way."""
         self.rolling = Rolling(self, keeps=keeps)
 
-    def begin(self, service: Service) -> None:
-        """Take part in the snapshots of this service, and look after the dead."""
+    def begin(self, service: Service, life: Callable[[], int]) -> None:
+        """Take part in the snapshots of this service, and look after the dead; `life`: of the machines that have joined."""
         self.system = service.config.system
         self.run_id = service.config.run_id
         self.analyst = service.handing.analyst
         self.directory = service.directory
         self.orders = service.orders
+        self.life = life
         self.collecting = service.collecting
         self.coordinator = service.coordinator
         self.parties = service.coordinator.calls
@@ -199,9 +198,9 @@ class Processes:
 
     def hosts_left(self) -> None:
         """The hosts have ended, and with them whatever their machines had called."""
-        for caller in self.callers:
-            self.parties.died(caller, "ended with its system")
-        self.callers.clear()
+        for machine in self.directory.places:  # any of them may have called an actor, seen or not
+            if machine not in self.parties.machines:
+                self.parties.died(machine, "ended with its system")
         self.tell_all(HostsLeft())
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
@@ -229,10 +228,12 @@ class Processes:
     def report(self, recorded: Recorded) -> None:
         """A machine's part."""
         number = recorded.report.number
-        if recorded.mail is not None and recorded.mail.counts is not None:
-            self.coordinator.report(number, recorded.mail.counts, (recorded.report,))
-        else:
-            self.coordinator.report_calls(recorded.report)
+        mail = recorded.mail
+        if mail is not None and mail.life != self.life():
+            recorded = replace(recorded, mail=None)  # of a system that has ended
+        elif mail is not None and mail.counts is not None:
+            self.coordinator.report(number, mail.counts, (recorded.report,))
+        self.coordinator.report_calls(recorded.report)
         pending = self.pending.get(number)
         if pending is not None:
             pending.recorded.setdefault(recorded.report.machine, recorded)
@@ -265,7 +266,6 @@ class Processes:
         hosted = [payload.calls for payload in payloads if payload.calls is not None]
         told: list[Recorded | MachineCalls] = [*pending.recorded.values(), *hosted]
         births = {name: birth for one in told for name, birth in one.births.items()}
-        self.callers.update(report.machine for one in hosted for report in one.reports)
         self.roster.reserve(calls, births, self.directory.places)
         self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
         unseen = [*self.blind, *self.parties.restarting]
@@ -374,8 +374,11 @@ class Processes:
                 self.ended(machine)
 
     async def _find_dead(self, number: int) -> None:
-        pending = self.parties.pending.get(number)
-        for machine in list(pending.awaited) if pending is not None else ():
+        pending = self.coordinator.pending.get(number)
+        awaited = [] if pending is None else [*pending.calls.awaited]
+        missing = {} if pending is None else pending.counts.missing
+        awaited += [key[0].partition(LIFE)[0] for key, left in missing.items() if left > 0]
+        for machine in dict.fromkeys(awaited):
             facts = self.roster.facts.get(machine, {})
             if facts.get("key") is None:
                 continue

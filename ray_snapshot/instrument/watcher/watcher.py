@@ -6,7 +6,9 @@ What it makes of what processes say, `processes` knows. It can be asked the same
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -15,6 +17,7 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.watcher.processes import Processes
+from ray_snapshot.names import run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
 from ray_snapshot.runtime.collected import House
@@ -37,9 +40,10 @@ class Watcher(Service):
     ) -> None:
         self.processes = Processes(ready=ready, keeps=keeps, has_hook=has_hook, library_states=library_states)
         self.house_of: House | None = None
+        self.stopped_names: list[str] = []
         self.lives = 0
         super().__init__(config, analyst, self.processes)
-        self.processes.begin(self)
+        self.processes.begin(self, lambda: 0 if self.house_of is None else self.house_of.life)
 
     # ---- what processes say ---------------------------------------------------------------------------------------
 
@@ -77,15 +81,16 @@ class Watcher(Service):
         """A system of machines joins; there is one at a time."""
         self.course.check()
         self.lives += 1
-        self.house_of = House(protocol, spawn_timeout, self.lives)
+        self.house_of = House(protocol, spawn_timeout, run_of_machines(self.config.run_id, self.lives), self.lives)
         self.collecting.protocol = self.directory.protocol = protocol
+        self.stopped_names = []
         for number in self.house():
             self.orders.to_driver(Request(number))
         return self.house_of
 
     async def house_terms(self) -> House | None:
         """What a process must know to send to machines; None if there are none."""
-        return self.house_of
+        return None if self.house_of is None else replace(self.house_of, stopped=tuple(self.stopped_names))
 
     async def claim(self, *claimed: Any) -> list[str]:
         """Take names for machines; actors that are called so in snapshots get others."""
@@ -95,6 +100,7 @@ class Watcher(Service):
 
     async def stopped(self, names: list[str], colour: int, generation: int) -> None:
         """Machines have stopped; processes that send to machines are told, too."""
+        self.stopped_names += names
         self.processes.stopped(tuple(names), colour)
         await super().stopped(names, colour, generation)
 
@@ -105,8 +111,8 @@ class Watcher(Service):
             await asyncio.wait([one.done for one in collections.values()], timeout=timeout)
         self.collecting.abort_all("the system of machines has ended", is_blamed=False)
         failure, self.course.failure, self.house_of = self.course.failure, None, None
-        self.unhouse()
         self.processes.hosts_left()
+        self.unhouse()
         self.collecting.protocol = self.config.protocol
         await self.course.notify()
         return failure
@@ -148,6 +154,13 @@ class Watcher(Service):
             await self.close()
         else:
             await super().lost(host, reason, generation)
+
+    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
+        """Something stops the system of machines; without one the watching goes on, for it is nobody's system."""
+        if self.house_of is None:
+            print(f"ray-snapshot: {error}", file=sys.stderr)
+        else:
+            await super().fail(error, generation)
 
     async def close(self) -> None:
         """No more snapshots and no more long polls."""

@@ -309,6 +309,11 @@ class Analyst:
             if item.name not in {known.name for known in self.detectors}:  # else it was opened with it
                 self.detectors.append(item)
 
+    async def forget(self, names: list[str]) -> None:
+        """Evaluate these detectors no more."""
+        with self.lock:
+            self.detectors = [item for item in self.detectors if item.name not in names]
+
     async def subscribe(self) -> int:
         """From now on every verdict is kept until it has been handed out; returns how many there have been."""
         await self.opened.wait()

@@ -81,6 +81,9 @@ class Beside(Protocol):
     def turn_red(self, *, is_forced: bool) -> None:
         """Record if that is due and can be, or if it is forced."""
 
+    def heard(self, colour: int) -> None:
+        """A reply of this colour is being read in this process."""
+
     def take_in(self) -> None:
         """Record what was read outside a tracked wait, if it is redder."""
 
@@ -257,9 +260,12 @@ class DriverPost(Post):
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""
+        if self.beside is not None:  # by a thread of Ray's perhaps, which must not wait here
+            self.beside.heard(colour)
+            return
         with self.member.lock:
             self.core.note(colour, self.me)
-            self.recorder.record(is_forced=True)
+            self.recorder.record()
 
     # ---- as the driver's part in the watch meets it (`Beside`) -----------------------------------------------------
 
@@ -270,7 +276,7 @@ class DriverPost(Post):
     def part(self, number: int) -> None:
         """None: it reports by itself."""
 
-    def learn_stopped(self, names: Iterable[str]) -> None:
+    def learn_stopped(self, names: Iterable[str], colour: int) -> None:
         """The service tells the driver's own."""
 
     def leave(self) -> None:
@@ -324,7 +330,7 @@ class DriverPost(Post):
                 self.carrier.flush()
             case Stopped(names, colour):
                 self.core.note(colour)
-                self.recorder.record(is_forced=True)
+                self.recorder.record()
                 self.core.learn_stopped(names)
                 self.holding.changed.notify_all()
             case Fail(error):

@@ -51,7 +51,7 @@ class DriverRecorder:
     def _report_open(self) -> None:
         core = self.carrier.core
         for number, recording in core.open.items():
-            if number not in self.reported and recording.copies:
+            if number not in self.reported and (recording.copies or recording.is_copied):
                 self.reported.add(number)
                 facts = Facts(time.time(), recording.marker_count)
                 section = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from ray_snapshot.protocol.host import Machine
@@ -28,5 +29,11 @@ class Abroad(Protocol):
     def ended(self, machine: Machine) -> None:
         """An action of a machine is over."""
 
+    def recorded(self, numbers: Iterable[int]) -> None:
+        """The host has just turned red for these."""
+
     def part(self, number: int) -> MachineCalls:
-        """What was recorded for a number."""
+        """What was recorded for a number; once."""
+
+    def forget(self, number: int) -> None:
+        """Nothing is wanted of a number."""

@@ -85,6 +85,8 @@ class Recorder:
     def record(self) -> None:
         """Turn red, at a boundary."""
         numbers = self.core.boundary()
+        if self.abroad is not None:
+            self.abroad.recorded(number for number in numbers if number in self.core.open)
         now = time.time()
         for number in numbers:
             if number in self.core.open:
@@ -246,5 +248,7 @@ class Recorder:
     def forget(self, number: int) -> None:
         """A snapshot is over."""
         self.recorded_at.pop(number, None)
+        if self.abroad is not None:
+            self.abroad.forget(number)
         self.reported.discard(number)
         self.overdue.discard(number)

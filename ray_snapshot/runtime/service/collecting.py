@@ -207,10 +207,11 @@ class Collecting:
         Raises past `timeout` seconds; None at once if it need not `wait`.
         """
         deadline = time.monotonic() + timeout
+        most = MOST_UNJUDGED if wait else self.config.most_open
         while True:
-            prepared = await self.others.prepare()
+            prepared = None if self._is_full(most) else await self.others.prepare()
             self.course.check()
-            number = self.start(timeout, MOST_UNJUDGED if wait else None)
+            number = self.start(timeout, most)
             if number is not None or not wait:
                 return number, prepared
             if not await self.course.change(deadline - time.monotonic()):
@@ -223,6 +224,10 @@ class Collecting:
                     call_site=None,
                 )
             self.course.check()
+
+    def _is_full(self, most: int) -> bool:
+        """Whether so many wait for the analyst, or as many are pending as may be."""
+        return len(self.line) >= most or len(self.coordinator.pending) >= self.coordinator.most_open
 
     def start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
         """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time).
@@ -292,6 +297,8 @@ class Collecting:
         if payload.trace is not None:  # whatever becomes of the snapshot
             self.traces.append(payload.trace)
         calls = () if payload.calls is None else payload.calls.reports
+        if not self.orders.has_driver:  # of a system that has ended, in a watch that goes on
+            return
         answer = self.coordinator.report(number, payload.counts, calls)
         collection = self.collections.get(number)
         if collection is None or answer is not Answer.SUCCESS:

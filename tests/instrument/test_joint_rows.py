@@ -1,0 +1,190 @@
+"""Machines of a host and actors in one snapshot: whose rows tell what, also of actors whose processes are gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.unfollowed import Loose
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.names import LIFE, sender_name
+from ray_snapshot.parts.reporting import report
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.choosing import core_for
+from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.runtime.collected import MachineCalls, SnapshotHeader
+from ray_snapshot.runtime.report import BodyCopy, Facts, host_payload
+from ray_snapshot.runtime.rows import MailPart
+from ray_snapshot.snapshot import Snapshot
+
+UNBOUNDED = 1_000
+VAULT = "Vault:1"
+
+
+class App:
+    """A host with machine `m`, and an actor that sends to it."""
+
+    def __init__(self) -> None:
+        self.coordinator = Coordinator()
+        self.coordinator.register("host-0")
+        self.host = core_for("chandy-lamport", "host-0", copy_body=lambda _: BodyCopy("M", "passive", None))
+        self.host.born("m", object())
+        self.ledger: CallLedger | None = None
+        self.life = -1
+        self.begin()
+
+    def begin(self) -> None:
+        """The actor begins, or begins again."""
+        self.life += 1
+        colour = self.coordinator.join(VAULT, self.life)
+        self.ledger = CallLedger(VAULT, incarnation=self.life, colour=colour)
+        name = sender_name(VAULT, self.life)
+        self.core = core_for("chandy-lamport", name, turning=self.ledger.turning, bound=UNBOUNDED)
+        self.core.born(name, object())
+        self.core.acting = None
+        self.core.places["m"] = "host-0"
+        self.ledger.turn_with(self._turn)
+        self.mail: dict[int, MailPart] = {}
+
+    def die(self) -> None:
+        """Its process is gone."""
+        self.coordinator.calls.died(VAULT)
+        for pending in self.coordinator.pending.values():
+            pending.counts.close_links(VAULT, LIFE)
+        self.ledger = None
+
+    def _turn(self) -> tuple[int, ...]:
+        numbers = self.core.boundary()
+        while self.core.copy_next():
+            pass
+        for number in numbers:
+            found = self.mail[number] = MailPart()
+            found.counts = report(self.core.host, self.core.open[number], found)
+        return numbers
+
+    def send(self, count: int, arrives: bool = True) -> None:
+        """The actor sends so many messages."""
+        me = self.core.machines[self.core.host]
+        for number in range(count):
+            self.core.send(me, "m", "mail", "put", (number,), 0.0)
+        batches = self.core.take_batches(10)
+        for _, batch in batches if arrives else ():
+            self.core.outputs["host-0"].in_flight -= 1
+            self.host.arrive(batch)
+
+    def accept(self, count: int) -> None:
+        """The machine accepts so many."""
+        self.host.boundary()
+        for _ in range(count):
+            assert self.host.next_action() is not None
+
+    def snapshot(self) -> Snapshot:
+        """Taken now; it is complete at once."""
+        number = self.coordinator.start(0, 9)
+        assert number is not None
+        self.host.request(number)
+        self.host.boundary()
+        while self.host.copy_next():
+            pass
+        recording = self.host.open[number]
+        late, recording.late = recording.late, []
+        payload = host_payload("host-0", recording, Facts(0.0, 0), late)
+        self.coordinator.report(number, payload.counts, self.host.ledgers.reports(number))
+        recorded = {}
+        if self.ledger is not None:
+            self.ledger.request(number)
+            self.ledger.record(lambda: None)
+            mail = self.mail[number]
+            assert mail.counts is not None
+            self.coordinator.report(number, mail.counts, (self.ledger.report(number),))
+            recorded[VAULT] = Recorded(self.ledger.report(number), 0.0, mail=mail)
+        completed = self.coordinator.completed(number)
+        assert completed is not None, "something is waited for"
+        facts: dict[str, dict[str, Any]] = {VAULT: {"shown": "Vault-0", "class": "Vault", "pid": 7}}
+        header = SnapshotHeader(number, "app", "1", "chandy-lamport", [], 0.0)
+        hosted = (MachineCalls(self.host.ledgers.reports(number), loose=Loose()),)
+        return CollectedCalls(header, completed.calls, recorded, facts, parts=[payload.part], hosted=hosted).snapshot()
+
+
+def channel(snapshot: Snapshot) -> tuple[int, int, int, list[int]]:
+    """(sent, accepted, in flight, numbers in flight) of what the actor has sent to the machine."""
+    assert snapshot.problems() == []
+    (row,) = snapshot.tables["channels"].to_pylist()
+    assert (row["source"], row["target"], row["kind"]) == ("Vault-0", "m", "mail")
+    numbers = [one.number for one in snapshot.messages]
+    return row["sent_count"], row["accepted_count"], row["in_flight_count"], numbers
+
+
+def test_each_is_told_of_once_the_machine_by_its_host_and_the_actor_by_its_ledger() -> None:
+    app = App()
+    app.send(3)
+    app.accept(1)
+    found = app.snapshot()
+    assert {name: (one.class_name, one.host) for name, one in found.machines.items()} == {
+        "m": ("M", "host-0"),
+        "Vault-0": ("Vault", "pid-7"),
+    }
+    assert channel(found) == (3, 1, 2, [2, 3])
+
+
+def test_of_an_actor_that_is_gone_what_has_come_is_all_it_has_sent() -> None:
+    app = App()
+    app.send(3)
+    app.send(2, arrives=False)
+    app.accept(1)
+    app.die()
+    assert channel(app.snapshot()) == (3, 1, 2, [2, 3])
+
+
+def test_a_snapshot_that_was_pending_waits_no_more_for_mail_of_an_actor_that_is_gone() -> None:
+    app = App()
+    app.send(2, arrives=False)
+    number = app.coordinator.start(0, 9)
+    assert number is not None
+    assert app.ledger is not None
+    app.ledger.request(number)
+    app.ledger.record(lambda: None)
+    counts = app.mail[number].counts
+    assert counts is not None
+    app.coordinator.report(number, counts, (app.ledger.report(number),))
+    app.host.request(number)
+    app.host.boundary()
+    while app.host.copy_next():
+        pass
+    payload = host_payload("host-0", app.host.open[number], Facts(0.0, 0))
+    app.coordinator.report(number, payload.counts)
+    assert app.coordinator.completed(number) is None, "two messages are on their way"
+    app.die()
+    assert app.coordinator.completed(number) is not None
+
+
+def test_the_lives_of_an_actor_are_one_channel_whose_messages_are_numbered_on() -> None:
+    app = App()
+    app.send(3)
+    app.accept(2)
+    app.die()
+    app.begin()
+    app.send(2)
+    found = app.snapshot()
+    assert channel(found) == (5, 2, 3, [3, 4, 5])
+    app.accept(3)
+    assert channel(app.snapshot()) == (5, 5, 0, [])
+
+
+def test_a_machine_that_calls_actors_is_one_machine_and_has_sent_its_calls_too() -> None:
+    app = App()
+    ledger = app.host.ledgers.of("m")
+    run = ledger.accept_unknown("action", 0.0)
+    ledger.submit(VAULT, "lend", (), 0.0)
+    ledger.finish(run)
+    found = app.snapshot()
+    assert found.problems() == []
+    assert [(name, one.status) for name, one in found.machines.items()] == [("Vault-0", "passive"), ("m", "passive")]
+    sent = {row["machine"]: row["sent_count"] for row in found.tables["machines"].to_pylist()}
+    assert sent == {"m": 1, "Vault-0": 0}
+    assert [(one.source, one.target, one.kind) for one in found.messages] == [("m", "Vault-0", "call")]
+
+
+def test_a_core_without_a_ledger_is_no_other_than_before() -> None:
+    assert HostCore("h").turning is not HostCore("h").turning
