@@ -7,6 +7,7 @@ import asyncio
 import json
 import random
 import sys
+import threading
 import time
 
 import ray
@@ -57,6 +58,17 @@ class Vault:
             return str(error)
         return None
 
+    def hold(self, seconds):
+        time.sleep(seconds)
+
+    def give_and_fail(self, other, machine):
+        self.tokens -= 5
+        try:
+            ray.get([other.put.remote(5, 0), machine.fail.remote()])
+        except ValueError:
+            return True
+        return False
+
 
 @ray.remote
 class Loop:
@@ -99,6 +111,17 @@ class Purse(rs.SnapshotMixin):
 
     def ask(self, vault):
         self.tokens += ray.get(vault.confirm.remote(self.machine("desk")))
+
+    def fail(self):
+        raise ValueError("no")
+
+    def look(self, vault):
+        """Ask for a moment, and go on; the call stays where it is."""
+        self.tokens -= 1
+        ray.wait([vault.put.remote(1, 0)], timeout=0.05)
+
+    def start(self, vault):
+        threading.Thread(target=lambda: ray.get(vault.lend.remote(1)), daemon=True).start()
 
     def make(self):
         self.made = Vault.remote(5)
@@ -211,6 +234,59 @@ def gone():
             "end": end.sentence,
             "again_problems": found.problems(),
         }
+
+
+def lists():
+    """A list that fails, and a wait that runs out of time: a call that is queued behind a long one stays in flight."""
+    with rs.System("lists") as system:
+        machine = system.spawn(Purse, 20, name="machine")
+        system.start()
+        giver, busy = Vault.options(name="giver").remote(20), Vault.options(name="busy").remote(20)
+        system.wait_for("termination", timeout=60)
+        busy.hold.remote(1.5)
+        failed = ray.get(giver.give_and_fail.remote(busy, machine))
+        machine.look.send(busy)
+        found = [system.snapshot() for _ in range(6)]
+        seen = [
+            sum(found.machines[name].state["tokens"] for name in ("machine", "giver", "busy"))
+            + sum(m.args[0] for m in found.messages if m.method == "put")
+            for found in found
+        ]
+        system.wait_for("termination", timeout=60)
+        return {
+            "failed": failed,
+            "seen": sorted(set(seen)),
+            "problems": [text for one in found for text in one.problems()],
+        }
+
+
+def threads():
+    """A thread of the program that calls actors only, and one that a machine has started."""
+    vault, stop = Vault.options(name="called").remote(100), threading.Event()
+
+    def call():
+        while not stop.is_set():
+            ray.get(vault.lend.remote(1))
+            time.sleep(0.2)
+
+    with rs.System("threads") as system:
+        machine = system.spawn(Purse, name="threaded")
+        system.start()
+        system.wait_for("termination", timeout=60)
+        caller = threading.Thread(target=call, name="caller")
+        caller.start()
+        try:
+            early = system.wait_for("termination", timeout=1.5).sentence
+        except rs.SnapshotTimeoutError:
+            early = None
+        stop.set()
+        caller.join()
+        end = system.wait_for("termination", timeout=60).sentence
+        machine.start.send(vault)
+        until = time.monotonic() + 30
+        while not (told := system.snapshot().coverage["uncovered"]) and time.monotonic() < until:
+            time.sleep(0.05)
+        return {"early": early, "end": end, "told": told}
 
 
 if __name__ == "__main__":

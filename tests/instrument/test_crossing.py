@@ -10,7 +10,7 @@ from app_runner import Runner
 
 pytestmark = pytest.mark.ray
 
-SCENARIOS = ("storm:chandy-lamport", "both_wait", "others", "gone")
+SCENARIOS = ("storm:chandy-lamport", "both_wait", "others", "gone", "lists", "threads")
 
 
 def told(runner: Runner, *scenarios: str) -> dict[str, dict[str, Any]]:
@@ -65,6 +65,18 @@ def test_when_its_system_has_closed_another_takes_its_place(crossing: dict[str, 
     found = crossing["gone"]
     assert found["again"]["stays"] == 3
     assert found["end"].startswith("Terminated: ")
+
+
+def test_a_call_that_is_queued_is_in_flight_whatever_became_of_those_beside_it(crossing: dict[str, Any]) -> None:
+    found = crossing["lists"]
+    assert (found["failed"], found["seen"], found["problems"]) == (True, [60], [])
+
+
+def test_threads_of_the_program_and_of_a_host_are_not_overlooked(crossing: dict[str, Any]) -> None:
+    found = crossing["threads"]
+    assert found["early"] is None, "a thread of the program was calling"
+    assert found["end"].startswith("Terminated: ")
+    assert [text for text in found["told"] if text.startswith("who calls actors from a thread of host-")] != []
 
 
 @pytest.mark.nightly

@@ -40,10 +40,13 @@ def threads_of(threads: Iterable[threading.Thread]) -> Threads:
 
 
 def _unlisted(frames: Mapping[int, FrameType]) -> list[str]:
-    """The places of threads that `threading` has not started (`_thread` has, or C), and that are not Ray's or ours."""
+    """The places of threads that `threading` has not started (`_thread` has, or C), and that are not Ray's or ours.
+
+    A thread of Ray's that sets the result of a future has no frame of Ray's, and none of the app's either.
+    """
     listed = {thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
     found = [frame for ident, frame in frames.items() if ident not in listed and not _is_begun_by(frame, _NOT_THE_APPS)]
-    return [f"without a name ({call_site(frame)})" for frame in found]
+    return [f"without a name ({site})" for frame in found if (site := call_site(frame)) is not None]
 
 
 _NOT_THE_APPS = ("ray.", "ray_snapshot.")
