@@ -110,6 +110,7 @@ class Watcher(Service):
         if collections and self.course.failure is None:
             await asyncio.wait([one.done for one in collections.values()], timeout=timeout)
         self.collecting.abort_all("the system of machines has ended", is_blamed=False)
+        await asyncio.sleep(0)  # all are told that before anything else
         failure, self.course.failure, self.house_of = self.course.failure, None, None
         self.processes.hosts_left()
         self.unhouse()
