@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from test_watcher_alone import World
 
-from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.detectors import Deadlock
+from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError
 from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.watcher import Watcher
@@ -222,3 +223,31 @@ def test_a_fault_stops_the_machines_and_never_an_app_without_any(world: World, c
 
     world.run(scenario)
     assert capsys.readouterr().err == "ray-snapshot: a fault\n"
+
+
+def test_before_the_program_has_begun_there_is_nothing_to_take_a_snapshot_of(world: World) -> None:
+    async def scenario(watcher: Watcher) -> None:
+        with pytest.raises(SnapshotAbortedError, match="of app now: its program has not begun"):
+            await watcher.snapshot([], 9.0)
+        assert await watcher.begin_snapshot() is None
+
+    world.run(scenario)
+
+
+def test_who_waits_for_a_machine_whose_system_has_ended_will_hear_that(world: World) -> None:
+    async def scenario(watcher: Watcher) -> Any:
+        await begun(world, watcher)
+        await watcher.close_house(0.01)
+        ledger = world.ledgers["A:a"]
+        call = ledger.accept(Header("m", 1, 1, 0, 1), "f", 0.0)
+        ledger.wait(call, (), 1, 0.0, owed=(("m", "A:a/1"),))
+        await taken(world, watcher, await started(watcher))
+        await watcher.collecting.handed_over("")
+        return watcher.processes.analyst.taken[-1].snapshot()
+
+    found = world.run(scenario)
+    assert [row["caller"] for row in found.tables["calls"].to_pylist()] == ["m"], (
+        "it keeps the name that the program gave it"
+    )
+    assert [row["satisfied"] for row in found.tables["waits"].to_pylist()] == [True]
+    assert Deadlock().evaluate(found).holds is False

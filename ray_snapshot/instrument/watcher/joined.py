@@ -302,15 +302,18 @@ class Tables:
                         "on_call_id": None if on is None else self._call_id(on),
                         "satisfied": bool(answer) or wait.is_ready,
                     }
+                is_over = (
+                    None if self.collected.parts else True
+                )  # their hosts have ended: so does the wait, in an error
                 for name, call_id in wait.owed:
-                    yield {**common, "on_machine": name, "on_call_id": call_id, "satisfied": None}
+                    yield {**common, "on_machine": name, "on_call_id": call_id, "satisfied": is_over}
                 owed = wait.owed if wait.raises and len(wait.on) + len(wait.owed) > 1 else ()
                 if resolved.errors or owed:
                     alternatives[wait.call_id] += 1
                     yield from self._error_rows({**common, "alternative": at + 1, "k": 1}, resolved)
                     for name, call_id in owed:  # it may end in an error, or has
                         error = {"alternative": at + 1, "k": 1, "on_machine": name, "on_call_id": call_id}
-                        yield {**common, **error, "satisfied": None}
+                        yield {**common, **error, "satisfied": is_over}
 
     def _error_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
         """The wait for all of a list, again: any one of the calls that have not ended well may end it, by an error."""

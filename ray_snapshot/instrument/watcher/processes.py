@@ -208,9 +208,11 @@ class Processes:
     async def prepare(self) -> Mapping[str, str] | None:
         """What Ray lists of actors, before anything is asked to record: what was made before the cut is among them."""
         actors = await self._listed()
-        if self.rolling.is_rolling:
-            torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
-            reason = f"it is being rolled back{torn}"
+        torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
+        reason = f"it is being rolled back{torn}" if self.rolling.is_rolling else ""
+        if not self.roster.facts:
+            reason = "its program has not begun"
+        if reason:
             text = f"there can be no snapshot of {self.system} now: {reason}"
             raise SnapshotAbortedError(text, snapshot_id=None, reason=reason, machine=None, call_site=None)
         return actors
@@ -266,7 +268,7 @@ class Processes:
         hosted = [payload.calls for payload in payloads if payload.calls is not None]
         told: list[Recorded | MachineCalls] = [*pending.recorded.values(), *hosted]
         births = {name: birth for one in told for name, birth in one.births.items()}
-        self.roster.reserve(calls, births, self.directory.places)
+        self.roster.reserve(calls, births)
         self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
         unseen = [*self.blind, *self.parties.restarting]
         header.uncovered += [

@@ -68,17 +68,15 @@ class Roster:
         """Machines that have this name in Ray, which gives it again as soon as the one that had it is dead."""
         return [key for key, one in self.facts.items() if name and one.get("name") == name]
 
-    def reserve(
-        self, completed: CompletedCallSnapshot, births: Mapping[str, Mapping[str, Any]], hosted: Collection[str] = ()
-    ) -> None:
+    def reserve(self, completed: CompletedCallSnapshot, births: Mapping[str, Mapping[str, Any]]) -> None:
         """Name the machines of a snapshot that have not registered, by what the processes that made them know: `births`.
 
-        They bear these names when they register, too: an actor is called the same in each snapshot. `hosted`: machines of
-        hosts, which have the names that the program has given them.
+        They bear these names when they register, too: an actor is called the same in each snapshot. Machines of hosts, also of
+        those that have ended, have the names that the program has given them: only names of actors have a colon.
         """
         ends = dict.fromkeys(end for channel in completed.channels for end in (channel.source, channel.target))
         for machine in ends:
-            if machine not in self.facts and machine not in self.reserved and machine not in hosted:
+            if ":" in machine and machine not in self.facts and machine not in self.reserved:
                 self.reserved[machine] = self.name_for(machine, births.get(machine, {"class": class_in(machine)}))
 
     def name_of(self, machine: str) -> str:
