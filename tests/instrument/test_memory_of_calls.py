@@ -10,12 +10,12 @@ import pytest
 import ray
 from played import Remote
 
-from ray_snapshot.instrument import refs
 from ray_snapshot.instrument.here import settle_in
 from ray_snapshot.instrument.hooks import calls, tracking
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import Acknowledged
+from ray_snapshot.runtime import refs
 
 SYSTEM = "app:1"
 BOUND_S = 10.0

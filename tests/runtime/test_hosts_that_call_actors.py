@@ -193,7 +193,7 @@ def test_no_boundary_lies_between_the_number_of_a_constructor_and_its_log(host: 
 def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
     found: Any = host.post.runner.abroad
     host.obey(Request(1))
-    assert calls(host, 1).uncovered == ()
+    assert _strays(calls(host, 1)) == []
     with pytest.raises(NotActingError):
         found.submit(VAULT, "lend", (), False, ())
     assert found.begin_creation() is None
@@ -201,7 +201,7 @@ def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
     found.may_read("driver/0/Vault:3/1")
     host.obey(Close(1), Request(2))
     assert calls(host, 2).handles == {"Vault:2", "Vault:3"}
-    assert calls(host, 2).uncovered == ("who calls actors from a thread of host-0",)
+    assert _strays(calls(host, 2)) == ["who calls actors from a thread of host-0"]
 
 
 def test_a_thread_that_a_machine_has_started_is_named(host: LoneHost) -> None:
@@ -215,8 +215,13 @@ def test_a_thread_that_a_machine_has_started_is_named(host: LoneHost) -> None:
     busy.start()
     host.obey(Close(1), Request(2))
     assert named == [], "it is parked"
-    assert [text.split(" (")[0] for text in calls(host, 2).uncovered] == ["thread busy-one"]
+    assert [text.split(" (")[0] for text in calls(host, 2).uncovered if "-one" in text] == ["thread busy-one"]
     GO_ON.set()
+
+
+def _strays(found: MachineCalls) -> list[str]:
+    """Without the threads of other tests in this process."""
+    return [text for text in found.uncovered if text.startswith("who calls")]
 
 
 def _spin() -> None:

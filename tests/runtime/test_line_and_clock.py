@@ -9,7 +9,7 @@ from runtime_machines import BOUND_S
 
 from ray_snapshot.runtime.collected import Collected, SnapshotHeader
 from ray_snapshot.runtime.service.clock import Clock
-from ray_snapshot.runtime.service.collecting.line import Line
+from ray_snapshot.runtime.service.line import Line
 
 
 def collected(number: int) -> Collected:
