@@ -79,8 +79,8 @@ class App:
         for _ in range(count):
             assert self.host.next_action() is not None
 
-    def snapshot(self) -> Snapshot:
-        """Taken now; it is complete at once."""
+    def start(self) -> int:
+        """A snapshot begins, and everything is recorded."""
         number = self.coordinator.start(0, 9)
         assert number is not None
         self.host.request(number)
@@ -89,22 +89,34 @@ class App:
             pass
         recording = self.host.open[number]
         late, recording.late = recording.late, []
-        payload = host_payload("host-0", recording, Facts(0.0, 0), late)
-        self.coordinator.report(number, payload.counts, self.host.ledgers.reports(number))
-        recorded = {}
+        self.payload = host_payload("host-0", recording, Facts(0.0, 0), late)
+        self.coordinator.report(number, self.payload.counts, self.host.ledgers.reports(number))
+        self.recorded = {}
         if self.ledger is not None:
             self.ledger.request(number)
             self.ledger.record(lambda: None)
             mail = self.mail[number]
             assert mail.counts is not None
             self.coordinator.report(number, mail.counts, (self.ledger.report(number),))
-            recorded[VAULT] = Recorded(self.ledger.report(number), 0.0, mail=mail)
+            self.recorded[VAULT] = Recorded(self.ledger.report(number), 0.0, mail=mail)
+        return number
+
+    def completed(self, number: int) -> Snapshot | None:
+        """The snapshot, once nothing of it is missing."""
         completed = self.coordinator.completed(number)
-        assert completed is not None, "something is waited for"
+        if completed is None:
+            return None
         facts: dict[str, dict[str, Any]] = {VAULT: {"shown": "Vault-0", "class": "Vault", "pid": 7}}
         header = SnapshotHeader(number, "app", "1", "chandy-lamport", [], 0.0)
         hosted = (MachineCalls(self.host.ledgers.reports(number), loose=Loose()),)
-        return CollectedCalls(header, completed.calls, recorded, facts, parts=[payload.part], hosted=hosted).snapshot()
+        parts = [self.payload.part]
+        return CollectedCalls(header, completed.calls, self.recorded, facts, parts=parts, hosted=hosted).snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """Taken now; it is complete at once."""
+        found = self.completed(self.start())
+        assert found is not None, "something is waited for"
+        return found
 
 
 def channel(snapshot: Snapshot) -> tuple[int, int, int, list[int]]:
@@ -139,24 +151,15 @@ def test_of_an_actor_that_is_gone_what_has_come_is_all_it_has_sent() -> None:
 
 def test_a_snapshot_that_was_pending_waits_no_more_for_mail_of_an_actor_that_is_gone() -> None:
     app = App()
+    app.send(3)
+    app.accept(1)
     app.send(2, arrives=False)
-    number = app.coordinator.start(0, 9)
-    assert number is not None
-    assert app.ledger is not None
-    app.ledger.request(number)
-    app.ledger.record(lambda: None)
-    counts = app.mail[number].counts
-    assert counts is not None
-    app.coordinator.report(number, counts, (app.ledger.report(number),))
-    app.host.request(number)
-    app.host.boundary()
-    while app.host.copy_next():
-        pass
-    payload = host_payload("host-0", app.host.open[number], Facts(0.0, 0))
-    app.coordinator.report(number, payload.counts)
-    assert app.coordinator.completed(number) is None, "two messages are on their way"
+    number = app.start()
+    assert app.completed(number) is None, "two messages are on their way"
     app.die()
-    assert app.coordinator.completed(number) is not None
+    found = app.completed(number)
+    assert found is not None
+    assert channel(found) == (3, 1, 2, [2, 3])
 
 
 def test_the_lives_of_an_actor_are_one_channel_whose_messages_are_numbered_on() -> None:
