@@ -197,6 +197,7 @@ def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
     with pytest.raises(NotActingError):
         found.submit(VAULT, "lend", (), False, ())
     assert found.begin_creation() is None
+    assert found.strays == 2
     found.hold("Vault:2")
     found.may_read("driver/0/Vault:3/1")
     host.obey(Close(1), Request(2))
