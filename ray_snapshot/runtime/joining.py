@@ -6,6 +6,7 @@ What is watched says so here (`WATCHES`); this file decides whether a system can
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot.errors import SettingError
@@ -14,6 +15,8 @@ from ray_snapshot.runtime.settings import Settings
 
 WATCHES: list[Any] = []
 """The watch of this program, if it is watched (`instrument.watching.Watch`)."""
+
+MOST_NAMESAKES = 100
 
 _ONE_COLOUR = "a process has one colour there, and under barriers each machine has its own"
 
@@ -50,3 +53,16 @@ def _why_apart(watch: Any, settings: Settings, history: str | None) -> str | Non
     if history is not None and history != watch.history:
         return f"its history is {history}, and theirs is {watch.history or 'none'}: give both the same"
     return None
+
+
+def names_to_try(name: str) -> Iterator[str]:
+    """What a system that is its own may be called on the cluster: its name, unless `ray-snapshot run` has taken that for us.
+
+    Only who looks from outside (`ray-snapshot systems`) meets another name; the program and its history do not.
+    """
+    yield name
+    if not WATCHES or WATCHES[0].name != name or WATCHES[0].is_asked_for:
+        return
+    for number in range(2, MOST_NAMESAKES):
+        print(f"ray-snapshot: from outside the system {name} is called {name}-{number}", file=sys.stderr)
+        yield f"{name}-{number}"

@@ -41,7 +41,7 @@ from ray_snapshot.runtime.driver.post import DriverPost
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.handles import MachineHandle, forget_handles, handle_of
 from ray_snapshot.runtime.here import call_site_here
-from ray_snapshot.runtime.joining import to_join
+from ray_snapshot.runtime.joining import names_to_try, to_join
 from ray_snapshot.runtime.leaving import Leaving
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.planning import Share
@@ -203,11 +203,14 @@ class System(Session):
             self._is_checkpointing, settings.recover is not None, settings.most_failures, settings.failures_within,
             settings.start_timeout,
         )  # fmt: skip
-        try:
-            self._service = ServiceActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
-                config, None if settings.recover else analyst
-            )
-        except ValueError:
+        for called in names_to_try(self.name):
+            named = ServiceActor.options(**options, name=PREFIX + called, namespace=NAMESPACE)
+            try:
+                self._service = named.remote(config, None if settings.recover else analyst)
+                break
+            except ValueError:
+                continue
+        else:
             ray.kill(analyst)
             raise SystemRunningError(
                 f"a system {self.name!r} is already running on this cluster: close it, or choose another name",

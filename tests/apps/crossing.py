@@ -289,6 +289,15 @@ def threads():
         return {"early": early, "end": end, "told": told}
 
 
+def apart(history):
+    with rs.System("apart", history=history) as system:
+        machine = system.spawn(Purse, 3, name="machine")
+        system.start()
+        machine.put.send(1, 0)
+        system.wait_for("termination", timeout=60)
+    return {"systems": sorted({found.system for found in rs.History(history).snapshots()})}
+
+
 if __name__ == "__main__":
     ray.init(logging_level="ERROR")
     for name, *arguments in (one.split(":") for one in sys.argv[1:]):

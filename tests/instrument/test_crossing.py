@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +78,15 @@ def test_threads_of_the_program_and_of_a_host_are_not_overlooked(crossing: dict[
     assert found["early"] is None, "a thread of the program was calling"
     assert found["end"].startswith("Terminated: ")
     assert [text for text in found["told"] if text.startswith("who calls actors from a thread of host-")] != []
+
+
+def test_a_system_that_stays_apart_may_bear_the_name_of_the_watch(runner: Runner, tmp_path: Path) -> None:
+    """`run` names the watch after the script; what the program calls its system is its own affair."""
+    done = runner.command("run", "--name", "apart", "crossing.py", f"apart:{tmp_path / 'history'}")
+    assert done.exit_code == 0, done.errors
+    assert json.loads(done.output)["systems"] == ["apart"]
+    assert "the system apart and the actors beside it are not one system: its history is" in done.errors
+    assert "from outside the system apart is called apart-2" in done.errors
 
 
 @pytest.mark.nightly

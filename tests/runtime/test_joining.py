@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.runtime import joining
-from ray_snapshot.runtime.joining import to_join
+from ray_snapshot.runtime.joining import names_to_try, to_join
 from ray_snapshot.runtime.settings import Settings, settings_of
 
 
@@ -76,3 +77,15 @@ def test_a_system_that_cannot_join_stays_apart_and_it_is_said_why(
     told = capsys.readouterr().err
     assert told.startswith("ray-snapshot: the system bank and the actors beside it are not one system: ")
     assert reason in told
+
+
+@pytest.mark.parametrize(
+    ("called", "is_asked_for", "tried"),
+    [("app", False, ["bank"]), ("bank", True, ["bank"]), ("bank", False, ["bank", "bank-2"])],
+)
+def test_a_program_may_use_the_name_that_run_has_given_to_the_watch(
+    watch: Watched, called: str, is_asked_for: bool, tried: list[str], capsys: Any
+) -> None:
+    watch.__dict__.update(name=called, is_asked_for=is_asked_for)
+    assert [*islice(names_to_try("bank"), 2)] == tried
+    assert ("bank is called bank-2" in capsys.readouterr().err) is (len(tried) > 1)
