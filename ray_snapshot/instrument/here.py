@@ -6,35 +6,105 @@ Imports nothing of the process itself: the code that attaches it (`attaching`) s
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from ray_snapshot.instrument import shape
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
+    from ray_snapshot.protocol.calls import Header
 
 CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
 """The call that this thread, or this task of an event loop, is executing."""
 
-_here: list[Process] = []
+_T = TypeVar("_T")
 
 
 class NotActingError(Exception):
     """The thread that calls an actor is in no action of a machine: the call is not followed."""
 
 
-def attached() -> list[Process]:
-    """This process's machine, also when it is watched no more."""
+class Caller(Protocol):
+    """Who calls actors here: an actor or the driver (`process.Process`), or machines of a host (`crossing.hosted`)."""
+
+    is_closed: bool
+    stamp: str
+    """What its calls say of the watch."""
+
+    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
+        """Raise `RolledBackError` if nothing may be sent now."""
+
+    def submit(
+        self,
+        target: str,
+        method: str,
+        args: Any,
+        is_retried: bool,
+        needs: tuple[str | None, ...],
+        group: str | None = None,
+        kwargs: Any = None,
+    ) -> tuple[Header, str]:
+        """Number, colour and log a call that is about to be made; returns its header and the stamp.
+
+        Raises `NotActingError` if it is nobody's.
+        """
+
+    def retract(self, header: Header, target: str) -> None:
+        """Take a call back: making it raised."""
+
+    def ordinal(self, class_name: str) -> int | None:
+        """Which actor of its class it is about to make; None where that names no actor."""
+
+    def begin_creation(self) -> tuple[str, int, int] | None:
+        """An actor is about to be made: (machine, incarnation, colour) for its header; None if it is nobody's."""
+
+    def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
+        """An actor has been made (`target` None: that raised)."""
+
+    def hold(self, machine: str) -> None:
+        """A handle of an actor has come to this process."""
+
+    def may_read(self, call_id: str) -> None:
+        """A ref to the reply of this call has come to this process."""
+
+    def heard(self, colour: int) -> None:
+        """Something of this colour is being read in this process."""
+
+    def guarded(self, step: Callable[[], _T]) -> _T | None:
+        """Take one step; a fault in it is ours."""
+
+    def give_up(self, error: BaseException) -> None:
+        """A fault of ours."""
+
+
+_here: list[Caller] = []
+_own: list[Process] = []
+
+
+def attached() -> list[Caller]:
+    """Who calls actors here, also when it is watched no more."""
     return _here
 
 
-def here() -> Process | None:
-    """This process's machine, once it is watched."""
+def here() -> Caller | None:
+    """Who calls actors in this process, once it is watched."""
     return _here[0] if _here and not _here[0].is_closed else None
+
+
+def process_here() -> Process | None:
+    """This process's own machine (an actor, or the driver), once it is watched; None in a host."""
+    return _own[0] if _own and not _own[0].is_closed else None
+
+
+def call_for(caller: Caller) -> None:
+    """Calls of actors from this process are the caller's from now on."""
+    _here[:] = [caller]
+    for name in _held:
+        caller.hold(name)
 
 
 @contextmanager
@@ -49,10 +119,11 @@ def asking() -> Iterator[None]:
 
 def settle_in(process: Process | None) -> None:
     """This process's machine is `process` from now on."""
-    _here[:] = [process] if process is not None else []
+    _here.clear()
+    _own.clear()
     if process is not None:
-        for name in _held:
-            process.hold(name)
+        _own.append(process)
+        call_for(process)
 
 
 def hold(machine: str) -> None:

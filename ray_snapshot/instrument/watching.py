@@ -59,6 +59,8 @@ class Watch(Session):
         self._open_services()
         self.is_asked_for = True
         """Whether the program itself has called `watch`."""
+        self.joined: Session | None = None
+        """The system of machines that has joined."""
         self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service)
         self._part = _Part(self.process)
         if not self.restored:
@@ -92,10 +94,13 @@ class Watch(Session):
             self._kill([analyst, self._service])
             raise
 
-    @property
-    def has_machines(self) -> bool:
-        """Whether a system of machines has joined."""
-        return self.process.mail is not None
+    def close(self) -> None:
+        """As a session's; a system that has joined is closed first: it has no service of its own."""
+        try:
+            if self.joined is not None:
+                self.joined.close()
+        finally:
+            super().close()
 
     def start(self) -> Watch:
         """Start the clock of `every`; done by `watch` itself.

@@ -50,7 +50,7 @@ class SnapshotHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class JoinedSystem:
     """What a process is told of a system of machines that has joined its watch."""
 
     protocol: str
@@ -63,20 +63,23 @@ class House:
     """Machines of it that have stopped."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineCalls:
     """What the machines of a host have to do with watched actors, at its instant."""
 
+    host: str
+    threads: Any
+    """Threads of the user's own (`instrument.process.threads.Threads`)."""
+    loose: Any
+    """What has left this process by ways that are not followed (`instrument.process.unfollowed.Loose`)."""
     reports: tuple[MachineReport, ...] = ()
     """Of the ledgers of those that have called any."""
     handles: frozenset[str] = frozenset()
     """Actors of which a handle, or a reference to a reply, has come to this host."""
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Actors that its machines have made and whose constructors are on their way; as of a process (`Recorded.births`)."""
-    uncovered: tuple[str, ...] = ()
-    """What may act on the host beside its machines, or has called actors from there unseen."""
-    loose: Any = None
-    """What has left this process by ways that are not followed (`unfollowed.Loose`)."""
+    has_strays: bool = False
+    """Whether threads there have called actors that are in no machine's action."""
 
 
 @dataclass(frozen=True, slots=True)

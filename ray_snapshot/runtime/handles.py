@@ -172,5 +172,5 @@ def _opened(sender: MethodSender) -> Post:
 def _not_a_machine(sender: MethodSender) -> NotAMachineError:
     return NotAMachineError(
         f"{sender!r}: this process is no part of the machine's system (the system was closed, or this is a plain Ray task"
-        " or actor); send from a machine or from the driver"
+        " or actor); send from a machine, from the driver, or from an actor that is watched (@rs.remote, or ray-snapshot run)"
     )

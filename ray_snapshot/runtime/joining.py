@@ -44,7 +44,7 @@ def _why_apart(watch: Any, settings: Settings, history: str | None) -> str | Non
     """Why a system cannot join a watch; None if it can."""
     if settings.protocol in BARRIERS:
         return f"it is under {settings.protocol}: {_ONE_COLOUR}"
-    if watch.has_machines:
+    if watch.joined is not None:
         return "another system of this program has joined the watch already"
     if settings.checkpoint or settings.recover is not None or watch.settings.checkpoint or watch.restored:
         return "machines and watched actors cannot be restored together yet, and one of them is to be"

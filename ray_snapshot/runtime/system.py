@@ -122,7 +122,7 @@ class System(Session):
             wanted=self._wanted,
             is_checkpointing=self._is_checkpointing,
             stamp=None if self._watch is None else self._watch.process.stamp,
-            life=0 if self._watch is None else self._house.life,
+            life=0 if self._watch is None else self._joined.life,
         )
         if self._wanted is not None and self._memory is not None:
             self._memory.claimed, self._memory.classes = self._spawner.claimed, self._spawner.claimed_classes
@@ -173,8 +173,9 @@ class System(Session):
         """Detectors that are evaluated for this system only."""
         self.detectors = watch.detectors
         terms = (self.settings.protocol, self.settings.spawn_timeout)
-        self._house = ask(self._service.open_house.remote(*terms), "the watch to take the machines in", 60.0)
-        self.run_id = self._house.run_id
+        self._joined = ask(self._service.admit_system.remote(*terms), "the watch to take the machines in", 60.0)
+        self.run_id = self._joined.run_id
+        watch.joined = self
 
     def _forget_detectors(self) -> None:
         """What was evaluated for this system only is evaluated no more."""
@@ -430,7 +431,7 @@ class System(Session):
     def _last_steps(self) -> list[Callable[[], RaySnapshotError | None]]:
         if self._watch is not None:
             return [
-                lambda: ask(self._service.close_house.remote(5.0), "pending snapshots", 10),
+                lambda: ask(self._service.dismiss_system.remote(5.0), "pending snapshots", 10),
                 lambda: ask(self._analyst.drain.remote(60.0), "the verdicts", 90),
                 self._close_subscribers,
                 self._forget_detectors,
@@ -472,6 +473,8 @@ class System(Session):
 
     def _leave(self) -> None:
         """End every process of the system; returns when they are gone."""
+        if self._watch is not None:
+            self._watch.joined = None
         self._post.close()
         self._kill([*self._spawner.hosts.values(), *([] if self._watch else (self._service, self._analyst))])
         forget_handles(self.run_id)

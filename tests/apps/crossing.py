@@ -289,6 +289,35 @@ def threads():
         return {"early": early, "end": end, "told": told}
 
 
+def watched(history):
+    """The program itself watches, waits for verdicts at the watch, and closes that first."""
+    watch = rs.watch("watched", history=history)
+    system = rs.System("machines")
+    vault = rs.remote(Plain).remote()
+    machine = system.spawn(Purse, name="machine")
+    system.start()
+    vault.pay.remote(machine, 4)
+    end = watch.wait_for("termination", timeout=60).sentence
+    watch.close()
+    system.close()
+    return {"end": end, "open": [name for name in ("machine",) if sends(machine)]}
+
+
+class Plain:
+    """An actor's class without a decorator."""
+
+    def pay(self, machine, count):
+        machine.put.send(count, 0)
+
+
+def sends(machine):
+    try:
+        machine.put.send(1, 0)
+    except rs.NotAMachineError:
+        return False
+    return True
+
+
 def apart(history):
     with rs.System("apart", history=history) as system:
         machine = system.spawn(Purse, 3, name="machine")

@@ -22,7 +22,7 @@ from ray_snapshot.instrument.hooks import attaching, calls, tracking
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.commands import HostsLeft, Request, Stopped
-from ray_snapshot.runtime.collected import House
+from ray_snapshot.runtime.collected import JoinedSystem
 from ray_snapshot.runtime.handles import ENTRANCES, POSTS, handle_of
 from ray_snapshot.runtime.reply import accept
 from ray_snapshot.runtime.rows import MailPart
@@ -73,7 +73,7 @@ def process() -> Iterator[Process]:
 
 
 def _attached(found: Process) -> Iterator[Process]:
-    found.watcher.house_terms = Terms()
+    found.watcher.joined_system = Terms()
     ENTRANCES[:] = [attaching._Entrance(found)]
     yield found
     ENTRANCES.clear()
@@ -84,12 +84,13 @@ def _attached(found: Process) -> Iterator[Process]:
 class Terms:
     """What the watcher answers."""
 
-    def remote(self) -> Any:
+    def remote(self, machine: str) -> Any:
+        assert machine, "the watcher notes who may send"
         return self
 
     def future(self) -> Any:
         found: Future[Any] = Future()
-        found.set_result(House("chandy-lamport", 5.0, RUN, 1, ("stopped",)))
+        found.set_result(JoinedSystem("chandy-lamport", 5.0, RUN, 1, ("stopped",)))
         return found
 
 
@@ -210,7 +211,7 @@ def test_without_machines_in_its_watch_it_is_part_of_no_system(process: Process,
     with pytest.raises(NotAMachineError):
         handle_of("another run", "m").put.send(1)
     assert process.mail is None
-    monkeypatch.setattr(Terms, "future", lambda _: _done(House("chandy-lamport", 5.0, f"{RUN}.2", 2)))
+    monkeypatch.setattr(Terms, "future", lambda _: _done(JoinedSystem("chandy-lamport", 5.0, f"{RUN}.2", 2)))
     with pytest.raises(NotAMachineError):  # a handle of the system before
         MACHINE.put.send(1)
     assert process.mail is None

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from app_runner import Runner
 
+import ray_snapshot as rs
+
 pytestmark = pytest.mark.ray
 
 SCENARIOS = ("storm:chandy-lamport", "both_wait", "others", "gone", "lists", "threads")
@@ -78,6 +80,23 @@ def test_threads_of_the_program_and_of_a_host_are_not_overlooked(crossing: dict[
     assert found["early"] is None, "a thread of the program was calling"
     assert found["end"].startswith("Terminated: ")
     assert [text for text in found["told"] if text.startswith("who calls actors from a thread of host-")] != []
+
+
+def test_what_the_program_watches_itself_is_one_history_and_ends_with_the_watch(runner: Runner, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    done = runner.plain("crossing.py", f"watched:{history}")
+    assert done.exit_code == 0, done.errors
+    found = json.loads(done.output)
+    assert (found["end"], found["open"]) == ("Terminated: 3 machines passive or stopped, nothing in flight.", [])
+    last = [one for one in rs.History(history).snapshots() if one.machine_count == 3][-1]
+    states = rs.History(history).snapshot(last.snapshot_id).machines
+    assert {name: one.host.partition("-")[0] for name, one in states.items()} == {
+        "Plain-0": "pid",
+        "driver": "driver",
+        "machine": "host",
+    }
+    assert states["machine"].state["tokens"] == 4
+    assert runner.command("verify", str(history)).exit_code == 0
 
 
 def test_a_system_that_stays_apart_may_bear_the_name_of_the_watch(runner: Runner, tmp_path: Path) -> None:

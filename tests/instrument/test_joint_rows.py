@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.names import LIFE, sender_name
@@ -32,6 +35,8 @@ class App:
         self.host.born("m", object())
         self.ledger: CallLedger | None = None
         self.life = -1
+        self.threads = Threads()
+        """Of the host."""
         self.begin()
 
     def begin(self) -> None:
@@ -108,7 +113,9 @@ class App:
             return None
         facts: dict[str, dict[str, Any]] = {VAULT: {"shown": "Vault-0", "class": "Vault", "pid": 7}}
         header = SnapshotHeader(number, "app", "1", "chandy-lamport", [], 0.0)
-        hosted = (MachineCalls(self.host.ledgers.reports(number), loose=Loose()),)
+        hosted = (
+            MachineCalls(host="host-0", threads=self.threads, loose=Loose(), reports=self.host.ledgers.reports(number)),
+        )
         parts = [self.payload.part]
         return CollectedCalls(header, completed.calls, self.recorded, facts, parts=parts, hosted=hosted).snapshot()
 
@@ -191,3 +198,13 @@ def test_a_machine_that_calls_actors_is_one_machine_and_has_sent_its_calls_too()
 
 def test_a_core_without_a_ledger_is_no_other_than_before() -> None:
     assert HostCore("h").turning is not HostCore("h").turning
+
+
+@pytest.mark.parametrize("is_still", [True, False])
+def test_a_parked_thread_of_a_host_may_act_unless_nothing_can_wake_it(is_still: bool) -> None:
+    app = App()
+    app.threads = Threads(("busy",), ("parked",))
+    if not is_still:
+        app.send(1)
+    named = ["thread busy of host-0", *([] if is_still else ["thread parked of host-0"])]
+    assert app.snapshot().coverage["uncovered"] == named

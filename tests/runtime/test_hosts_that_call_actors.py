@@ -193,7 +193,7 @@ def test_no_boundary_lies_between_the_number_of_a_constructor_and_its_log(host: 
 def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
     found: Any = host.post.runner.abroad
     host.obey(Request(1))
-    assert _strays(calls(host, 1)) == []
+    assert calls(host, 1).has_strays is False
     with pytest.raises(NotActingError):
         found.submit(VAULT, "lend", (), False, ())
     assert found.begin_creation() is None
@@ -202,7 +202,7 @@ def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
     found.may_read("driver/0/Vault:3/1")
     host.obey(Close(1), Request(2))
     assert calls(host, 2).handles == {"Vault:2", "Vault:3"}
-    assert _strays(calls(host, 2)) == ["who calls actors from a thread of host-0"]
+    assert calls(host, 2).has_strays is True
 
 
 def test_a_thread_that_a_machine_has_started_is_named(host: LoneHost) -> None:
@@ -211,18 +211,14 @@ def test_a_thread_that_a_machine_has_started_is_named(host: LoneHost) -> None:
     host.send("a", "call")
     until(lambda: host.body("a").colours)
     host.obey(Request(1))
-    named = [text for text in calls(host, 1).uncovered if "of-the-app" in text]
+    first = calls(host, 1).threads
     busy = threading.Thread(target=_spin, name="busy-one", daemon=True)
     busy.start()
     host.obey(Close(1), Request(2))
-    assert named == [], "it is parked"
-    assert [text.split(" (")[0] for text in calls(host, 2).uncovered if "-one" in text] == ["thread busy-one"]
+    assert [text for text in first.parked if text.startswith("of-the-app")], "another thread may wake it"
+    assert [text for text in (*first.acting, *first.parked) if "actions" in text or "warm-up" in text] == []
+    assert [text.split(" (")[0] for text in calls(host, 2).threads.acting if "-one" in text] == ["busy-one"]
     GO_ON.set()
-
-
-def _strays(found: MachineCalls) -> list[str]:
-    """Without the threads of other tests in this process."""
-    return [text for text in found.uncovered if text.startswith("who calls")]
 
 
 def _spin() -> None:

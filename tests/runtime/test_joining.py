@@ -18,7 +18,8 @@ class Watched:
 
     def __init__(self, **given: Any) -> None:
         self.is_asked_for = True
-        self.has_machines = self.restored = False
+        self.restored = False
+        self.joined: Any = None
         self.history: str | None = None
         self.settings = settings_of({})
         self.__dict__.update(given)
@@ -58,7 +59,7 @@ def test_a_barrier_protocol_is_refused_beside_a_watch_that_the_program_has_asked
             None,
             "it is under unaligned-barrier: a process has",
         ),
-        ({"has_machines": True}, {}, None, "another system of this program has joined"),
+        ({"joined": object()}, {}, None, "another system of this program has joined"),
         ({}, {"checkpoint": True}, None, "cannot be restored together yet"),
         ({}, {"recover": "rollback"}, None, "cannot be restored together yet"),
         ({"settings": settings_of({"checkpoint": True})}, {}, None, "cannot be restored together yet"),

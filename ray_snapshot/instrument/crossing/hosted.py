@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.here import NotActingError, own_threads, settle_in
+from ray_snapshot.instrument.here import NotActingError, call_for, own_threads
 from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.making import Making
-from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.threads import threads_of
-from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
+from ray_snapshot.instrument.process.threads import Threads, threads_of
+from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallLedger, Header, parsed
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.collected import MachineCalls
@@ -32,28 +32,11 @@ from ray_snapshot.runtime.waits import TrackedWait
 
 _T = TypeVar("_T")
 
-OURS = ("actions", "report", "asyncio_", "warm-up")
-"""Names of threads that a host starts for itself begin so."""
-
-
-class NothingHeld:
-    """Nothing is rolled back here: neither sending nor waiting is held."""
-
-    keeps = False
-
-    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
-        """It may send."""
-
-    def check_waiting(self, refs: Any) -> None:
-        """It may wait."""
-
 
 class Hosted:
     """The machines of one host, as callers of watched actors; `stamp`: what their calls say of the watch."""
 
     is_closed = False
-    machine = "(a host)"
-    reloading = NothingHeld()
 
     def __init__(self, post: HostPost, stamp: str, watcher: Any) -> None:
         self.post = post
@@ -70,6 +53,9 @@ class Hosted:
         """Calls that threads have made which are in no machine's action: nothing of these is known."""
 
     # ---- as Ray's functions meet it ----------------------------------------------------------------------------------
+
+    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
+        """It may send: such a system is not rolled back."""
 
     def submit(
         self,
@@ -127,14 +113,6 @@ class Hosted:
     def may_read(self, call_id: str) -> None:
         """A ref to the reply of this call has come to this host."""
         self.handles.add(parsed(call_id).target)
-
-    def follows(self) -> bool:
-        """False: waits of machines are tracked by the host itself."""
-        return False
-
-    def owes(self, ref: Any) -> bool:  # noqa: ARG002
-        """False: no event loop here runs code of the user's."""
-        return False
 
     def heard(self, colour: int) -> None:
         """Something of this colour is being read here."""
@@ -218,25 +196,21 @@ class Hosted:
         logged = [ledger.outputs for ledger in self.post.core.ledgers.known.values()]
         unborn = {name for outputs in logged for name, output in outputs.items() if CONSTRUCTOR in output.log}
         self.making.births = {name: birth for name, birth in self.making.births.items() if name in unborn}
+        found = MachineCalls(
+            host=self.post.member.host,
+            threads=threads_of(own_threads()),
+            loose=UNFOLLOWED.loose(),
+            handles=frozenset(self.handles),
+            births=dict(self.making.births),
+            has_strays=self.strays > 0,
+        )
         for number in numbers:
-            self.parts[number] = MachineCalls(
-                self.post.core.ledgers.reports(number),
-                frozenset(self.handles),
-                dict(self.making.births),
-                self._uncovered(),
-                UNFOLLOWED.loose(),
-            )
-
-    def _uncovered(self) -> tuple[str, ...]:
-        """Threads of the user's own, and calls that they have made."""
-        host, ours = self.post.member.host, {*self.post.runner.threads, self.post.warming}
-        threads = [one for one in own_threads() if one not in ours and not one.name.startswith(OURS)]
-        found = [f"thread {one} of {host}" for one in threads_of(threads).acting]
-        return (*found, f"who calls actors from a thread of {host}") if self.strays else tuple(found)
+            self.parts[number] = replace(found, reports=self.post.core.ledgers.reports(number))
 
     def part(self, number: int) -> MachineCalls:
-        """What was recorded for a number; once."""
-        return self.parts.pop(number, None) or MachineCalls(loose=UNFOLLOWED.loose())
+        """What was recorded for a number; once. A host that was born behind it has recorded nothing."""
+        nothing = MachineCalls(host=self.post.member.host, threads=Threads(), loose=Loose())
+        return self.parts.pop(number, nothing)
 
     def forget(self, number: int) -> None:
         """Nothing is wanted of a number."""
@@ -248,5 +222,5 @@ def join(post: HostPost, stamp: str, watcher: Any) -> None:
     shape.check()
     attaching.replace_ray()
     found = Hosted(post, stamp, watcher)
-    settle_in(cast(Process, found))
+    call_for(found)
     post.join(found)

@@ -23,7 +23,7 @@ from ray_snapshot.names import sender_name
 from ray_snapshot.parts.reporting import report
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
-from ray_snapshot.runtime.collected import House
+from ray_snapshot.runtime.collected import JoinedSystem
 from ray_snapshot.runtime.handles import POSTS, MachineHandle
 from ray_snapshot.runtime.rows import MailPart
 from ray_snapshot.runtime.transport.membership import Membership
@@ -42,11 +42,11 @@ ASK_S = 10.0
 class ActorPost(Post):
     """A watched actor's part in a system of machines."""
 
-    def __init__(self, process: Process, run_id: str, house: House) -> None:
+    def __init__(self, process: Process, run_id: str, joined: JoinedSystem) -> None:
         self.sender = sender_name(process.machine, process.ledger.incarnation)
         member = Membership(run_id, self.sender, process.watcher, asyncio.new_event_loop(), lock=process.lock)
         core = core_for(
-            house.protocol,
+            joined.protocol,
             self.sender,
             turning=process.ledger.turning,
             copy_body=lambda machine: None,  # noqa: ARG005 - its ledger has the state
@@ -54,15 +54,15 @@ class ActorPost(Post):
         )
         core.born(self.sender, self)
         core.acting = None  # each of its sends is an action
-        super().__init__(member, core, spawn_timeout=house.spawn_timeout, tracer=None)
+        super().__init__(member, core, spawn_timeout=joined.spawn_timeout, tracer=None)
         self.process = process
         self.carrier.is_deaf = True
         self.places.is_tracked = False
-        self.life = house.life
+        self.life = joined.life
         self.recorded: dict[int, MailPart] = {}
         self.stopping: list[str] = []
         """Machines that have stopped, on hosts that are redder than this process."""
-        core.learn_stopped(house.stopped)
+        core.learn_stopped(joined.stopped)
         atexit.register(self._see_off)
         self.thread = threading.Thread(target=self._run, name="ray-snapshot-mail", daemon=True)
         self.thread.start()
@@ -82,6 +82,12 @@ class ActorPost(Post):
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with self._by_its_class():
             super().send(handle, method, args, kwargs)
+
+    def send_after(
+        self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        with self._by_its_class():
+            super().send_after(seconds, handle, method, args, kwargs)
 
     def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self._by_its_class():
@@ -156,22 +162,22 @@ def open_post(process: Process, run_id: str) -> Post | None:
     with _opening:
         if run_id in POSTS:
             return POSTS[run_id]
-        house = _house_of(process)
-        if house is None or house.run_id != run_id:
+        joined = _joined_system(process)
+        if joined is None or joined.run_id != run_id:
             return None
         with process.lock:
             if process.mail is not None or process.is_closed:  # of a system that has ended meanwhile
                 return None
-            post = ActorPost(process, run_id, house)
+            post = ActorPost(process, run_id, joined)
             process.send_with(post)
             POSTS[run_id] = post
             return post
 
 
-def _house_of(process: Process) -> House | None:
+def _joined_system(process: Process) -> JoinedSystem | None:
     """What the watcher says of the machines; raises `SystemNotRunningError` if it says nothing."""
     try:
-        found: House | None = process.watcher.house_terms.remote().future().result(ASK_S)
+        found: JoinedSystem | None = process.watcher.joined_system.remote(process.machine).future().result(ASK_S)
     except (TimeoutError, RayError) as error:
         raise SystemNotRunningError(
             f"nothing can be sent to machines: what watches {process.system.partition(':')[0]} does not answer"

@@ -16,7 +16,7 @@ import ray
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.here import here, name_here, settle_in
+from ray_snapshot.instrument.here import name_here, process_here, settle_in
 from ray_snapshot.instrument.hooks import calls, tracking
 from ray_snapshot.instrument.process import unfollowed
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
@@ -85,7 +85,7 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
     Raises `RolledBackError` if it was made in a past that was given up.
     """
     with _attaching:  # two first calls at once
-        if here() is None:
+        if process_here() is None:
             try:
                 settle_in(_attached(stamp, key, colour=colour, about=about, body=body))
             except RolledBackError:
@@ -93,7 +93,7 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
             except Exception as error:  # the app's actor must not fail for it
                 text = f"an actor of {type(body).__name__} is not watched: {named(error)}"
                 print(f"ray-snapshot: {text}", file=sys.stderr)
-        return here()
+        return process_here()
 
 
 _attaching = threading.Lock()
@@ -137,7 +137,7 @@ def register(watcher: Any, stamp: str, name: str, facts: dict[str, Any], colour:
 
 def detach() -> None:
     """Make this process take part no more, and put Ray's own functions back."""
-    process = here()
+    process = process_here()
     if process is not None:
         process.leave_system()
     settle_in(None)

@@ -22,7 +22,7 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import Own, give_up, ours
-from ray_snapshot.instrument.here import CURRENT, NotActingError, here, hold, machine_of
+from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
@@ -64,7 +64,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _called(
-    process: Process,
+    process: Caller,
     original: Callable[..., Any],
     takes_header: bool,
     handle: Any,
@@ -73,7 +73,7 @@ def _called(
     kwargs: Any,
     options: dict[str, Any],
 ) -> Any:
-    process.reloading.check_sending(args, kwargs)
+    process.check_sending(args, kwargs)
     try:
         target = machine_of(handle)
         is_retried = shape.is_retried(handle, options.get("max_task_retries"))
@@ -108,7 +108,7 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
     process = here()
     if process is None or options.get("get_if_exists") or not shape.constructor_takes(actor_class, HEADER):
         return original(actor_class, args, kwargs, **options)
-    process.reloading.check_sending(args, kwargs)
+    process.check_sending(args, kwargs)
     about = shape.options_of(actor_class, options)
     about["ordinal"] = None if about.get("name") else process.ordinal(about.get("kind", ""))
     begun = process.guarded(process.begin_creation)
@@ -333,7 +333,7 @@ def _construction(
     from ray_snapshot.instrument.hooks.attaching import attach_actor
 
     key = shape.current_actor_key()
-    if wire is not None and here() is None and key is not None:
+    if wire is not None and process_here() is None and key is not None:
         attach_actor(wire[0], key, colour=wire[5], about=wire[1], body=body)
     return _begun("__init__", wire, (body, *args), kwargs)
 
@@ -438,7 +438,7 @@ def _begun(name: str, wire: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """The call that begins here, or the method that the actor's own code calls."""
     if redaction.is_active:
         redaction.met(name, args[1:], kwargs)
-    process = here()
+    process = process_here()
     header = results = group = stamp = None
     if wire is not None:
         stamp, results, header, group = _unpacked(wire)

@@ -12,7 +12,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCan
 
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import here
+from ray_snapshot.instrument.here import here, process_here
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
@@ -26,7 +26,7 @@ def get(
     original: Callable[..., Any], object_refs: Any, *args: Any, timeout: float | None = None, **options: Any
 ) -> Any:
     """In place of `ray.get`."""
-    process = here()
+    process = process_here()
     if process is None or not process.follows():
         return original(object_refs, *args, timeout=timeout, **options)
     refs = list(object_refs) if isinstance(object_refs, (list, tuple)) else [object_refs]
@@ -46,7 +46,7 @@ def wait(
     **options: Any,
 ) -> Any:
     """In place of `ray.wait`."""
-    process = here()
+    process = process_here()
     options = {"num_returns": num_returns, **options}
     if process is None or not process.follows() or not isinstance(ray_waitables, (list, tuple)):
         return original(ray_waitables, *args, timeout=timeout, **options)
@@ -192,12 +192,12 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
 
 def _is_known(ref: Any) -> bool:
     """Whether it is known what answers a ref."""
-    process = here()
+    process = process_here()
     return call_of(ref) is not None or (process is not None and process.owes(ref))
 
 
 def _follow(awaited: Any, ref: Any) -> None:
-    process = here()
+    process = process_here()
     if process is None or not process.follows():
         return
     process.reloading.check_waiting([ref])

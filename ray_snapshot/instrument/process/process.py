@@ -181,6 +181,10 @@ class Process:
 
     # ---- sending --------------------------------------------------------------------------------------------------
 
+    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
+        """Raise `RolledBackError` if the app is being rolled back, or the arguments are of the past."""
+        self.reloading.check_sending(args, kwargs)
+
     def submit(
         self,
         target: str,

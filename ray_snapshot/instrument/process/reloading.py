@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 from ray_snapshot.errors import MachineFailedError, ProtocolError, RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import asking, here, machine_of, own_threads
+from ray_snapshot.instrument.here import asking, machine_of, own_threads, process_here
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.commands import Release, Roll
@@ -371,6 +371,6 @@ class Reloading:
 
 
 def _load_here(body: Any, generation: int) -> None:  # noqa: ARG001 - Ray gives it the actor's object
-    process = here()
+    process = process_here()
     if process is not None:
         ours(process.reloading.load, generation)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.names import DRIVER
@@ -125,7 +126,9 @@ class Tables:
         ]  # a driver's threads, too
         recorded = [self.collected.recorded.get(name) for name in names]
         found = list(self.collected.header.uncovered)
-        found += [text for one in self.collected.hosted for text in one.uncovered]
+        for host in self.collected.hosted:
+            found += self._threads_of(host.threads, host.host)
+            found += [f"who calls actors from a thread of {host.host}"] if host.has_strays else []
         if any(one is None or one.loose.given for one in (*recorded, *self.collected.hosted)):
             found.append("plain tasks that hold handles or refs")
         for name, one in zip(names, recorded, strict=True):
@@ -142,10 +145,11 @@ class Tables:
     def _threads(self, machine: str) -> list[str]:
         """A machine's threads that may act; a parked one counts if another thread, or a reply, may wake it."""
         one = self.collected.recorded.get(machine)
-        if one is None:
-            return []
-        woken = () if self.is_still else one.threads.parked
-        return [f"thread {thread} of {self._shown(machine)}" for thread in (*one.threads.acting, *woken)]
+        return [] if one is None else self._threads_of(one.threads, self._shown(machine))
+
+    def _threads_of(self, threads: Threads, name: str) -> list[str]:
+        woken = () if self.is_still else threads.parked
+        return [f"thread {thread} of {name}" for thread in (*threads.acting, *woken)]
 
     # ---- names ----------------------------------------------------------------------------------------------------
 

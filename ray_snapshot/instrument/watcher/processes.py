@@ -83,8 +83,10 @@ class Processes:
         """Whether our functions are in every worker of the job."""
         self.node_count = 0
         self.pending: dict[int, Pending] = {}
-        self.mute: dict[str, int] = {}
-        """Machines whose process is gone, with the last number then: mail of theirs may have been on its way."""
+        self.senders: set[str] = set()
+        """Machines that have asked how to send to machines of hosts."""
+        self.lost_senders: dict[str, int] = {}
+        """Of these, whose process is gone: with the last number then, for mail of theirs may have been on its way."""
         self.rolling = Rolling(self, keeps=keeps)
 
     def begin(self, service: Service, life: Callable[[], int]) -> None:
@@ -190,7 +192,9 @@ class Processes:
         """A process that may have sent to machines is gone: what they have accepted of it is all that will ever come."""
         for pending in self.coordinator.pending.values():
             pending.counts.close_links(machine, LIFE)
-        self.mute[machine] = self.coordinator.last
+        if machine in self.senders:
+            self.senders.discard(machine)
+            self.lost_senders[machine] = self.coordinator.last
 
     def stopped(self, names: tuple[str, ...], colour: int) -> None:
         """Machines of hosts have stopped: sending to them is an error."""
@@ -201,6 +205,8 @@ class Processes:
         for machine in self.directory.places:  # any of them may have called an actor, seen or not
             if machine not in self.parties.machines:
                 self.parties.died(machine, "ended with its system")
+        self.senders.clear()
+        self.lost_senders.clear()
         self.tell_all(HostsLeft())
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
@@ -289,12 +295,9 @@ class Processes:
         )
 
     def _mail_of_the_dead(self, number: int) -> list[str]:
-        """Processes that were gone only just before this snapshot began, if there are machines that they may have sent to."""
-        known = {name: self.mute[name] for name in self.mute if self.mute[name] + 1 >= number}
-        self.mute = known
-        return (
-            [f"mail of {self.roster.name_of(name)}, which is gone" for name in known] if self.orders.has_driver else []
-        )
+        """Processes that may have sent to machines, and were gone only just before this snapshot began."""
+        self.lost_senders = {name: last for name, last in self.lost_senders.items() if last + 1 >= number}
+        return [f"mail of {self.roster.name_of(name)}, which is gone" for name in self.lost_senders]
 
     def _strangers(self, actors: Mapping[str, str] | None, births: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Those of the job's `actors` that have not registered and of whose making no report tells: nothing is seen of them."""
@@ -394,4 +397,5 @@ class Processes:
                     self.ended(machine)
                 else:
                     self.parties.died(machine, "died", is_restarting=True)
+                    self._close_mail_of(machine)
         self._look_at_all()

@@ -20,7 +20,7 @@ from ray_snapshot.instrument.watcher.processes import Processes
 from ray_snapshot.names import run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
-from ray_snapshot.runtime.collected import House
+from ray_snapshot.runtime.collected import JoinedSystem
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
 
@@ -39,11 +39,11 @@ class Watcher(Service):
         library_states: bool = False,
     ) -> None:
         self.processes = Processes(ready=ready, keeps=keeps, has_hook=has_hook, library_states=library_states)
-        self.house_of: House | None = None
+        self.joined: JoinedSystem | None = None
         self.stopped_names: list[str] = []
         self.lives = 0
         super().__init__(config, analyst, self.processes)
-        self.processes.begin(self, lambda: 0 if self.house_of is None else self.house_of.life)
+        self.processes.begin(self, lambda: 0 if self.joined is None else self.joined.life)
 
     # ---- what processes say ---------------------------------------------------------------------------------------
 
@@ -77,20 +77,21 @@ class Watcher(Service):
 
     # ---- machines of hosts, if a system of them has joined -----------------------------------------------------------
 
-    async def open_house(self, protocol: str, spawn_timeout: float) -> House:
+    async def admit_system(self, protocol: str, spawn_timeout: float) -> JoinedSystem:
         """A system of machines joins; there is one at a time."""
         self.course.check()
         self.lives += 1
-        self.house_of = House(protocol, spawn_timeout, run_of_machines(self.config.run_id, self.lives), self.lives)
+        self.joined = JoinedSystem(protocol, spawn_timeout, run_of_machines(self.config.run_id, self.lives), self.lives)
         self.collecting.protocol = self.directory.protocol = protocol
         self.stopped_names = []
-        for number in self.house():
+        for number in self.admit_hosts():
             self.orders.to_driver(Request(number))
-        return self.house_of
+        return self.joined
 
-    async def house_terms(self) -> House | None:
+    async def joined_system(self, machine: str) -> JoinedSystem | None:
         """What a process must know to send to machines; None if there are none."""
-        return None if self.house_of is None else replace(self.house_of, stopped=tuple(self.stopped_names))
+        self.processes.senders.add(machine)
+        return None if self.joined is None else replace(self.joined, stopped=tuple(self.stopped_names))
 
     async def claim(self, *claimed: Any) -> list[str]:
         """Take names for machines; actors that are called so in snapshots get others."""
@@ -104,16 +105,16 @@ class Watcher(Service):
         self.processes.stopped(tuple(names), colour)
         await super().stopped(names, colour, generation)
 
-    async def close_house(self, timeout: float) -> RaySnapshotError | None:
+    async def dismiss_system(self, timeout: float) -> RaySnapshotError | None:
         """The system of machines ends: what is pending is finished, up to `timeout` seconds. Returns what has stopped it."""
         collections = self.collecting.collections
         if collections and self.course.failure is None:
             await asyncio.wait([one.done for one in collections.values()], timeout=timeout)
         self.collecting.abort_all("the system of machines has ended", is_blamed=False)
         await asyncio.sleep(0)  # all are told that before anything else
-        failure, self.course.failure, self.house_of = self.course.failure, None, None
+        failure, self.course.failure, self.joined = self.course.failure, None, None
         self.processes.hosts_left()
-        self.unhouse()
+        self.dismiss_hosts()
         self.collecting.protocol = self.config.protocol
         await self.course.notify()
         return failure
@@ -158,7 +159,7 @@ class Watcher(Service):
 
     async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
         """Something stops the system of machines; without one the watching goes on, for it is nobody's system."""
-        if self.house_of is None:
+        if self.joined is None:
             print(f"ray-snapshot: {error}", file=sys.stderr)
         else:
             await super().fail(error, generation)

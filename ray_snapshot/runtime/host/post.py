@@ -87,7 +87,7 @@ class HostPost(Post):
             self._enter, self.stop_machine,
         )  # fmt: skip
         self.waiting = Waiting(member, core, stage, floor, self.carrier, self.recorder, tracer, self.runner.new_thread)
-        self.warming = threading.Thread(target=warm_up, name="warm-up", daemon=True)
+        self.warming = threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True)
         self.timers: list[Timer] = []
         """Restored timers, to be set when the host starts."""
         member.on_wake = floor.wake

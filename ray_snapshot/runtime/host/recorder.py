@@ -77,7 +77,7 @@ class Recorder:
         """Snapshots that this host must record now, in the middle of an action if need be."""
         self.is_guarding = False
         self.abroad: Abroad | None = None
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="report")
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-report")
         """Reports are built here, one after the other."""
 
     # ---- recording ------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Runner:
 
     def new_thread(self) -> None:
         """Another thread looks for work, as soon as the floor is free."""
-        runner = threading.Thread(target=self._run, name="actions", daemon=True)
+        runner = threading.Thread(target=self._run, name="ray-snapshot-actions", daemon=True)
         self.threads = [*(thread for thread in self.threads if thread.is_alive()), runner]
         runner.start()
 

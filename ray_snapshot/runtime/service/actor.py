@@ -39,7 +39,7 @@ class Service:
     """The Ray actor of a system's service; asynchronous, so that any number of calls can wait at once."""
 
     def __init__(self, config: ServiceConfig, analyst: Any, others: Others | None = None) -> None:
-        """`others`: the parties beside hosts; with them there are no hosts, and no driver that sends, before `house`."""
+        """`others`: the parties beside hosts; with them there are no hosts, and no driver that sends, before `admit_hosts`."""
         self.config = config
         self.life = 0
         self.course = course = Course(config.system, self._on_fault)
@@ -58,18 +58,18 @@ class Service:
         self.clock = Clock(self.begin_snapshot)
         course.background(self.collecting.reap())
         if others is None:
-            self.house()
+            self.admit_hosts()
         if not config.recover:
             course.opened.set()
         if others is None and not config.recover:
             self.hosts.watch(analyst, "analyst")
 
-    def house(self) -> tuple[int, ...]:
+    def admit_hosts(self) -> tuple[int, ...]:
         """From now on there may be hosts, and a driver that sends to their machines; returns what is pending."""
         self.orders.has_driver = True
         return self.coordinator.register(DRIVER)
 
-    def unhouse(self) -> None:
+    def dismiss_hosts(self) -> None:
         """The hosts end, and the driver sends to no machines any more."""
         for actor in self.directory.actors.values():
             actor.close.remote()

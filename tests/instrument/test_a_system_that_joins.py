@@ -12,6 +12,7 @@ from test_watcher_alone import World
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError
 from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
@@ -54,11 +55,11 @@ async def begun(world: World, watcher: Watcher) -> Host:
     """The driver and actor `A:a` are watched; a system joins, with a host that has machine `m`."""
     await world.join(watcher, DRIVER)
     await world.join(watcher, "A:a")
-    await watcher.open_house("chandy-lamport", 5.0)
-    return await housed(watcher)
+    await watcher.admit_system("chandy-lamport", 5.0)
+    return await with_host(watcher)
 
 
-async def housed(watcher: Watcher) -> Host:
+async def with_host(watcher: Watcher) -> Host:
     host = Host()
     await watcher.register("host-0", [host])
     await watcher.claim("M", 1, ["m"], ["host-0"], None, 0, True)
@@ -73,7 +74,11 @@ async def started(watcher: Watcher) -> int:
 
 async def hosts_report(watcher: Watcher, number: int) -> None:
     await watcher.report(HostPayload(number, HostReport(DRIVER), b""))
-    await watcher.report(HostPayload(number, HostReport("host-0"), b"", calls=MachineCalls(loose=Loose())))
+    await watcher.report(
+        HostPayload(
+            number, HostReport("host-0"), b"", calls=MachineCalls(host="host-0", threads=Threads(), loose=Loose())
+        )
+    )
 
 
 async def taken(world: World, watcher: Watcher, number: int) -> None:
@@ -107,7 +112,7 @@ def test_a_snapshot_that_is_pending_when_a_system_joins_asks_its_driver_too(worl
     async def scenario(watcher: Watcher) -> None:
         await world.join(watcher, DRIVER)
         number = await started(watcher)
-        await watcher.open_house("observer", 5.0)
+        await watcher.admit_system("observer", 5.0)
         assert await watcher.commands(0) == [Request(number)]
         assert watcher.coordinator.pending[number].counts.awaited == {DRIVER}
 
@@ -130,9 +135,9 @@ def test_processes_hear_that_a_machine_has_stopped_and_who_asks_later_too(world:
         await begun(world, watcher)
         await watcher.stopped(["m"], 3, 0)
         assert watcher.processes.outboxes.boxes["A:a"].commands == [Stopped(("m",), 3)]
-        house = await watcher.house_terms()
-        assert house is not None
-        assert (house.run_id, house.life, house.stopped) == ("1", 1, ("m",))
+        told = await watcher.joined_system("A:a")
+        assert told is not None
+        assert (told.run_id, told.life, told.stopped) == ("1", 1, ("m",))
 
     world.run(scenario)
 
@@ -141,7 +146,7 @@ def test_when_a_system_ends_its_parties_are_awaited_no_more_and_nothing_that_com
     async def scenario(watcher: Watcher) -> None:
         await begun(world, watcher)
         pending = await started(watcher)
-        assert await watcher.close_house(0.01) is None
+        assert await watcher.dismiss_system(0.01) is None
         assert pending not in watcher.collecting.collections
         assert [type(one) for one in watcher.processes.outboxes.boxes["A:a"].commands] == [Request, Abort, HostsLeft]
         number = await started(watcher)
@@ -149,7 +154,7 @@ def test_when_a_system_ends_its_parties_are_awaited_no_more_and_nothing_that_com
         await watcher.report(HostPayload(number, late, b""))
         await taken(world, watcher, number)
         assert number not in watcher.collecting.collections
-        assert await watcher.house_terms() is None
+        assert await watcher.joined_system("A:a") is None
 
     world.run(scenario)
 
@@ -157,10 +162,10 @@ def test_when_a_system_ends_its_parties_are_awaited_no_more_and_nothing_that_com
 def test_mail_of_a_system_that_has_ended_is_none_of_the_next(world: World) -> None:
     async def scenario(watcher: Watcher) -> None:
         await begun(world, watcher)
-        await watcher.close_house(0.01)
-        house = await watcher.open_house("chandy-lamport", 5.0)
-        assert (house.run_id, house.life) == ("1.2", 2)
-        await housed(watcher)
+        await watcher.dismiss_system(0.01)
+        told = await watcher.admit_system("chandy-lamport", 5.0)
+        assert (told.run_id, told.life) == ("1.2", 2)
+        await with_host(watcher)
         for life, is_complete in ((1, True), (2, False)):
             number = await started(watcher)
             await hosts_report(watcher, number)
@@ -182,9 +187,9 @@ def test_a_caller_of_a_system_that_has_ended_is_waited_for_no_more(world: World)
         await begun(world, watcher)
         ledger = world.ledgers["A:a"]
         ledger.finish(ledger.accept(Header("m", 1, 1, 0, 1), "f", 0.0))
-        await watcher.close_house(0.01)
-        await watcher.open_house("chandy-lamport", 5.0)
-        await housed(watcher)
+        await watcher.dismiss_system(0.01)
+        await watcher.admit_system("chandy-lamport", 5.0)
+        await with_host(watcher)
         number = await started(watcher)
         await hosts_report(watcher, number)
         await taken(world, watcher, number)
@@ -211,10 +216,10 @@ def test_a_fault_stops_the_machines_and_never_an_app_without_any(world: World, c
         await world.join(watcher, DRIVER)
         await watcher.fail(RaySnapshotError("a fault"))
         assert watcher.course.failure is None
-        await watcher.open_house("chandy-lamport", 5.0)
+        await watcher.admit_system("chandy-lamport", 5.0)
         await watcher.fail(RaySnapshotError("another"))
         assert str(watcher.course.failure) == "another"
-        failure = await watcher.close_house(0.01)
+        failure = await watcher.dismiss_system(0.01)
         assert str(failure) == "another"
         number = await started(watcher)
         await world.record(watcher, DRIVER, number)
@@ -237,7 +242,7 @@ def test_before_the_program_has_begun_there_is_nothing_to_take_a_snapshot_of(wor
 def test_who_waits_for_a_machine_whose_system_has_ended_will_hear_that(world: World) -> None:
     async def scenario(watcher: Watcher) -> Any:
         await begun(world, watcher)
-        await watcher.close_house(0.01)
+        await watcher.dismiss_system(0.01)
         ledger = world.ledgers["A:a"]
         call = ledger.accept(Header("m", 1, 1, 0, 1), "f", 0.0)
         ledger.wait(call, (), 1, 0.0, owed=(("m", "A:a/1"),))
@@ -251,3 +256,41 @@ def test_who_waits_for_a_machine_whose_system_has_ended_will_hear_that(world: Wo
     )
     assert [row["satisfied"] for row in found.tables["waits"].to_pylist()] == [True]
     assert Deadlock().evaluate(found).holds is False
+
+
+@pytest.mark.parametrize("has_sent", [False, True])
+def test_mail_of_an_actor_that_is_gone_is_named_if_it_may_have_sent_any(world: World, has_sent: bool) -> None:
+    """In the first snapshot behind its death, and no longer."""
+
+    async def scenario(watcher: Watcher) -> list[list[str]]:
+        await begun(world, watcher)
+        if has_sent:
+            await watcher.joined_system("A:a")
+        watcher.processes.ended("A:a")
+        for _ in range(2):
+            number = await started(watcher)
+            await hosts_report(watcher, number)
+            await world.record(watcher, DRIVER, number)
+        await watcher.collecting.handed_over("")
+        return [one.header.uncovered for one in watcher.processes.analyst.taken]
+
+    assert world.run(scenario) == [["mail of A-0, which is gone"] if has_sent else [], []]
+
+
+def test_a_snapshot_waits_for_no_mail_of_an_actor_that_is_to_start_again(world: World) -> None:
+    async def scenario(watcher: Watcher) -> None:
+        await begun(world, watcher)
+        number = await started(watcher)
+        await hosts_report(watcher, number)
+        await world.record(watcher, DRIVER, number)
+        ledger = world.ledgers["A:a"]
+        ledger.request(number)
+        ledger.record(lambda: None)
+        mail = MailPart(1, HostReport("A:a", {("A:a", "host-0", "link"): 2}))
+        await watcher.recorded(Recorded(ledger.report(number), time.time(), mail=mail))
+        assert number in watcher.collecting.collections, "two messages are on their way"
+        world.states["a"] = "RESTARTING", 1
+        await watcher.processes._look_once(watcher.collecting.collections[number].header.started_at + 1)
+        assert number not in watcher.collecting.collections
+
+    world.run(scenario)
