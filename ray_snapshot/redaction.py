@@ -438,6 +438,13 @@ def arguments(method: str, args: Sequence[Any]) -> list[Any]:
     return [_out(_name_at(method, position, UNKNOWN), value) for position, value in enumerate(args)]
 
 
+def logged(method: str, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """The positional arguments of a call as its sender's log holds them; what they hold of secrets is learned first."""
+    if is_active:
+        met(method, args or (), kwargs)
+    return tuple(arguments(method, args or ()))
+
+
 def keywords(method: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments with those taken out that a redacted parameter of another name takes."""
     if not _names:

@@ -89,13 +89,10 @@ def test_what_the_program_watches_itself_is_one_history_and_ends_with_the_watch(
     found = json.loads(done.output)
     assert (found["end"], found["open"]) == ("Terminated: 3 machines passive or stopped, nothing in flight.", [])
     last = [one for one in rs.History(history).snapshots() if one.machine_count == 3][-1]
-    states = rs.History(history).snapshot(last.snapshot_id).machines
-    assert {name: one.host.partition("-")[0] for name, one in states.items()} == {
-        "Plain-0": "pid",
-        "driver": "driver",
-        "machine": "host",
-    }
-    assert states["machine"].state["tokens"] == 4
+    loaded = rs.History(history).load(last.snapshot_id)
+    hosts = {row["machine"]: row["host"].partition("-")[0] for row in loaded.tables["machines"].to_pylist()}
+    assert hosts == {"Plain-0": "pid", "driver": "driver", "machine": "host"}
+    assert loaded.machines["machine"].state["tokens"] == 4
     assert runner.command("verify", str(history)).exit_code == 0
 
 

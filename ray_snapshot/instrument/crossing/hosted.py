@@ -69,9 +69,7 @@ class Hosted:
     ) -> tuple[Header, str]:
         """As `Process.submit`, of the machine that acts here; raises `NotActingError` if none does."""
         machine = self._acting()
-        if redaction.is_active:
-            redaction.met(method, args or (), kwargs)
-        about, now = tuple(redaction.arguments(method, args or ())), time.time()
+        about, now = redaction.logged(method, args, kwargs), time.time()
         with self.lock:
             ledger = self._running(machine)[0]
             return ledger.submit(

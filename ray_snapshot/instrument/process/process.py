@@ -199,9 +199,7 @@ class Process:
 
         `group`: the concurrency group that it names.
         """
-        if redaction.is_active:
-            redaction.met(method, args or (), kwargs)
-        about, now = tuple(redaction.arguments(method, args or ())), time.time()
+        about, now = redaction.logged(method, args, kwargs), time.time()
         kept = self.reloading.keep_call(args, kwargs) if self.reloading.keeps else None
         with self.lock:
             if self.heard_of:
