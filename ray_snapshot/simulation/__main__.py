@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 def _run(name: str, seed: int, trace: list[str]) -> str:
     if name in PROFILES:
         world = run_seeded(name, seed, trace)
-        return f"{len(world.completed)} snapshots completed and right, {len(world.aborted)} given up"
+        return f"{len(world.central.completed)} snapshots completed and right, {len(world.central.aborted)} given up"
     if name in STORMS:
         seen = run_storm(name, seed, trace).seen
         return ", ".join(f"{count} {what}" for what, count in seen.items() if count)

@@ -33,7 +33,7 @@ def recorded_run(seed: int, trace: list[str] | None = None) -> tuple[Log, list[R
     world = World({name: (f"host-of-{name}", Wanderer(peers[name]), Purse(10)) for name in names}, trace=trace)
     weather(Run(CHANDY_LAMPORT, chance, world, has_crashes=False), 250)
     calm(world)
-    return world.log, world.completed
+    return world.log, world.central.completed
 
 
 def follow(log: Log, number: int, protocol: str) -> Recorded:
@@ -54,7 +54,7 @@ def follow(log: Log, number: int, protocol: str) -> Recorded:
     calm(world)
     check_all(world)
     check_quiet(world)
-    (found,) = world.completed
+    (found,) = world.central.completed
     if world.log.cuts[found.number] != cut:
         raise OracleError(f"{protocol} did not record at the cut {cut}, but at {world.log.cuts[found.number]}")
     return found
@@ -88,7 +88,9 @@ def _perform(world: World, action: Action) -> None:
 
 
 def _deliver_next(world: World, source: str, target: str) -> None:
-    index = next(index for index, one in enumerate(world.network) if (one.source, one.target) == (source, target))
+    index = next(
+        index for index, one in enumerate(world.network.batches) if (one.source, one.target) == (source, target)
+    )
     world.perform(("deliver", index))
 
 

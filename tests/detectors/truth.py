@@ -156,7 +156,7 @@ def build(chance: random.Random) -> tuple[World, bool]:
         machines[name] = (f"h{at % chance.randint(2, 6)}", clerk, Desk(energy=chance.randint(0, 9)))
     world = World(machines, is_atomic=True)
     for connection in connections:
-        world.declare(*connection)
+        world.declared.declare(*connection)
     return world, is_closed
 
 
@@ -185,7 +185,7 @@ class Truth:
         return TOKENS * len(self.states) - sum(state.tokens for state in self.states.values()) - carried
 
     def is_blocked(self, name: str) -> bool:
-        half = bool(self._joins(name) and name in self.world.sources and self.coming(name))
+        half = bool(self._joins(name) and name in self.world.declared.sources and self.coming(name))
         return self.states[name].is_stuck_inside or (
             half and not self.states[name].active and not self._can_join(name, ())
         )
@@ -213,7 +213,7 @@ class Truth:
             return self._can_join(name, awake)
         if self.coming(name):
             return True
-        declared = [source for sources in self.world.sources.get(name, {}).values() for source in sources]
+        declared = [source for sources in self.world.declared.sources.get(name, {}).values() for source in sources]
         if declared:
             return bool(awake.intersection(declared))
         return bool(awake.intersection(senders)) if name in unwoken else bool(awake)
@@ -225,7 +225,7 @@ class Truth:
     def _can_join(self, name: str, awake: Any) -> bool:
         """Whether some front parts of its channels, and one message from each awake source, make up a join."""
         queues = [[message[1] for message in one] for key, one in self.strings.items() if key[1] == name]
-        for port, sources in self.world.sources[name].items():
+        for port, sources in self.world.declared.sources[name].items():
             queues += [[port]] * len(set(sources) & set(awake))
         for ports in self._joins(name):
             for sizes in product(*(range(min(len(queue), len(ports)) + 1) for queue in queues)):
@@ -247,7 +247,10 @@ class Truth:
             return False
         movers = self.movers() if senders is None else self.movers(GROUP, senders)
         declared = {
-            source for name in GROUP for sources in self.world.sources.get(name, {}).values() for source in sources
+            source
+            for name in GROUP
+            for sources in self.world.declared.sources.get(name, {}).values()
+            for source in sources
         }
         return not movers.intersection(GROUP) and not movers.intersection(declared)
 
@@ -333,16 +336,16 @@ class Run:
         for step in range(steps):
             self._step(world, chance, step)
             self.states += 1
-            for recorded in world.completed:
+            for recorded in world.central.completed:
                 self._judge(recorded)
-            world.completed.clear()
+            world.central.completed.clear()
         return self
 
     def _step(self, world: World, chance: random.Random, step: int) -> None:
         if step % 22 == 21:
             world.perform(("snapshot",))
             self.started.setdefault(
-                world.coordinator.last, self._truth()
+                world.central.coordinator.last, self._truth()
             )  # too many may be open: then it is not started
             return
         active = [name for name, state in world.states().items() if state.active and world.can_act(name)]

@@ -14,9 +14,10 @@ from ray_snapshot.protocol import call_collector, calls
 from ray_snapshot.protocol.acceptance import Acceptance
 from ray_snapshot.protocol.call_collector import CallParties, PendingCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
+from ray_snapshot.simulation.calls.central import Step
 from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Work
 from ray_snapshot.simulation.calls.schedules import explore, run_calls
-from ray_snapshot.simulation.calls.world import CallWorld, Step
+from ray_snapshot.simulation.calls.world import CallWorld
 from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.oracle import OracleError
 

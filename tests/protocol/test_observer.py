@@ -28,7 +28,7 @@ from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.protocol.links import Batch
 from ray_snapshot.protocol.observer import LooseInbox, LooseInLink, Observer
-from ray_snapshot.simulation.mail import world as worlds
+from ray_snapshot.simulation.mail import rules
 from ray_snapshot.simulation.mail.machines import Script, Send
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.reports import part_of
@@ -299,8 +299,8 @@ def test_from_this_the_observer_builds_up_a_complete_snapshot(profile: str) -> N
 
     assert PROFILES[profile].protocol == OBSERVER
     assert not PROFILES[profile].is_fifo
-    assert sum(len(world.completed) for world in worlds_seen) > 40
-    assert any(one.channels for world in worlds_seen for one in world.completed)
+    assert sum(len(world.central.completed) for world in worlds_seen) > 40
+    assert any(one.channels for world in worlds_seen for one in world.central.completed)
 
 
 # ---- the lesson: markers where channels reorder ------------------------------------------------------------------------
@@ -345,12 +345,12 @@ def test_markers_over_a_reordering_channel_give_a_wrong_cut_and_the_oracle_names
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """EWD864a, additional remark: the algorithm is incorrect when a red message is accepted in a white action."""
-    monkeypatch.setattr(worlds, "LooseInLink", MarkersAlone)
+    monkeypatch.setattr(rules, "LooseInLink", MarkersAlone)
     world = reordering(CHANDY_LAMPORT)
     run_script(world, [*OVERTAKES, "calm"])
 
-    assert [recorded.states["b"] for recorded in world.completed] == [("one", "two")]
-    assert world.surplus == {1: {("A", "B", "link"): -1}}  # and so do the counts
+    assert [recorded.states["b"] for recorded in world.central.completed] == [("one", "two")]
+    assert world.central.surplus == {1: {("A", "B", "link"): -1}}  # and so do the counts
     with pytest.raises(OracleError, match="snapshot 1: action 2 of b is impossible here: it accepts mail 2 from a"):
         check_all(world)
 
@@ -360,14 +360,14 @@ def test_the_observer_gives_a_right_cut_in_the_very_same_order() -> None:
     run_script(world, ["deliver A B" if step == "repeat 1" else step for step in OVERTAKES] + ["calm"])
     check_all(world)
 
-    assert [recorded.states["b"] for recorded in world.completed] == [("one",)]
+    assert [recorded.states["b"] for recorded in world.central.completed] == [("one",)]
 
 
 def test_markers_over_a_reordering_channel_lose_white_messages_that_come_behind_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And a collector that did not count would announce it as complete."""
-    monkeypatch.setattr(worlds, "LooseInLink", MarkersAlone)
+    monkeypatch.setattr(rules, "LooseInLink", MarkersAlone)
     monkeypatch.setattr(PendingCounts, "is_complete", property(lambda self: not self.awaited))
     world = reordering(CHANDY_LAMPORT)
     run_script(

@@ -91,7 +91,7 @@ def test_the_snapshot_is_each_state_at_its_turn_and_the_white_messages_accepted_
 @pytest.mark.parametrize("profile", ["plain", "initiators", "independent"])
 def test_all_white_actions_and_then_all_red_ones_is_an_equivalent_computation(profile: str) -> None:
     """EWD864a, paragraphs 9 to 11, the theorem: S0 to SSS to S1, by replaying it."""
-    completed = [recorded for seed in SEEDS for recorded in run_seeded(profile, seed).completed]
+    completed = [recorded for seed in SEEDS for recorded in run_seeded(profile, seed).central.completed]
 
     assert len(completed) > 2 * len(SEEDS)
     assert any(recorded.channels for recorded in completed)
@@ -277,7 +277,7 @@ def test_several_snapshots_may_be_open_at_once() -> None:
     """CL85, section 3.3, and the token variant: numbers tell them apart."""
     world = run_seeded("plain", 0)
 
-    assert len(world.completed) > 1
+    assert len(world.central.completed) > 1
     assert PROFILES["plain"].initiators == 0
 
 

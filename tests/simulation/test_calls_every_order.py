@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
+from ray_snapshot.simulation.calls.central import Step
 from ray_snapshot.simulation.calls.oracle import deadlocked
 from ray_snapshot.simulation.calls.programs import Call, Create, Get, Kind, Notify, Park, Work
 from ray_snapshot.simulation.calls.schedules import explore
-from ray_snapshot.simulation.calls.world import CallWorld, Step
+from ray_snapshot.simulation.calls.world import CallWorld
 from ray_snapshot.simulation.mail.every_order import Explored, calm
 from ray_snapshot.simulation.mail.oracle import OracleError
 
@@ -34,7 +35,7 @@ def once(kind: str) -> Callable[[CallWorld], list[Step]]:
     """At any moment, but once in a run: a call is lost, or repeated."""
 
     def extra(world: CallWorld) -> list[Step]:
-        return [] if world.log.faults else [(kind, index) for index in range(len(world.network))]
+        return [] if world.log.faults else [(kind, index) for index in range(len(world.ray.network))]
 
     return extra
 
@@ -143,7 +144,7 @@ def stuck_in(world: CallWorld) -> set[tuple[str, str]]:
     calm(world)
     world.perform(("snapshot",))
     calm(world)
-    return {(call[0], call[2]) for call in deadlocked(world.completed[-1], world.slots())}
+    return {(call[0], call[2]) for call in deadlocked(world.central.completed[-1], world.slots())}
 
 
 def test_deadlocks_are_found_and_no_others() -> None:

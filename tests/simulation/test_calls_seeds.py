@@ -27,9 +27,9 @@ SEEDS = 40
 def _seen(world: CallWorld) -> Counter[str]:
     """What a run met, so that a test can tell that its seeds meet it at all."""
     slots = world.slots()
-    found = world.completed
+    found = world.central.completed
     kinds = Counter(event.kind for event in world.log.events)
-    seen: Counter[str] = Counter(completed=len(found), aborted=len(world.aborted))
+    seen: Counter[str] = Counter(completed=len(found), aborted=len(world.central.aborted))
     seen["in flight"] = sum(len(one.in_flight) for one in found)
     seen["constructors in flight"] = sum(call[3] == 0 for one in found for call in one.in_flight)
     seen["waiting"] = sum(bool(one.waits) for one in found)
@@ -43,7 +43,7 @@ def _seen(world: CallWorld) -> Counter[str]:
     seen["settled"], seen["died"], seen["cancelled"] = kinds["settle"], kinds["die"], kinds["cancelled"]
     seen["executed twice"] = sum(count > 1 for count in _acceptances(world).values())
     seen["the driver left"] = kinds["leave"]
-    seen["doubles answered"] = world.answers[Answer.DUPLICATE] + world.answers[Answer.DISCARDED]
+    seen["doubles answered"] = world.central.answers[Answer.DUPLICATE] + world.central.answers[Answer.DISCARDED]
     seen["cuts that are no instant"] = sum(len(set(cut.values())) > 1 for cut in world.log.cuts.values())
     return seen
 

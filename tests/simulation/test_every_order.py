@@ -12,10 +12,11 @@ import pytest
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.fingerprints import fingerprint
+from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Call, Create, Later, Output, Script, Send
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.schedules import EAGER, explore
-from ray_snapshot.simulation.mail.world import Step, World
+from ray_snapshot.simulation.mail.world import World
 
 COPIES_TOO = (*EAGER, "copy")
 
@@ -40,7 +41,7 @@ def every_order(world: World, *acts: str, snapshots: int = 1, hosts: tuple[str, 
     """Explore, with these machines acting once each and that many snapshots started, all at any moment."""
 
     def extra(now: World) -> list[Step]:
-        steps: list[Step] = [("snapshot", *hosts)] if now.coordinator.last < snapshots else []
+        steps: list[Step] = [("snapshot", *hosts)] if now.central.coordinator.last < snapshots else []
         return steps + [("act", name) for name in acts if not now.log.lengths.get(name) and now.can_act(name)]
 
     return explore(world, fingerprint, extra, **options)

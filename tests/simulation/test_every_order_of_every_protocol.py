@@ -202,8 +202,8 @@ def test_a_crash_gives_up_what_is_pending_and_later_numbers_do_not_wait_for_the_
     world = world_of("ring", CHANDY_LAMPORT, 1)
     world.perform(("die", "C"))
 
-    assert [aborted.reason for aborted in world.aborted] == ["host C is gone"]
-    assert world.coordinator.hosts == ["A", "B"]
+    assert [aborted.reason for aborted in world.central.aborted] == ["host C is gone"]
+    assert world.central.coordinator.hosts == ["A", "B"]
     assert world.enabled_on("C") == []
 
 

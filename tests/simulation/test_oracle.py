@@ -81,7 +81,7 @@ def test_a_run_that_ends_elsewhere_than_its_actions_lead_does_not() -> None:
 
 def test_every_recorded_thing_of_a_seeded_run_counts() -> None:
     world = run_seeded("everything", 1)
-    for recorded in world.completed:
+    for recorded in world.central.completed:
         for name in recorded.states:
             wrong = deepcopy(recorded)
             del wrong.states[name]

@@ -21,10 +21,11 @@ from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation.calls.programs import Call as ActorCall
 from ray_snapshot.simulation.calls.programs import Kind, Post, Work
 from ray_snapshot.simulation.mail import world as hosts
+from ray_snapshot.simulation.mail.actions import Answered
 from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.machines import Ask, Input, Script, Send, Tell
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.world import Answered, World
+from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.parties.rows import rows_of
 from ray_snapshot.simulation.parties.schedules import explore, run_parties
 from ray_snapshot.simulation.parties.world import PartyWorld, Turn
@@ -101,11 +102,11 @@ def test_systems_by_chance_are_consistent(seeds: range, protocol: str) -> None:
     completed = waits = crossed = 0
     for seed in seeds:
         world = run_parties(seed, protocol)
-        completed += len(world.mail.completed)
+        completed += len(world.mail.central.completed)
         waits += sum(
-            one.caller is not None and one.caller[2] in "mno" for s in world.calls.completed for one in s.waits
+            one.caller is not None and one.caller[2] in "mno" for s in world.calls.central.completed for one in s.waits
         )
-        crossed += sum(call[0] in "mno" for s in world.calls.completed for call in s.in_flight)
+        crossed += sum(call[0] in "mno" for s in world.calls.central.completed for call in s.in_flight)
     assert completed > 3 * len(seeds)
     assert min(waits, crossed) > len(seeds), "machines that wait for actors, and calls on their way from them, are cut"
 
@@ -127,7 +128,7 @@ def test_verdicts_across_both_are_right(seeds: range, protocol: str) -> None:
             seen["deadlock", bool(deadlock.holds)] += 1
             seen["termination", bool(termination.holds)] += 1
             mixed += bool(stuck & {"m", "n", "o"}) and bool(stuck & {"a", "b"})
-        waiting = world.mail.suspended | {name for name, one in world.calls.alive.items() if one.runs}
+        waiting = world.mail.waits.suspended | {name for name, one in world.calls.alive.items() if one.runs}
         assert stuck == waiting, f"seed {seed}: {deadlock.sentence}"
         assert termination.holds is not bool(waiting), f"seed {seed}: {termination.sentence}"
     assert len(seen) == 4, seen
@@ -202,13 +203,13 @@ def the_core_beside_an_actor_is_not_asked(patch: Patch) -> None:
 def a_host_does_not_hear_the_colour_of_an_actors_reply(patch: Patch) -> None:
     def resume(self: World, name: str, choice: int) -> str:
         host = self.hosts[self.places[name]]
-        machine, reply = host.core.machines[name], self.replies.pop(name)
+        machine, reply = host.core.machines[name], self.waits.replies.pop(name)
         is_actors = reply.message[0] in "ab"
         if not is_actors:
             host.core.note(reply.colour, machine)
         self._boundary(host)
         host.core.resume(machine)
-        self.suspended.discard(name)
+        self.waits.suspended.discard(name)
         assert self.abroad is not None
         self.abroad.resumed(machine, Answered(reply.message, reply.args, 0 if is_actors else reply.colour))
         inputs = (Input(reply.message[0], "reply", "reply", reply.args),)

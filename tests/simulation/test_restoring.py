@@ -53,7 +53,7 @@ def _snapshot_with_everything_in_flight(world: World) -> Recorded:
         world, ["snapshot", "tell request h1", "tell request h0", "record h1", "copy h1", "record h0", "copy h0"]
     )
     calm(world)
-    (recorded,) = world.completed
+    (recorded,) = world.central.completed
     check_all(world)
     return recorded
 
@@ -90,7 +90,7 @@ def test_numbering_begins_anew_and_snapshot_numbers_go_on(protocol: str) -> None
     world.perform(("snapshot",))
     calm(world)
 
-    (recorded,) = world.completed
+    (recorded,) = world.central.completed
     check_all(world)
     assert recorded.number == 2
     assert recorded.sent["writer", "reader", "mail"] == 3
@@ -123,7 +123,7 @@ def test_nothing_from_before_is_accepted() -> None:
         old.perform(("act", "writer"), choice)
     run_script(old, ["flush h0", "snapshot", "tell request h0", "record h0", "copy h0", "report h0 1"])
     world = restored(beginning(old), old)
-    assert len(world.network) == 1
+    assert len(world.network.batches) == 1
     assert sorted(one[0] for one in world.control) == ["start", "start"]
     assert sorted(one[0] for one in old.control) == ["part", "request"]
     calm(world)
@@ -132,7 +132,7 @@ def test_nothing_from_before_is_accepted() -> None:
     assert world.states() == {"writer": (), "reader": ()}
     told = [line for line in world.trace or () if "refused" in line]
     assert len(told) == 3
-    assert not world.answers
+    assert not world.central.answers
 
 
 def test_a_machine_that_waits_inside_an_action_is_an_obstacle_and_is_named() -> None:
@@ -140,7 +140,7 @@ def test_a_machine_that_waits_inside_an_action_is_an_obstacle_and_is_named() -> 
     old.perform(("act", "writer"), 5)
     run_script(old, ["snapshot", "tell request h0", "record h0", "copy h0"])
     calm(old)
-    (recorded,) = old.completed
+    (recorded,) = old.central.completed
 
     assert obstacles(recorded) == ["writer waits for a reply, inside an action"]
     with pytest.raises(NotRestorableError, match="snapshot 1 cannot be restored: writer waits for a reply"):
@@ -166,11 +166,11 @@ def test_a_crash_gives_up_the_snapshots_that_need_the_host_and_no_other() -> Non
     index = next(index for index, one in enumerate(world.control) if one[0] == "part")
     world.perform(("control", index))
     world.perform(("crash", "h0"))
-    assert world.aborted == []  # it has reported
+    assert world.central.aborted == []  # it has reported
     world.perform(("crash", "h1"))
-    assert [one.reason for one in world.aborted] == ["host h1 is gone"]
+    assert [one.reason for one in world.central.aborted] == ["host h1 is gone"]
     world.perform(("snapshot",))
-    assert world.coordinator.pending == {}
+    assert world.central.coordinator.pending == {}
 
 
 def test_a_lost_batch_is_sent_again_until_it_arrives() -> None:
@@ -179,7 +179,7 @@ def test_a_lost_batch_is_sent_again_until_it_arrives() -> None:
     run_script(world, ["flush h0"])
     for _ in range(3):
         world.perform(("drop", 0))
-        assert world.network == []
+        assert world.network.batches == []
         world.perform(("resend", 0))
     calm(world)
 
@@ -234,7 +234,7 @@ def test_what_alignment_skipped_accepts_too_early_is_named_and_comes_twice() -> 
     begin = ["snapshot", "tell request h-fast", "copy h-fast", "act fast 1", "flush h-fast", "deliver h-fast h-join"]
     slow = ["tell request h-slow", "copy h-slow", "flush h-slow", "deliver h-slow h-join", "copy h-join"]
     run_script(world, [*begin, "accept h-join", "record h-join", *slow, "act fast 1", "act slow 1", "calm"])
-    (recorded,) = world.completed
+    (recorded,) = world.central.completed
 
     assert recorded.duplicates == {("fast", "join", "mail"): 1}
     assert repeated(world.log, recorded) == [(("fast", "join", "mail", 1), (1, "item", (0, 7, 0)))]
@@ -326,7 +326,7 @@ def who_waits_is_restored_too(patch: pytest.MonkeyPatch) -> None:
 
 def lost_batches_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     def forget(self: World, index: int) -> str:
-        self.network.pop(index)
+        self.network.batches.pop(index)
         return ""
 
     patch.setitem(world_module._STEPS, "drop", forget)

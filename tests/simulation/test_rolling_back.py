@@ -19,6 +19,7 @@ from ray_snapshot.protocol.rollback import (
     RollbackHost,
     Step,
 )
+from ray_snapshot.simulation.mail.generations import Lineage
 from ray_snapshot.simulation.mail.machines import Create, Script
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.world import World
@@ -50,7 +51,7 @@ def test_a_host_that_has_not_been_told_goes_on_in_the_generation_before_and_what
             old.perform(("act", machine[others[0]]), choice)
         while steps := [step for step in old.enabled_on(others[0]) if step[0] in ("continue", "flush")]:
             old.perform(steps[0])
-    assert old.network
+    assert old.network.batches
     check_that_generations_do_not_overlap(old)
     storms.settle(run)
     storms.check(run)
@@ -220,7 +221,7 @@ def a_late_request_stops_a_host_again(patch: Patch) -> None:
 
 
 def what_was_held_is_forgotten(patch: Patch) -> None:
-    patch.setattr(World, "started", lambda self, name: self.lineage.held.pop(name, None))
+    patch.setattr(Lineage, "started", lambda self, name: self.held.pop(name, None))
 
 
 WRONG = {

@@ -27,17 +27,17 @@ SEEDS = 120
 
 def _seen(world: World) -> Counter[str]:
     """What a run met, so that a test can tell that its seeds meet it at all."""
-    seen: Counter[str] = Counter(completed=len(world.completed), aborted=len(world.aborted))
-    seen["in flight"] = sum(len(messages) for one in world.completed for messages in one.channels.values())
-    seen["creations in flight"] = sum(len(one.creations) for one in world.completed)
-    seen["timers in flight"] = sum(key[2] == "timer" for one in world.completed for key in one.channels)
-    seen["calls in flight"] = sum(key[2] == "call" for one in world.completed for key in one.channels)
+    seen: Counter[str] = Counter(completed=len(world.central.completed), aborted=len(world.central.aborted))
+    seen["in flight"] = sum(len(messages) for one in world.central.completed for messages in one.channels.values())
+    seen["creations in flight"] = sum(len(one.creations) for one in world.central.completed)
+    seen["timers in flight"] = sum(key[2] == "timer" for one in world.central.completed for key in one.channels)
+    seen["calls in flight"] = sum(key[2] == "call" for one in world.central.completed for key in one.channels)
     seen["waiting callers"] = sum(
-        state.waits_for is not None for one in world.completed for state in one.states.values()
+        state.waits_for is not None for one in world.central.completed for state in one.states.values()
     )
     seen["hosts born"] = sum(name.startswith("host-of") for name in world.hosts)
-    seen["doubles answered"] = world.answers[Answer.DUPLICATE] + world.answers[Answer.DISCARDED]
-    seen["messages told to come twice"] = sum(sum(one.duplicates.values()) for one in world.completed)
+    seen["doubles answered"] = world.central.answers[Answer.DUPLICATE] + world.central.answers[Answer.DISCARDED]
+    seen["messages told to come twice"] = sum(sum(one.duplicates.values()) for one in world.central.completed)
     cuts = [set(cut.values()) for cut in world.log.cuts.values()]
     seen["cuts that are no instant"] = sum(len(cut) > 1 for cut in cuts)
     return seen
@@ -150,9 +150,9 @@ def test_a_snapshot_whose_parts_do_not_come_is_given_up_at_its_deadline() -> Non
     schedules.run_script(world, ["snapshot h0"])  # nobody asks h1, and there is no link to it
     schedules.calm(world)
     world.perform(("tick", 9_999))
-    assert world.aborted == []
+    assert world.central.aborted == []
     world.perform(("tick", 1))
     schedules.calm(world)
 
-    assert [one.reason for one in world.aborted] == ["timed out waiting for the report of h1"]
+    assert [one.reason for one in world.central.aborted] == ["timed out waiting for the report of h1"]
     schedules.check_quiet(world)

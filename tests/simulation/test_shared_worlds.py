@@ -11,10 +11,12 @@ import pytest
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
 from ray_snapshot.protocol.colours import Independent
 from ray_snapshot.simulation.mail.fingerprints import fingerprint
+from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Create, Purse, Script, Send, Wanderer
+from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.orders import every_order
 from ray_snapshot.simulation.mail.sharing import CHANGING, NEVER_FULL, SharedWorld
-from ray_snapshot.simulation.mail.world import Carried, Step, World
+from ray_snapshot.simulation.mail.world import World
 
 CHATTER = Script(
     (("go", (Send("b", "x", 1), Send("c", "x", 1))), ("x", (Send("a", "y", 2),)), ("y", (Send("c", "z", 3),))), ("go",)
@@ -37,19 +39,21 @@ def world_of(protocol: str, machine: Script = CHATTER, snapshots: int = 2, **opt
 
 
 def is_head(world: World, carried: Carried) -> bool:
-    before = world.network[: world.network.index(carried)]
-    return not world.is_fifo or all((one.source, one.target) != (carried.source, carried.target) for one in before)
+    before = world.network.batches[: world.network.batches.index(carried)]
+    return not world.rules.is_fifo or all(
+        (one.source, one.target) != (carried.source, carried.target) for one in before
+    )
 
 
 def steps_of(world: World) -> list[Step]:
     """What is enabled; besides, everybody may act, C may die, and be missed, and a snapshot may be given up."""
     steps = [step for name in world.hosts for step in world.enabled_on(name)]
-    steps += [("deliver", index) for index, carried in enumerate(world.network) if is_head(world, carried)]
+    steps += [("deliver", index) for index, carried in enumerate(world.network.batches) if is_head(world, carried)]
     steps += [("control", index) for index in range(len(world.control))]
     steps += [("act", name) for name in "abc" if world.can_act(name)]
-    is_missed = "C" not in world.coordinator.hosts
+    is_missed = "C" not in world.central.coordinator.hosts
     steps += [("notice", "C") if world.hosts["C"].is_down else ("halt", "C")] * (not is_missed)
-    return steps + [("abort", number) for number in world.coordinator.pending]
+    return steps + [("abort", number) for number in world.central.coordinator.pending]
 
 
 def likely(step: Step) -> float:
@@ -61,17 +65,18 @@ def in_full(world: World) -> str:
     hosts = pickle.loads(pickle.dumps(world.hosts))
     for host in hosts.values():
         for link in host.core.outputs.values():
-            link.in_flight, link.sequence = 0, 0 if world.is_fifo else link.sequence
-        for end in host.core.inputs.values() if world.is_fifo else ():
+            link.in_flight, link.sequence = 0, 0 if world.rules.is_fifo else link.sequence
+        for end in host.core.inputs.values() if world.rules.is_fifo else ():
             end.next = 0
-    kept, world.hosts, network, world.network = world.hosts, hosts, world.network, []
+    kept, world.hosts, network, world.network.batches = world.hosts, hosts, world.network.batches, []
     print_of = fingerprint(world)
-    world.hosts, world.network = kept, network
+    world.hosts, world.network.batches = kept, network
     carried = [(one.source, one.target, one.batch[2:]) for one in network]
     cuts = [(number, sorted(cut.items())) for number, cut in sorted(world.log.cuts.items())]
-    past = world.log.actions, world.log.lengths, cuts, sorted(world.waiting.items())
-    told = world.control, world.parts, world.completed, world.surplus, world.aborted, world.answers
-    return repr((print_of, carried, past, told, world.coordinator.hosts, world.states()))
+    past = world.log.actions, world.log.lengths, cuts, sorted(world.waits.recorded.items())
+    central = world.central
+    told = world.control, central.parts, central.completed, central.surplus, central.aborted, central.answers
+    return repr((print_of, carried, past, told, central.coordinator.hosts, world.states()))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -119,7 +124,7 @@ def test_a_search_changes_no_host_that_it_keeps(protocol: str) -> None:
 def test_a_step_changes_nothing_that_the_copies_of_a_world_share(protocol: str) -> None:
     chance = random.Random(1)
     now = SharedWorld.shared(world_of(protocol))
-    copied = {*CHANGING, "log", "parts", "waiting", "coordinator", "taken", "keeper"}
+    copied = {*CHANGING, "log", "taken", "keeper"}
     kept = {name: value for name, value in vars(now).items() if name not in copied}
     before = repr(kept)
     for _ in range(60):
@@ -142,7 +147,7 @@ def test_a_batch_that_overtakes_another_is_refused_on_a_fifo_link() -> None:
     for _ in range(2):
         now.perform(("act", "a"), 1)
         now.perform(("flush", "A"))
-    links = [carried.target for carried in now.network]
+    links = [carried.target for carried in now.network.batches]
 
     with pytest.raises(AssertionError, match="overtakes another"):
         now.perform(("deliver", links.index("B", 1)))

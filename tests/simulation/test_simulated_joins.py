@@ -45,8 +45,8 @@ def table(dealt: tuple[Dealt, ...], is_declared: bool = True) -> World:
         {name: (f"h{name}", Philosopher(*sides[name], dealt[at]), -1) for at, name in enumerate(sides)}, is_atomic=True
     )
     for name, (left, right) in sides.items() if is_declared else ():
-        world.declare(left, name, "left")
-        world.declare(right, name, "right")
+        world.declared.declare(left, name, "left")
+        world.declared.declare(right, name, "right")
     return world
 
 
@@ -67,15 +67,15 @@ def dine(dealt: tuple[Dealt, ...], seed: int, steps: int) -> World:
             world.perform(("snapshot",))
         elif enabled:
             world.perform(chance.choice(enabled))
-    check_run(world.log, world.completed, world.states())
+    check_run(world.log, world.central.completed, world.states())
     return world
 
 
 def test_forks_in_a_circle_are_found_as_soon_as_a_snapshot_starts_behind_the_dealing() -> None:
     for seed in range(15):
         world = dine(CIRCLE, seed, 200)
-        assert world.completed, f"seed {seed}"
-        for recorded in world.completed:
+        assert world.central.completed, f"seed {seed}"
+        for recorded in world.central.completed:
             verdict = judged(world, recorded)
             assert verdict.holds is True, f"seed {seed}"
             assert {one["machine"] for one in verdict.evidence["members"]} == {"p0", "p1", "p2"}, f"seed {seed}"
@@ -86,7 +86,9 @@ def test_forks_in_no_circle_are_never_reported() -> None:
     meals = 0
     for seed in range(15):
         world = dine(NO_CIRCLE, seed, 400)
-        assert [judged(world, one).holds for one in world.completed] == [False] * len(world.completed), f"seed {seed}"
+        assert [judged(world, one).holds for one in world.central.completed] == [False] * len(
+            world.central.completed
+        ), f"seed {seed}"
         meals += max(world.states().values())
     assert meals > 40
 
@@ -112,7 +114,7 @@ def half_fed(*sent: tuple[str, str]) -> Verdict:
     world = World({name: (name, Pair(sends.get(name, (("b", "left"),))), 0) for name in "abc"}, is_atomic=True)
     for target, source in (("a", "b"), ("b", "a")):
         for port in ("left", "right", "up", "down"):
-            world.declare(source, target, port)
+            world.declared.declare(source, target, port)
     world.perform(("act", "a"), 1)
     world.perform(("act", "b"), 1)
     calm(world)
@@ -120,7 +122,7 @@ def half_fed(*sent: tuple[str, str]) -> Verdict:
         world.perform(("act", source), 1 + ("left", "right", "up", "poke").index(port))
     world.perform(("snapshot",))
     calm_but_for_actions(world)
-    return judged(world, world.completed[-1])
+    return judged(world, world.central.completed[-1])
 
 
 def calm_but_for_actions(world: World) -> None:
@@ -136,7 +138,7 @@ def test_forks_in_a_circle_of_which_nobody_said_who_sends_them_are_unknown_and_t
     while enabled := world.enabled():
         world.perform(chance.choice(enabled))
 
-    verdict = judged(world, world.completed[0])
+    verdict = judged(world, world.central.completed[0])
 
     assert verdict.holds is None
     assert sorted(verdict.evidence["depends_on"]) == [

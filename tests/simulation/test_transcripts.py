@@ -43,9 +43,9 @@ def finish(name: str, world: World, *script: str) -> list[Recorded]:
     """Run the script, check the run, compare the transcript; returns the snapshots."""
     world.trace = []
     run_script(world, script)
-    check_run(world.log, world.completed, world.states())
+    check_run(world.log, world.central.completed, world.states())
     check_quiet(world)
-    snapshots = sorted(world.completed, key=lambda one: one.number)
+    snapshots = sorted(world.central.completed, key=lambda one: one.number)
     assert_transcript(name, [*world.trace, *(line for recorded in snapshots for line in told(recorded))])
     return snapshots
 

@@ -71,6 +71,10 @@ class Log:
         self.lengths[machine] += 1
         self.events.append(Event(machine, self.lengths[machine], kind, call, **more))
 
+    def fault(self) -> None:
+        """Something happens now that no machine does."""
+        self.faults.append(len(self.events))
+
     def record(self, numbers: Iterable[int], machine: str, length: int | None = None) -> None:
         """A machine has turned red for these numbers, behind its last event (or was, behind so many)."""
         for number in numbers:

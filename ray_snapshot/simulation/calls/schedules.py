@@ -10,10 +10,11 @@ import random
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
+from ray_snapshot.simulation.calls.central import Step
 from ray_snapshot.simulation.calls.oracle import check_calls
 from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
 from ray_snapshot.simulation.calls.programs import Step as ProgramStep
-from ray_snapshot.simulation.calls.world import CallWorld, Step
+from ray_snapshot.simulation.calls.world import CallWorld
 from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
 from ray_snapshot.simulation.mail.oracle import OracleError
 
@@ -167,12 +168,12 @@ def _disturb(world: CallWorld, profile: CallProfile, chance: random.Random) -> N
     dice = chance.random()
     if dice < 0.03:
         world.perform(("snapshot",))
-    elif dice < 0.035 and profile.aborts and world.coordinator.pending:
-        world.perform(("abort", chance.choice(sorted(world.coordinator.pending))))
+    elif dice < 0.035 and profile.aborts and world.central.coordinator.pending:
+        world.perform(("abort", chance.choice(sorted(world.central.coordinator.pending))))
     if chance.random() < profile.loses:
         _lose(world, chance)
     if chance.random() < profile.repeats:
-        again = [index for index, call in enumerate(world.network) if call.header[5] and call.header[2]]
+        again = [index for index, call in enumerate(world.ray.network) if call.header[5] and call.header[2]]
         if again:
             world.perform(("repeat", chance.choice(again)))
     if len(world.alive) > 1 and chance.random() < profile.dies:
@@ -181,7 +182,7 @@ def _disturb(world: CallWorld, profile: CallProfile, chance: random.Random) -> N
 
 def _lose(world: CallWorld, chance: random.Random) -> None:
     """A call is lost on its way, or cancelled while it waits; constructors are neither."""
-    flying = [("lose", index) for index, call in enumerate(world.network) if call.header[2]]
+    flying = [("lose", index) for index, call in enumerate(world.ray.network) if call.header[2]]
     waiting = [
         ("cancel", name, key)
         for name, machine in world.alive.items()
@@ -208,14 +209,14 @@ def _faulty(step: Step, profile: CallProfile, chance: random.Random) -> Step:
 
 def check_end(world: CallWorld) -> None:
     """Nothing is left to happen: then nothing may be open, and every snapshot must be right. Raises `OracleError`."""
-    for number, pending in world.coordinator.pending.items():
+    for number, pending in world.central.coordinator.pending.items():
         raise OracleError(f"all is quiet, but snapshot {number} waits for {pending.waits_for()}")
     for name, machine in world.alive.items():
         if machine.ledger.open:
             raise OracleError(f"no snapshot is pending, but {name} still keeps {sorted(machine.ledger.open)} open")
         if machine.ledger.kept_back:
             raise OracleError(f"{name} still keeps back {machine.ledger.kept_back}")
-    check_calls(world.log, world.completed, world.slots())
+    check_calls(world.log, world.central.completed, world.slots())
 
 
 # ---- every order ----------------------------------------------------------------------------------------------------
@@ -240,15 +241,15 @@ def fingerprint(world: CallWorld) -> Hashable:
     return repr(
         (
             machines,
-            sorted(map(repr, world.network)),
+            sorted(map(repr, world.ray.network)),
             sorted(map(repr, world.control)),
-            sorted(world.replies.items()),
-            sorted(world.failures),
-            sorted(world.notices),
-            sorted(world.waiting_to_restart.items()),
-            sorted(world.coordinator.pending),
-            sorted(repr(sorted(one.calls.reports)) for one in world.coordinator.pending.values()),
-            [(one.content(), one.began, one.ended, one.was_quiet) for one in world.completed],
+            sorted(world.ray.replies.items()),
+            sorted(world.ray.failures),
+            sorted(world.ray.notices),
+            sorted(world.ray.restarting.items()),
+            sorted(world.central.coordinator.pending),
+            sorted(repr(sorted(one.calls.reports)) for one in world.central.coordinator.pending.values()),
+            [(one.content(), one.began, one.ended, one.was_quiet) for one in world.central.completed],
             sorted((number, sorted(cut.items())) for number, cut in world.log.cuts.items()),
             events,
         )
@@ -272,9 +273,9 @@ def explore(
     """
 
     def steps_of(now: CallWorld) -> list[Step]:
-        if len(now.completed) + len(now.aborted) == snapshots:
+        if len(now.central.completed) + len(now.central.aborted) == snapshots:
             return []
-        start: list[Step] = [("snapshot",)] if now.coordinator.last < snapshots else []
+        start: list[Step] = [("snapshot",)] if now.central.coordinator.last < snapshots else []
         steps = [*(step for step in now.enabled() if step[0] not in never), *start, *extra(now)]
         if not steps:
             check_end(now)
@@ -291,7 +292,7 @@ def explore(
 def _check_calm(world: CallWorld) -> Iterator[str]:
     calm(world)
     check_end(world)
-    return (one.content() for one in world.completed)
+    return (one.content() for one in world.central.completed)
 
 
 def _settle(world: CallWorld, eager: tuple[str, ...]) -> None:

@@ -11,22 +11,24 @@ from typing import Any
 
 from ray_snapshot.protocol.host import HostCore, Machine, OutChannel, Recording
 from ray_snapshot.protocol.links import InLink, OutLink
+from ray_snapshot.simulation.mail.hosts import SimHost
+from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import Log
-from ray_snapshot.simulation.mail.world import Carried, SimHost, World
+from ray_snapshot.simulation.mail.world import World
 
 
 def fingerprint(world: World) -> Hashable:
     """Everything that the future of the world, and the oracle's opinion of its past, depend on."""
     return (
         tuple(host_fingerprint(host) for _, host in sorted(world.hosts.items())),
-        tuple(sorted(map(repr, map(_carried, world.network)))),
-        tuple(sorted(map(repr, map(_carried, world.lost)))),
+        tuple(sorted(map(repr, map(_carried, world.network.batches)))),
+        tuple(sorted(map(repr, map(_carried, world.network.lost)))),
         tuple(name for name, host in sorted(world.hosts.items()) if host.is_down),
         tuple(sorted(map(repr, world.control))),
-        repr(sorted(world.replies.items())),
-        tuple(sorted(world.coordinator.pending)),
-        tuple(sorted(map(repr, world.completed))),
-        repr(sorted(world.parts.items())),
+        repr(sorted(world.waits.replies.items())),
+        tuple(sorted(world.central.coordinator.pending)),
+        tuple(sorted(map(repr, world.central.completed))),
+        repr(sorted(world.central.parts.items())),
         _histories(world.log),
     )
 

@@ -11,23 +11,26 @@ from collections import defaultdict
 from collections.abc import Hashable
 from typing import Any
 
+from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.sharing import OnItsWay, SharedWorld
-from ray_snapshot.simulation.mail.world import SimHost, Step, World
+from ray_snapshot.simulation.mail.world import World
 
 
 def mark(world: SharedWorld, dead: str | None = None) -> int:
     """Equal for worlds that will behave alike, and of which the oracle thinks alike; `dead`: as if this host had died."""
     alive = tuple((name, kept.mark) for name, kept in world.kept.items() if name != dead and not kept.host.is_down)
-    parts = [(number, tuple(sorted([part.text for part in found]))) for number, found in sorted(world.parts.items())]
+    parts = [
+        (number, tuple(sorted([part.text for part in found]))) for number, found in sorted(world.central.parts.items())
+    ]
     return hash(
         (
             alive,
             tuple(sorted(_on_links(world))),
             tuple(sorted([_told(message) for message in world.control])),
-            tuple(sorted(world.coordinator.pending)),
-            tuple(world.coordinator.hosts),
+            tuple(sorted(world.central.coordinator.pending)),
+            tuple(world.central.coordinator.hosts),
             tuple(parts),
-            tuple(sorted([recorded.text for recorded in world.completed])),
+            tuple(sorted([recorded.text for recorded in world.central.completed])),
             _histories(world),
         )
     )
@@ -36,10 +39,12 @@ def mark(world: SharedWorld, dead: str | None = None) -> int:
 def _on_links(world: SharedWorld) -> list[Any]:
     """What is on its way, link by link, in its order."""
     links: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for carried in world.network:
+    for carried in world.network.batches:
         assert isinstance(carried, OnItsWay)
         links[carried.source, carried.target].append((carried.batch[1], carried.text))
-    return [(link, tuple(batches) if world.is_fifo else tuple(sorted(batches))) for link, batches in links.items()]
+    return [
+        (link, tuple(batches) if world.rules.is_fifo else tuple(sorted(batches))) for link, batches in links.items()
+    ]
 
 
 def _told(message: Step) -> Step:
@@ -51,7 +56,7 @@ def _histories(world: World) -> Hashable:
     done: dict[str, list[Hashable]] = defaultdict(list)
     for action in world.log.actions:
         done[action.machine].append((action.accepted, action.choice, tuple(action.sent)))
-    given_up = {aborted.number for aborted in world.aborted}
+    given_up = {aborted.number for aborted in world.central.aborted}
     cuts = [(number, sorted(cut.items())) for number, cut in sorted(world.log.cuts.items()) if number not in given_up]
     return tuple((name, tuple(actions)) for name, actions in sorted(done.items())), repr(cuts)
 
@@ -75,7 +80,7 @@ def _forget(world: SharedWorld, name: str, told: set[Step]) -> None:
     closed = [
         number for number in host.core.closed if (name, number) not in told and is_stale(world, ("abort", name, number))
     ]
-    late_count = host.late_count if world.coordinator.pending else 0
+    late_count = host.late_count if world.central.coordinator.pending else 0
     if closed or late_count != host.late_count or not host.reported <= host.core.open.keys():
         world.change(name, ("forgets", *closed, late_count), lambda host: _forget_on(host, closed, late_count))
 

@@ -34,12 +34,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.mailbox import COLOUR, METHOD, NUMBER
+from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Script, Send
 from ray_snapshot.simulation.mail.marks import forget, is_stale, mark
+from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.schedules import check_all, check_quiet
 from ray_snapshot.simulation.mail.sharing import SharedWorld
-from ray_snapshot.simulation.mail.world import Carried, Step, World
+from ray_snapshot.simulation.mail.world import World
 
 EAGER = ("flush", "report", "late", "copy")
 
@@ -105,7 +107,7 @@ def _searched(world: SharedWorld, search: _Search, check: Callable[[World], None
 def _check_end(world: World, found: Orders) -> None:
     check_all(world)
     check_quiet(world)
-    snapshots = frozenset(recorded.text for recorded in world.completed)
+    snapshots = frozenset(recorded.text for recorded in world.central.completed)
     found.snapshots |= snapshots
     has_crashed = any(host.is_down for host in world.hosts.values())
     found.outcomes.add((has_crashed, _histories(world), snapshots))
@@ -119,7 +121,7 @@ def _histories(world: World) -> Hashable:
     cuts = tuple(
         (number, tuple(sorted(cut.items())))
         for number, cut in sorted(world.log.cuts.items())
-        if any(recorded.number == number for recorded in world.completed)
+        if any(recorded.number == number for recorded in world.central.completed)
     )
     return tuple((one.machine, one.accepted, tuple(one.sent)) for one in actions), cuts
 
@@ -154,18 +156,22 @@ class _Search:
         return steps or ([("notice", self.crash)] if self._is_unnoticed(world) else [])
 
     def _is_unnoticed(self, world: World) -> bool:
-        return self.crash is not None and world.hosts[self.crash].is_down and self.crash in world.coordinator.hosts
+        return (
+            self.crash is not None and world.hosts[self.crash].is_down and self.crash in world.central.coordinator.hosts
+        )
 
     def _may_hear_of_a_crash(self, world: World, name: str) -> bool:
         """Whether a crash that is to come, or to be noticed, could tell this host something that it has not done yet."""
-        if self.crash is None or name == self.crash or self.crash not in world.coordinator.hosts:
+        if self.crash is None or name == self.crash or self.crash not in world.central.coordinator.hosts:
             return False
-        return not all(is_stale(world, ("abort", name, number)) for number in range(1, world.coordinator.last + 1))
+        return not all(
+            is_stale(world, ("abort", name, number)) for number in range(1, world.central.coordinator.last + 1)
+        )
 
     def _by_host(self, world: World) -> dict[str, list[Step]]:
         found = {name: world.enabled_on(name) for name in world.hosts}
         for index in heads(world):
-            found[world.network[index].target].append(("deliver", index))
+            found[world.network.batches[index].target].append(("deliver", index))
         for index, message in enumerate(world.control):
             found[message[1]].append(("control", index))
         for name in self.acts:
@@ -219,15 +225,15 @@ class _Search:
 
     def _with_crashes(self, world: SharedWorld, step: Step | None) -> Iterator[SharedWorld]:
         """Take a step and what is eager behind it; wherever the crash could be told from one elsewhere, it happens, too."""
-        completed = len(world.completed)
+        completed = len(world.central.completed)
         step = step or self._eager(world)
         while step is not None:
             world.perform(step, 1)
             is_heard = step[0] in ("flush", "report", "late") and step[1] == self._crash
             if is_heard and self._is_new_once_halted(world):
                 yield from self._halted(world)
-            if self._is_unnoticed(world) and len(world.completed) > completed:
-                completed = len(world.completed)
+            if self._is_unnoticed(world) and len(world.central.completed) > completed:
+                completed = len(world.central.completed)
                 yield self._noticed(world.copy())
             step = self._eager(world)
         yield world
@@ -249,7 +255,9 @@ class _Search:
         halted = world.copy()
         halted.perform(("halt", self._crash))
         on_its_way = any(one[0] == "part" and one[2].host == self._crash for one in halted.control)
-        if on_its_way or any(self._crash in pending.counts.reported for pending in halted.coordinator.pending.values()):
+        if on_its_way or any(
+            self._crash in pending.counts.reported for pending in halted.central.coordinator.pending.values()
+        ):
             # something may be completed before the crash is noticed
             yield from self._with_crashes(halted.copy(), None)
         yield self._noticed(halted)
@@ -275,19 +283,19 @@ class _Search:
             if message[0] in ("part", "close") or (self.is_reduced and is_stale(world, message)):
                 return "control", index
         for index in heads(world) if self.is_reduced else ():
-            if _tells_nothing(world, world.network[index]):
+            if _tells_nothing(world, world.network.batches[index]):
                 return "deliver", index
         return None
 
 
 def heads(world: World) -> list[int]:
     """Of each FIFO link the batch that is next; of one that reorders, all."""
-    if not world.is_fifo:
-        return [*range(len(world.network))]
+    if not world.rules.is_fifo:
+        return [*range(len(world.network.batches))]
     heads: dict[tuple[str, str], int] = {}
-    for index, carried in enumerate(world.network):
+    for index, carried in enumerate(world.network.batches):
         key = carried.source, carried.target
-        if key not in heads or carried.batch[1] < world.network[heads[key]].batch[1]:
+        if key not in heads or carried.batch[1] < world.network.batches[heads[key]].batch[1]:
             heads[key] = index
     return [*heads.values()]
 
@@ -319,8 +327,10 @@ def _is_stale_barrier(core: Any, carried: Carried, message: Any) -> bool:
 
 def _learns_nothing(world: World, name: str, may_carry: set[tuple[str, str]]) -> bool:
     """Whether each link into the host has a head, or will never carry anything again."""
-    carries = {carried.source for carried in world.network if carried.target == name}
-    return not any((source, name) in may_carry and not (world.is_fifo and source in carries) for source in world.hosts)
+    carries = {carried.source for carried in world.network.batches if carried.target == name}
+    return not any(
+        (source, name) in may_carry and not (world.rules.is_fifo and source in carries) for source in world.hosts
+    )
 
 
 def _may_carry(world: World, acts: tuple[str, ...]) -> set[tuple[str, str]]:
@@ -337,7 +347,7 @@ def _may_carry(world: World, acts: tuple[str, ...]) -> set[tuple[str, str]]:
 
 def _may_record(world: World, name: str) -> bool:
     core = world.hosts[name].core
-    last = world.coordinator.last
+    last = world.central.coordinator.last
     if core.must_record or core.uncopied or core.colour < last:
         return True
     return any(machine.copied < last for machine in core.machines.values())
@@ -346,7 +356,7 @@ def _may_record(world: World, name: str) -> bool:
 def _may_send(world: World, acts: tuple[str, ...]) -> set[tuple[str, str]]:
     """(source, target) of all messages that may still be sent: those of the events to come, and of what these send."""
     events = {(name, "go") for name in acts if not world.log.lengths.get(name)}
-    for carried in world.network:
+    for carried in world.network.batches:
         boxes = world.hosts[carried.source].core.outputs[carried.target].channels
         for _, messages in carried.batch[3]:
             events |= {(boxes[message[0]].target, str(message[METHOD])) for message in messages if message[NUMBER]}

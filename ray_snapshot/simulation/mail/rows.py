@@ -1,7 +1,7 @@
 """A simulated snapshot as rows, so that detectors can judge it: `Snapshot.from_rows(**rows_of(world, recorded))`.
 
 What a machine waits for is the same as on Ray: what it says itself, the reply that it waits for inside an action, or what
-follows from its joins where its inputs are declared (`World.sources`). Imports the standard library only.
+follows from its joins where its inputs are declared (`World.declared`). Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def rows_of(world: World, recorded: Recorded) -> dict[str, Any]:
     waits: list[Row] = []
     behaviours = _behaviours(world)
     for name, state in recorded.states.items():
-        status, rows = _waiting(name, state, behaviours, world.sources.get(name), recorded)
+        status, rows = _waiting(name, state, behaviours, world.declared.sources.get(name), recorded)
         machines.append({"machine": name, "status": status, "state": state})
         waits += rows
     undeclared = dict(_undeclared(world, behaviours, recorded))
@@ -47,7 +47,7 @@ def rows_of(world: World, recorded: Recorded) -> dict[str, Any]:
 
 def _undeclared(world: World, behaviours: Mapping[str, Behaviour], recorded: Recorded) -> Iterator[tuple[str, str]]:
     """Machines that have begun a join whose sources were not declared, each with what it lacks."""
-    for name in sorted(set(recorded.states) - set(world.sources)):
+    for name in sorted(set(recorded.states) - set(world.declared.sources)):
         lacking = half_begun(Inputs(behaviours[name].joins, {}), _arriving(name, recorded))
         if lacking:
             yield name, " or ".join(f"{'+'.join(ports)} (lacks {', '.join(missing)})" for ports, missing in lacking)

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, CHANDY_LAMPORT, OBSERVER, UNALIGNED
 from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
+from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import OracleError, check_run
-from ray_snapshot.simulation.mail.world import Step, World
+from ray_snapshot.simulation.mail.world import World
 
 RARE = {"resolve": 0.3, "fire": 0.3, "copy": 0.5, "late": 0.6, "report": 0.6}
 """How willingly a step is taken when chance proposes it; 1.0 if not named."""
@@ -148,7 +149,7 @@ def _run(profile: Profile, chance: random.Random, trace: list[str] | None) -> Wo
             world.perform(_faulty(step, chance), chance.randrange(1, 1 << 30))
     calm(world)
     if profile.patience < 1:  # who waits for ever inside an action never comes to its barriers
-        for number in sorted(world.coordinator.pending):
+        for number in sorted(world.central.coordinator.pending):
             for host in [*world.hosts]:
                 world.perform(("force", host, number))
         calm(world)
@@ -158,7 +159,7 @@ def _run(profile: Profile, chance: random.Random, trace: list[str] | None) -> Wo
 def _proposed(world: World, chance: random.Random) -> Step | None:
     dice = chance.random()
     if dice < 0.25:
-        return ("deliver", chance.randrange(len(world.network))) if world.network else None
+        return ("deliver", chance.randrange(len(world.network.batches))) if world.network.batches else None
     if dice < 0.4:
         return ("control", chance.randrange(len(world.control))) if world.control else None
     steps = world.enabled_on(chance.choice([*world.hosts]))
@@ -169,12 +170,19 @@ def _disturb(world: World, profile: Profile, chance: random.Random) -> None:
     """What no step asks for: snapshots are started and given up, machines act unasked."""
     dice = chance.random()
     if dice < 0.015:
-        hosts = chance.sample(sorted(world.coordinator.hosts), profile.initiators)
+        hosts = chance.sample(sorted(world.central.coordinator.hosts), profile.initiators)
         world.perform(("snapshot", *hosts))
-    elif dice < 0.018 and profile.aborts and world.coordinator.pending:
-        world.perform(("abort", chance.choice(sorted(world.coordinator.pending))))
-    elif dice < 0.02 and profile.patience < 1 and world.coordinator.pending and chance.random() > profile.patience:
-        world.perform(("force", chance.choice([*world.hosts]), chance.choice(sorted(world.coordinator.pending))))
+    elif dice < 0.018 and profile.aborts and world.central.coordinator.pending:
+        world.perform(("abort", chance.choice(sorted(world.central.coordinator.pending))))
+    elif (
+        dice < 0.02
+        and profile.patience < 1
+        and world.central.coordinator.pending
+        and chance.random() > profile.patience
+    ):
+        world.perform(
+            ("force", chance.choice([*world.hosts]), chance.choice(sorted(world.central.coordinator.pending)))
+        )
     elif dice < 0.12:
         machine = chance.choice(sorted(world.log.start))
         if world.can_act(machine):
@@ -202,7 +210,7 @@ def run_script(world: World, lines: Iterable[str]) -> None:
             case "act":
                 world.perform(("act", where[0]), int(where[1]))
             case "deliver":
-                carried = [(one.source, one.target) for one in world.network]
+                carried = [(one.source, one.target) for one in world.network.batches]
                 world.perform(("deliver", _oldest(carried, (where[0], where[1]), line)))
             case "tell":
                 control = [(one[0], str(one[1])) for one in world.control]
@@ -219,17 +227,17 @@ def _oldest(found: list[tuple[str, str]], wanted: tuple[str, str], line: str) ->
 
 def check_all(world: World) -> None:
     """The oracle's opinion of every completed snapshot; raises `OracleError`."""
-    check_run(world.log, world.completed, world.states(), is_consistent=world.protocol != AT_LEAST_ONCE)
+    check_run(world.log, world.central.completed, world.states(), is_consistent=world.rules.protocol != AT_LEAST_ONCE)
 
 
 def check_quiet(world: World) -> None:
     """Nothing is left to happen: then nothing may be open, and what is complete adds up. Raises `OracleError`."""
-    for number, pending in world.coordinator.pending.items():
+    for number, pending in world.central.coordinator.pending.items():
         raise OracleError(f"all is quiet, but snapshot {number} waits for {pending.waits_for()}")
     for name, host in world.hosts.items():
         if host.core.open and not host.is_down:
             raise OracleError(f"no snapshot is pending, but {name} still keeps {sorted(host.core.open)} open")
-    for number, surplus in world.surplus.items():
+    for number, surplus in world.central.surplus.items():
         raise OracleError(f"snapshot {number} has more in its cut than was sent: {surplus}")
 
 
@@ -275,4 +283,4 @@ def _settle(world: World, eager: tuple[str, ...]) -> None:
 def _check_end(world: World) -> Iterator[str]:
     check_all(world)
     check_quiet(world)
-    return map(repr, world.completed)
+    return map(repr, world.central.completed)

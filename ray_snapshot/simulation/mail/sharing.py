@@ -9,8 +9,8 @@ host, which does the same in each of them. Hence:
   Every other world with that host, where the same reaches it, looks it up.
 
 Two hosts are the same here if their pickles are. To make that more often true, hosts do not count what a link has carried: a
-link is never full, and the batches of a FIFO link have no numbers, but their order in `World.network`. Which steps there may
-be: see `SharedWorld.perform`, which refuses others. Machines are `Script`s: what they have done is part of their state.
+link is never full, and the batches of a FIFO link have no numbers, but their order in `Network.batches`. Which steps there
+may be: see `SharedWorld.perform`, which refuses others. Machines are `Script`s: what they have done is part of their state.
 Imports the standard library only; read `orders` next.
 """
 
@@ -22,10 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ray_snapshot.protocol.barrier_host import BarrierCore
+from ray_snapshot.simulation.mail.actions import Waits
 from ray_snapshot.simulation.mail.fingerprints import host_fingerprint
+from ray_snapshot.simulation.mail.hosts import SimHost, Step
 from ray_snapshot.simulation.mail.machines import Script
+from ray_snapshot.simulation.mail.network import Carried, Network
 from ray_snapshot.simulation.mail.oracle import Log
-from ray_snapshot.simulation.mail.world import Carried, SimHost, Step, World
+from ray_snapshot.simulation.mail.world import World
 
 OF_A_HOST = ("accept", "act", "record", "copy", "flush", "report", "late", "halt")
 """Steps that change the host they name, and what depends on that host alone."""
@@ -39,8 +42,8 @@ CENTRAL = ("snapshot", "abort", "notice")
 NEVER_FULL = 100
 """A window that no link of a search fills."""
 
-CHANGING = ("hosts", "kept", "network", "control", "completed", "surplus", "aborted", "answers")
-"""What the steps of a search change, beside the log, `parts`, `waiting` and the coordinator, and what is only counted."""
+CHANGING = ("hosts", "kept", "network", "control", "waits", "central")
+"""What the steps of a search change, beside the log and the coordinator, and what is only counted."""
 
 
 @dataclass(slots=True)
@@ -117,17 +120,19 @@ class SharedWorld(World):
     @classmethod
     def shared(cls, world: World) -> Self:
         """The same world once more; its machines must be `Script`s that act in one step, and `world` not be rolled back."""
-        assert world.is_atomic, "machines must act in one step (`is_atomic`)"
+        assert world.rules.is_atomic, "machines must act in one step (`is_atomic`)"
         has_scripts = all(isinstance(behaviour, Script) for behaviour in world.programs.values())
         assert has_scripts, "how often a machine has acted must be part of its state (`Script`)"
-        assert world.window >= NEVER_FULL, "what a link holds back depends on what has arrived elsewhere (`window`)"
+        assert world.rules.window >= NEVER_FULL, (
+            "what a link holds back depends on what has arrived elsewhere (`window`)"
+        )
         assert not world.lineage.generations, "a world that is rolled back shares its hosts with other generations"
         found = cls.__new__(cls)
         vars(found).update(vars(pickle.loads(pickle.dumps(world, pickle.HIGHEST_PROTOCOL))))
         found.trace = None
         found.keeper = Keeper()
-        found.network = sorted(found.network, key=lambda carried: carried.batch[1])
-        found.network = [found._on_its_way(carried) for carried in found.network]
+        in_order = sorted(found.network.batches, key=lambda carried: carried.batch[1])
+        found.network.batches = [found._on_its_way(carried) for carried in in_order]
         found.kept = {name: found._kept(host) for name, host in found.hosts.items()}
         return found
 
@@ -140,8 +145,6 @@ class SharedWorld(World):
         log = self.log
         cuts = {number: cut.copy() for number, cut in log.cuts.items()}
         found.log = Log(log.start, log.actions.copy(), log.lengths.copy(), cuts, log.is_fifo, log.channels, log.words)
-        found.parts = {number: parts.copy() for number, parts in self.parts.items()}
-        found.waiting = {number: names.copy() for number, names in self.waiting.items()}
         return found
 
     def enabled_on(self, name: str) -> list[Step]:
@@ -172,14 +175,14 @@ class SharedWorld(World):
         if found is None:
             found = before.changes[key] = self._worked_out(name, change)
         self.kept[name], self.hosts[name] = found.host, found.host.host
-        self.network += found.network
+        self.network.batches += found.network
         self.control += found.control
         for action in found.log.actions:
             self.log.actions.append(action)
             self.log.lengths[action.machine] = action.index
         for number, cut in found.log.cuts.items():
             self.log.cuts[number] = cut | self.log.cuts.get(number, {})
-            self.waiting.setdefault(number, set())
+            self.waits.record(number, ())
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
@@ -188,49 +191,49 @@ class SharedWorld(World):
         host: SimHost = pickle.loads(self.kept[name].pickled)
         if isinstance(host.core, BarrierCore):
             host.core.on_record = self._recorded
-        before = self.network, self.control, self.log, self.waiting
+        before = self.network, self.control, self.log, self.waits
         log = Log(self.log.start, lengths=self.log.lengths.copy(), is_fifo=self.log.is_fifo)
-        self.network, self.control, self.log, self.waiting = [], [], log, {}
+        self.network, self.control, self.log, self.waits = Network(), [], log, Waits()
         self.hosts[name] = host
         change(host)
-        network = [self._on_its_way(carried) for carried in self.network]
-        does_more = host.asked or host.timers or host.core.births or self.replies
+        network = [self._on_its_way(carried) for carried in self.network.batches]
+        does_more = host.asked or host.timers or host.core.births or self.waits.replies
         assert not does_more, "a host of a search only sends"
         found = Change(self._kept(host), network, self.control, log)
-        self.network, self.control, self.log, self.waiting = before
+        self.network, self.control, self.log, self.waits = before
         return found
 
     def _delivered(self, index: int) -> None:
-        carried = self.network.pop(index)
+        carried = self.network.batches.pop(index)
         assert isinstance(carried, OnItsWay)
         link = carried.source, carried.target
-        overtakes = self.is_fifo and any((one.source, one.target) == link for one in self.network[:index])
+        overtakes = self.rules.is_fifo and any((one.source, one.target) == link for one in self.network.batches[:index])
         assert not overtakes, f"a batch from {carried.source} to {carried.target} overtakes another"
         self.change(carried.target, carried.key, lambda host: host.is_down or host.core.arrive(carried.batch))
 
     def _arrives(self, index: int) -> None:
         message = self.control.pop(index)
         if message[0] in TO_A_HOST:
-            self.change(message[1], message, lambda _: self._tell(message))
+            self.change(message[1], message, lambda _: self.hear(message))
         else:
             assert message[0] == "part", f"{message[0]} is no control message of a search"
-            self._centrally(lambda: self._tell(message))
+            self._centrally(lambda: self.hear(message))
 
     def _centrally(self, change: Callable[[], object]) -> None:
-        self.coordinator = self.coordinator.copy()
+        self.central.coordinator = self.central.coordinator.copy()
         change()
 
     def _kept(self, host: SimHost) -> Kept:
         """The host, to be kept; its links forget how much they have carried."""
         for link in host.core.outputs.values():
             link.in_flight = 0
-            link.sequence = 0 if self.is_fifo else link.sequence
-        for end in host.core.inputs.values() if self.is_fifo else ():
+            link.sequence = 0 if self.rules.is_fifo else link.sequence
+        for end in host.core.inputs.values() if self.rules.is_fifo else ():
             assert not end.early
             end.next = 0
         return self.keeper.kept(host)
 
     def _on_its_way(self, carried: Carried) -> OnItsWay:
         name, sequence, declared, segments, acknowledgements = carried.batch
-        batch = name, 0 if self.is_fifo else sequence, declared, segments, acknowledgements
+        batch = name, 0 if self.rules.is_fifo else sequence, declared, segments, acknowledgements
         return OnItsWay(carried.source, carried.target, batch, text=repr((declared, segments, acknowledgements)))

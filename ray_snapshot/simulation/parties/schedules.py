@@ -20,10 +20,10 @@ from ray_snapshot.simulation.calls.programs import Step as ProgramStep
 from ray_snapshot.simulation.mail import fingerprints
 from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
 from ray_snapshot.simulation.mail.machines import Ask, Call, Input, Output, Reply, Send, Tell
+from ray_snapshot.simulation.mail.network import Carried
 from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.orders import heads
 from ray_snapshot.simulation.mail.schedules import check_all, check_quiet
-from ray_snapshot.simulation.mail.world import Carried
 from ray_snapshot.simulation.parties.world import PartyWorld, Step
 
 
@@ -132,7 +132,7 @@ def _ready(world: PartyWorld) -> list[str]:
 
 
 def _chosen(world: PartyWorld, chance: random.Random) -> Step:
-    dice, pending = chance.random(), sorted(world.mail.coordinator.pending)
+    dice, pending = chance.random(), sorted(world.mail.central.coordinator.pending)
     if dice < 0.04:
         return ("snapshot",)
     if dice < 0.045 and pending:
@@ -152,14 +152,14 @@ def check(world: PartyWorld) -> None:
     for host in world.mail.hosts.values():
         for name, ledger in host.core.ledgers.known.items():
             _check_ledger(name, ledger)
-    if world.calls.coordinator.calls.pending:
+    if world.calls.central.coordinator.calls.pending:
         raise OracleError("no snapshot is pending, but reports of calls are waited for")
-    for seen in world.calls.completed:
+    for seen in world.calls.central.completed:
         white = {name for name, length in world.calls.log.cuts[seen.number].items() if length}
         if missing := white - seen.machines.keys() - seen.gone:
             raise OracleError(f"snapshot {seen.number} lacks what {sorted(missing)} did inside the cut")
         seen.active.add("hosts")  # what wakes a machine is no call: that all is done, calls alone cannot say
-    check_calls(world.calls.log, world.calls.completed, world.calls.slots())
+    check_calls(world.calls.log, world.calls.central.completed, world.calls.slots())
 
 
 def _check_ledger(name: str, ledger: CallLedger) -> None:
@@ -177,7 +177,7 @@ def explore(world: PartyWorld, acts: Iterable[str] = (), *, snapshots: int = 1, 
     def steps_of(now: PartyWorld) -> list[Step]:
         steps = _worth_trying(now)
         steps += [("mail", "act", name) for name in wanted if not now.mail.log.lengths[name] and now.can_act(name)]
-        return steps + ([("snapshot",)] if now.mail.coordinator.last < snapshots else [])
+        return steps + ([("snapshot",)] if now.mail.central.coordinator.last < snapshots else [])
 
     def take(after: PartyWorld, step: Step) -> None:
         after.perform(step, 1)
@@ -189,7 +189,7 @@ def explore(world: PartyWorld, acts: Iterable[str] = (), *, snapshots: int = 1, 
 
 def _check_end(world: PartyWorld) -> Iterator[str]:
     check(world)
-    both = zip(world.mail.completed, world.calls.completed, strict=True)
+    both = zip(world.mail.central.completed, world.calls.central.completed, strict=True)
     return (repr((one.text, calls.content())) for one, calls in both)
 
 
@@ -227,7 +227,7 @@ def _is_eager(world: PartyWorld, step: Step) -> bool:
     if kind == "control":
         return _is_no_news(world, (world.mail if side == "mail" else world.calls).control[where[0]])
     if kind == "deliver":
-        return _carries_nothing(world, world.mail.network[where[0]])
+        return _carries_nothing(world, world.mail.network.batches[where[0]])
     return kind in ("flush", "report", "late", "copy", "record")
 
 

@@ -20,13 +20,16 @@ from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, OBSERVER
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.protocol.turning import Turning
+from ray_snapshot.simulation.calls.actors import Travelling
 from ray_snapshot.simulation.calls.oracle import Waiting
 from ray_snapshot.simulation.calls.programs import Kind, Post, Program
 from ray_snapshot.simulation.calls.reports import name_of
-from ray_snapshot.simulation.calls.world import CallWorld, Travelling
+from ray_snapshot.simulation.calls.world import CallWorld
+from ray_snapshot.simulation.mail.actions import Answered
+from ray_snapshot.simulation.mail.hosts import SimHost
 from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Input, Output, Reply, Send, Tell
 from ray_snapshot.simulation.mail.oracle import MessageId, Recorded
-from ray_snapshot.simulation.mail.world import Answered, SimHost, World
+from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.parties.rows import owed_id
 
 Step = tuple[Any, ...]
@@ -101,7 +104,9 @@ class PartyWorld:
         everyone = {**machines, **scribes}
         self.mail = World(everyone, protocol=protocol, is_fifo=is_fifo, is_atomic=is_atomic, trace=trace)
         turns = {name: Turn(self.mail, process_of(name)) for name in actors}
-        self.calls = CallWorld(kinds, actors, driver, coordinator=self.mail.coordinator, turns=turns, trace=trace)
+        self.calls = CallWorld(
+            kinds, actors, driver, coordinator=self.mail.central.coordinator, turns=turns, trace=trace
+        )
         self.mail.abroad = self.calls.abroad = self
         self.machines = tuple(machines)
         self.processes = frozenset(process_of(name) for name in actors)
@@ -139,13 +144,13 @@ class PartyWorld:
         """Take one step; a snapshot is begun, and given up, in both worlds."""
         match step:
             case ("snapshot",):
-                last = self.mail.coordinator.last
+                last = self.mail.central.coordinator.last
                 self.mail.perform(step)
-                if self.mail.coordinator.last > last:
+                if self.mail.central.coordinator.last > last:
                     self.calls.begin_snapshot(last + 1, was_quiet=False)
             case ("abort", int()):
                 self.mail.perform(step)
-                self.calls.give_up(self.mail.aborted[-1])
+                self.calls.give_up(self.mail.central.aborted[-1])
             case ("mail", *rest):
                 self.mail.perform(tuple(rest), choice)
             case ("calls", *rest):
@@ -163,7 +168,7 @@ class PartyWorld:
         header = ledger.submit(output.target, output.method, None, 0.0)
         call = Travelling(tuple(header), output.target, output.method, (), ())
         log.add(name, "submit", name_of(call.call_id))
-        self.calls.network.append(call)
+        self.calls.ray.network.append(call)
         if isinstance(output, Ask):
             waiting = Waiting(name_of(run), (name_of(call.call_id),), 1)
             self.asking[name] = Asking(ledger.wait(run, [call.call_id], 1, 0.0), call.call_id, waiting)
@@ -182,12 +187,11 @@ class PartyWorld:
         source, _, actor, _ = name_of(call_id)
         if call_id not in self.messages:
             return
-        self.mail.reply_counts[actor, source] += 1
-        message = actor, source, "reply", self.mail.reply_counts[actor, source]
+        message = self.mail.waits.next_reply(actor, source)
         self._scribble(actor, Reply(source, None), message)
         asking = self.asking.get(source)
         if asking is not None and asking.call_id == call_id:
-            self.mail.replies[source] = Answered(message, None, colour)
+            self.mail.waits.replies[source] = Answered(message, None, colour)
 
     def resumed(self, machine: Machine, reply: Answered) -> None:
         """A machine that waited inside an action goes on; its host has recorded what the reply is red for."""
@@ -217,7 +221,7 @@ class PartyWorld:
         host = self._host_of(name)
         kind = "call" if step.waits else "mail"
         channel = host.core.send(host.core.machines[name], step.target, kind, step.method, None, 0.0)
-        host.asked += host.core.take_unresolved()
+        host.ask()
         output = Call(step.target, step.method, None) if step.waits else Send(step.target, step.method, None)
         self._scribble(name, output, (name, step.target, kind, channel.sent))
         call_id = owed_id(name, step.target, channel.sent)
@@ -249,9 +253,9 @@ class PartyWorld:
 
     def completed(self, snapshot: CompletedSnapshot) -> None:
         """Every party has reported, and nothing is missing."""
-        self.mail.completed_snapshot(snapshot)
-        self.calls.completed_snapshot(snapshot)
-        self.snapshots[snapshot.number] = self.mail.completed[-1], snapshot.calls
+        self.mail.complete(snapshot)
+        self.calls.complete(snapshot)
+        self.snapshots[snapshot.number] = self.mail.central.completed[-1], snapshot.calls
         self.behind[snapshot.number] = len(self.mail.log.actions), len(self.calls.log.events)
 
     def _host_of(self, name: str) -> SimHost:

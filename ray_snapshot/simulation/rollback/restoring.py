@@ -30,8 +30,10 @@ from collections.abc import Mapping, Sequence
 from ray_snapshot.errors import NotRestorableError
 from ray_snapshot.parts.refilling import Created, Sent, refill
 from ray_snapshot.protocol.rollback import NO_GENERATION, Asked, LoadFinished, Phase, RollbackHost, Step
+from ray_snapshot.simulation.mail.generations import Lineage
+from ray_snapshot.simulation.mail.hosts import isolated
 from ray_snapshot.simulation.mail.oracle import ChannelId, Log, Message, MessageId, OracleError, Recorded, Replay
-from ray_snapshot.simulation.mail.world import Lineage, World, isolated
+from ray_snapshot.simulation.mail.world import World
 
 
 def obstacles(recorded: Recorded) -> list[str]:
@@ -60,7 +62,9 @@ def beginning(world: World) -> Recorded:
 
 def latest(world: World) -> Recorded:
     """The last completed snapshot that can be restored; S0 if there is none."""
-    return next((found for found in reversed(world.completed) if not obstacles(found)), None) or beginning(world)
+    return next((found for found in reversed(world.central.completed) if not obstacles(found)), None) or beginning(
+        world
+    )
 
 
 def prepared(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World:
@@ -76,11 +80,12 @@ def prepared(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World
     places = _places(recorded, old, hosts)
     world = World(
         {name: (places[name], old.programs[name], state) for name, state in sorted(recorded.states.items())},
-        **old.options,
+        **vars(old.rules),
+        trace=old.trace,
         generation=old.generation + 1,
-        last=old.coordinator.last,
+        last=old.central.coordinator.last,
     )
-    for source, target in old.declared:
+    for source, target in old.declared.channels:
         if source in recorded.states and target in recorded.states:
             world.connect(source, target)
     _send_again(world, recorded, places)
@@ -108,7 +113,7 @@ def _share(world: World, old: World) -> None:
         begin_lineage(old)
     for name in world.hosts:
         old.lineage.gates.setdefault(name, RollbackHost(NO_GENERATION, Phase.STOPPED))
-    world.lineage, world.network, world.lost = old.lineage, old.network, old.lost
+    world.lineage, world.network = old.lineage, old.network
     world.lineage.generations[world.generation] = world
 
 
@@ -116,7 +121,7 @@ def begin_lineage(world: World) -> None:
     """From now on the world can be rolled back; what else has been made of it goes its own way."""
     gates = {name: RollbackHost(world.generation) for name in world.hosts}
     world.lineage = Lineage({world.generation: world}, gates)
-    world.network, world.lost = [*world.network], [*world.lost]
+    world.network = world.network.copy()
 
 
 def _places(recorded: Recorded, old: World, hosts: Sequence[str]) -> dict[str, str]:
@@ -143,7 +148,7 @@ def _send_again(world: World, recorded: Recorded, places: dict[str, str]) -> Non
         children = {creation.child: places[creation.child] for creation in creations[name]}
         timers = refill(host.core, children, creations[name], messages[name])
         host.timers += [(channel, number) for channel, number, _ in timers]
-        host.asked += host.core.take_unresolved()
+        host.ask()
 
 
 def repeated(log: Log, recorded: Recorded) -> list[tuple[MessageId, Message]]:

@@ -35,8 +35,8 @@ from ray_snapshot.protocol.rollback import (
     Step,
     StopAccepting,
 )
+from ray_snapshot.simulation.mail.hosts import Step as WorldStep
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.mail.world import Step as WorldStep
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.rollback.restoring import begin_lineage
 
@@ -136,7 +136,7 @@ class Rollback:
                     self.loading.append((name, generation))
                 case StartAccepting(generation):
                     self._trace(f"{name} starts in generation {generation}")
-                    self.world.lineage.generations[generation].started(name)
+                    self.world.lineage.started(name)
                 case Acknowledge(step, generation):
                     self.mail.append((COORDINATOR, Acknowledged(name, step, generation)))
 
@@ -182,7 +182,7 @@ class Rollback:
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         match effect:
             case BeginGeneration(generation):
-                for number in sorted(self.world.coordinator.pending):
+                for number in sorted(self.world.central.coordinator.pending):
                     self.world.perform(("abort", number))
                 self.world = self.begin()
                 assert self.world.generation == generation

@@ -23,10 +23,11 @@ from typing import Any
 
 from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBSERVER, PROTOCOLS
 from ray_snapshot.simulation.mail.every_order import calm
+from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Create, Purse, Wanderer
 from ray_snapshot.simulation.mail.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
 from ray_snapshot.simulation.mail.schedules import RARE, check_all, check_quiet
-from ray_snapshot.simulation.mail.world import Step, World
+from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.rollback.flows import Flow, Source, effects, random_flow, sums_of
 from ray_snapshot.simulation.rollback.restoring import latest, obstacles, prepared, repeated
 from ray_snapshot.simulation.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
@@ -158,10 +159,12 @@ def _disturb(run: Run, has_snapshots: bool) -> None:
     if dice < 0.03:
         if has_snapshots and run.rollback.is_over:
             world.perform(("snapshot",))
-    elif dice < 0.032 and world.coordinator.pending:
-        world.perform(("abort", chance.choice(sorted(world.coordinator.pending))))
-    elif dice < 0.034 and world.coordinator.pending and run.protocol in BARRIERS:
-        world.perform(("force", chance.choice([*world.hosts]), chance.choice(sorted(world.coordinator.pending))))
+    elif dice < 0.032 and world.central.coordinator.pending:
+        world.perform(("abort", chance.choice(sorted(world.central.coordinator.pending))))
+    elif dice < 0.034 and world.central.coordinator.pending and run.protocol in BARRIERS:
+        world.perform(
+            ("force", chance.choice([*world.hosts]), chance.choice(sorted(world.central.coordinator.pending)))
+        )
     elif dice < (0.0365 if run.rollback.is_over else 0.039) and run.has_crashes and run.rollback.alive:
         run.rollback.perform(("crash", chance.choice(sorted(run.rollback.alive))))
         run.seen["crashes"] += 1
@@ -203,12 +206,12 @@ def _proposed(run: Run) -> tuple[World, Step | None]:
     world, chance = run.world, run.chance
     dice = chance.random()
     if dice < 0.25:
-        return world, ("deliver", chance.randrange(len(world.network))) if world.network else None
+        return world, ("deliver", chance.randrange(len(world.network.batches))) if world.network.batches else None
     if dice < 0.4:
         world = chance.choice([one for one in run.worlds if one.control] or [world])
         return world, ("control", chance.randrange(len(world.control))) if world.control else None
     if dice < 0.43:
-        return world, ("resend", chance.randrange(len(world.lost))) if world.lost else None
+        return world, ("resend", chance.randrange(len(world.network.lost))) if world.network.lost else None
     name = chance.choice([*world.lineage.gates])
     world = world.lineage.generations.get(world.lineage.gates[name].generation, world)
     steps = world.enabled_on(name) if name in world.hosts else []
@@ -244,7 +247,7 @@ def _next_generation(run: Run) -> World:
     run.seen["timers set again"] += sum(len(found) for key, found in recorded.channels.items() if key[2] == "timer")
     run.seen["creations carried out again"] += len(recorded.creations)
     run.seen["messages repeated"] += len(again)
-    run.seen["stragglers"] += len(run.world.network) + len(run.world.control)
+    run.seen["stragglers"] += len(run.world.network.batches) + len(run.world.control)
     run.passed.append(run.world)
     if run.world.trace is not None:
         back = f"snapshot {recorded.number}" if recorded.number else "its beginning"
@@ -262,13 +265,13 @@ def settle(run: Run) -> None:
     """
     run.rollback.finish()
     _run_dry(run)
-    while (pending := sorted(run.world.coordinator.pending)) and run.protocol in ALIGNING:
+    while (pending := sorted(run.world.central.coordinator.pending)) and run.protocol in ALIGNING:
         run.seen["patience was over"] += 1
         for number in pending:
             for host in [*run.world.hosts]:
                 run.world.perform(("force", host, number))
         _run_dry(run)
-        if sorted(run.world.coordinator.pending) == pending:
+        if sorted(run.world.central.coordinator.pending) == pending:
             return
 
 
@@ -295,20 +298,20 @@ def check(run: Run) -> None:
     """Every snapshot of every generation, tokens or results, and that nothing is left open. Raises `OracleError`."""
     for world in [*run.passed, run.world]:
         check_all(world)
-        run.seen["completed"] += len(world.completed)
-        run.seen["aborted"] += len(world.aborted)
+        run.seen["completed"] += len(world.central.completed)
+        run.seen["aborted"] += len(world.central.aborted)
         if run.flow is None:
             check_tokens(world)
-        for recorded in world.completed:
+        for recorded in world.central.completed:
             repeated(world.log, recorded)
-    numbers = [recorded.number for world in [*run.passed, run.world] for recorded in world.completed]
+    numbers = [recorded.number for world in [*run.passed, run.world] for recorded in world.central.completed]
     if len(set(numbers)) < len(numbers):
         raise OracleError(f"a snapshot number was given out twice: {numbers}")
     check_quiet(run.world)
     if run.world.lineage.held:
         raise OracleError(f"all is quiet, but {sorted(run.world.lineage.held)} hold what has arrived")
-    if run.world.lost or run.world.network:
-        raise OracleError(f"all is quiet, but {len(run.world.lost)} lost batches were not sent again")
+    if run.world.network.lost or run.world.network.batches:
+        raise OracleError(f"all is quiet, but {len(run.world.network.lost)} lost batches were not sent again")
     if run.flow is None:
         first, last = (_beginning([*run.passed, run.world][which]) for which in (0, -1))
         if last != first + run.surplus["tokens", 0]:
@@ -337,7 +340,7 @@ def check_tokens(world: World) -> None:
         raise OracleError(f"{total} tokens at the beginning, {held} at the end")
     if waiting := _inside_actions(state for _, state in world.log.start.values()):
         raise OracleError(f"{waiting} machines were restored that wait inside an action")
-    for recorded in world.completed:
+    for recorded in world.central.completed:
         if len(recorded.waiting) != _inside_actions(recorded.states.values()):
             raise OracleError(f"snapshot {recorded.number} says that {recorded.waiting} wait inside an action")
         if obstacles(recorded):
@@ -390,9 +393,9 @@ def _restore_each(protocol: str, chance: random.Random, trace: list[str] | None)
     weather(run, 200)
     settle(run)
     check(run)
-    for recorded in run.world.completed:
+    for recorded in run.world.central.completed:
         again = _restored_and_run(run, run.world, recorded, Counter())
-        for later in again.world.completed[-1:]:
+        for later in again.world.central.completed[-1:]:
             _restored_and_run(run, again.world, later, again.surplus)
     return run
 
