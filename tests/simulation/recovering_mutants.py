@@ -24,7 +24,7 @@ from ray_snapshot.protocol.recovery_line import (
     sent_again,
 )
 from ray_snapshot.simulation.rollback import recovering
-from ray_snapshot.simulation.rollback.recovering import World
+from ray_snapshot.simulation.rollback.recovering import RecoveringWorld
 from ray_snapshot.simulation.rollback.recovering_parties import Script
 
 Patch = pytest.MonkeyPatch
@@ -139,26 +139,26 @@ def the_driver_moves_backwards(patch: Patch) -> None:
 
 def the_journal_is_cut_before_the_service_agrees(patch: Patch) -> None:
     """It is enough that the driver has made sure."""
-    secured = World._secured
+    secured = RecoveringWorld._secured
 
-    def cut(self: World, *args: Any) -> None:
+    def cut(self: RecoveringWorld, *args: Any) -> None:
         secured(self, *args)
         base = self.driver.line.base
         assert base is not None
         self.driver.journal = outside(self.driver.journal, base.number)
 
-    patch.setattr(World, "_secured", cut)
+    patch.setattr(RecoveringWorld, "_secured", cut)
 
 
 def the_journal_is_cut_whatever_the_service_says(patch: Patch) -> None:
     """Any answer is taken for yes."""
-    answered = World._answered
+    answered = RecoveringWorld._answered
 
-    def cut(self: World) -> None:
+    def cut(self: RecoveringWorld) -> None:
         self.agreement = True
         answered(self)
 
-    patch.setattr(World, "_answered", cut)
+    patch.setattr(RecoveringWorld, "_answered", cut)
 
 
 def the_journal_is_cut_a_snapshot_too_far(patch: Patch) -> None:
@@ -213,23 +213,23 @@ def the_next_analyst_is_told_of_the_base_alone(patch: Patch) -> None:
 
 def the_driver_moves_when_the_service_has_agreed(patch: Patch) -> None:
     """The service first: whoever dies in between takes what was promised along."""
-    secured, answered = World._secured, World._answered
+    secured, answered = RecoveringWorld._secured, RecoveringWorld._answered
     move_to = DriverLine.move_to
     held: dict[str, Base] = {}
 
-    def later(self: World, *args: Any) -> None:
+    def later(self: RecoveringWorld, *args: Any) -> None:
         patch.setattr(DriverLine, "move_to", lambda _, base: held.update({base.snapshot_id: base}))
         secured(self, *args)
         patch.setattr(DriverLine, "move_to", move_to)
 
-    def then(self: World) -> None:
+    def then(self: RecoveringWorld) -> None:
         base = held.get(recovering.newest(self.driver.found).snapshot_id)
         if self.agreement and base is not None:
             move_to(self.driver.line, base)
         answered(self)
 
-    patch.setattr(World, "_secured", later)
-    patch.setattr(World, "_answered", then)
+    patch.setattr(RecoveringWorld, "_secured", later)
+    patch.setattr(RecoveringWorld, "_answered", then)
 
 
 def the_driver_ignores_generations(patch: Patch) -> None:

@@ -42,7 +42,7 @@ from ray_snapshot.simulation.rollback.recovering_parties import (
 from ray_snapshot.simulation.rollback.recovery_oracle import Truth, check
 
 
-class World:
+class RecoveringWorld:
     """A driver, services and analysts that die. It begins with snapshot 1, on which all agree."""
 
     def __init__(self, script: Script) -> None:

@@ -11,7 +11,7 @@ import random
 
 from ray_snapshot.simulation.mail.every_order import Explored
 from ray_snapshot.simulation.mail.oracle import OracleError
-from ray_snapshot.simulation.rollback.recovering import World
+from ray_snapshot.simulation.rollback.recovering import RecoveringWorld
 from ray_snapshot.simulation.rollback.recovering_parties import Script, Step
 from ray_snapshot.simulation.rollback.recovery_oracle import check_end
 
@@ -26,7 +26,7 @@ RECOVERIES = {
 
 def every_order(script: Script, most: int = 1_000_000) -> Explored:
     """Take every step at every moment. Raises `OracleError` with the steps that lead to what is wrong."""
-    world = World(script)
+    world = RecoveringWorld(script)
     found, seen = Explored(), {hash(world.fingerprint())}
     stack: list[tuple[bytes, tuple[Step, ...]]] = [(_packed(world), ())]
     while stack:
@@ -49,7 +49,7 @@ def every_order(script: Script, most: int = 1_000_000) -> Explored:
     return found
 
 
-def _told(path: tuple[Step, ...], step: Step, world: World) -> None:
+def _told(path: tuple[Step, ...], step: Step, world: RecoveringWorld) -> None:
     """Take a step; what goes wrong is told with all steps before it."""
     try:
         if step == ("end",):
@@ -62,13 +62,13 @@ def _told(path: tuple[Step, ...], step: Step, world: World) -> None:
         raise OracleError(f"{error}\nsteps: {'; '.join(map(_text, (*path, step)))}") from None
 
 
-def _packed(world: World) -> bytes:
+def _packed(world: RecoveringWorld) -> bytes:
     return pickle.dumps(world, pickle.HIGHEST_PROTOCOL)
 
 
-def run_recovery(name: str, seed: int, trace: list[str] | None = None) -> World:
+def run_recovery(name: str, seed: int, trace: list[str] | None = None) -> RecoveringWorld:
     """One long run of `RECOVERIES` by chance, then quiet. Raises `OracleError` with the command that replays it."""
-    chance, world = random.Random(seed), World(RECOVERIES[name])
+    chance, world = random.Random(seed), RecoveringWorld(RECOVERIES[name])
     try:
         while steps := world.enabled():
             faults = world.faults()

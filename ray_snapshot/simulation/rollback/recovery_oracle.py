@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ray_snapshot.simulation.mail.oracle import OracleError
 
 if TYPE_CHECKING:
-    from ray_snapshot.simulation.rollback.recovering import World
+    from ray_snapshot.simulation.rollback.recovering import RecoveringWorld
 
 
 class Truth:
@@ -75,7 +75,7 @@ class Truth:
         return tuple(self.expected), tuple(sorted(self.contents.items())), max(self.given), self.promised
 
 
-def check(world: World) -> None:
+def check(world: RecoveringWorld) -> None:
     """What would be gone back to now, if somebody died. Raises `OracleError`."""
     truth, driver, service = world.truth, world.driver, world.service
     if service is not None and service.target is not None:
@@ -89,7 +89,7 @@ def check(world: World) -> None:
         truth.check_loadable(number, world.history | {*driver.line.copies()}, "with the driver")
 
 
-def _line(world: World) -> int:
+def _line(world: RecoveringWorld) -> int:
     if world.service is not None:
         return world.service.line.number
     base = world.recollection[2] if world.recollection is not None else world.driver.line.base
@@ -97,7 +97,7 @@ def _line(world: World) -> int:
     return base.number
 
 
-def check_end(world: World) -> None:
+def check_end(world: RecoveringWorld) -> None:
     """Nothing happens any more. One more snapshot is taken; then everything must be complete and right."""
     if world.service is not None and world.service.noted:
         raise OracleError(f"nobody says whether snapshot {world.service.noted[0][0]} is kept")
