@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from ray_snapshot.instrument import shape
 
 if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.journal import Entry, Journal
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.protocol.calls import Header
 
@@ -47,13 +48,23 @@ class Caller(Protocol):
         needs: tuple[str | None, ...],
         group: str | None = None,
         kwargs: Any = None,
+        entry: Any = None,
     ) -> tuple[Header, str]:
         """Number, colour and log a call that is about to be made; returns its header and the stamp.
+
+        `entry`: what the journal keeps of it.
 
         Raises `NotActingError` if it is nobody's.
         """
 
-    def retract(self, header: Header, target: str) -> None:
+    @property
+    def journal(self) -> Journal | None:
+        """The calls that may have to be made again; None where there are none."""
+
+    def made(self, entry: Entry, refs: Any) -> Any:
+        """A call that is in the journal has been made; returns the refs that answer it."""
+
+    def retract(self, header: Header, target: str, entry: Entry | None = None) -> None:
         """Take a call back: making it raised."""
 
     def ordinal(self, class_name: str) -> int | None:

@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -51,6 +51,7 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray.actor._modify_class", lambda: ray.actor._modify_class, ("cls",)),
     ("ray._private.worker.get", lambda: _inside("get").cell_contents, ("object_refs", "timeout")),
     ("ray._private.worker.wait", lambda: _inside("wait").cell_contents, ("ray_waitables", "num_returns", "timeout")),
+    ("ray._private.worker.kill", lambda: _inside("kill").cell_contents, ("actor", "no_restart")),
     ("ray._private.worker.init", lambda: _inside("init").cell_contents, ("address", "runtime_env")),
     ("ActorHandle._serialization_helper", lambda: ray.actor.ActorHandle._serialization_helper, ("self",)),
     (
@@ -122,6 +123,11 @@ def replace_waits(get: Callable[..., Any], wait: Callable[..., Any], put: Callab
     """Put these in place of `ray.get`, `ray.wait` and `ray.put`; each gets the original as its first argument."""
     for name, tracked in (("get", get), ("wait", wait), ("put", put)):
         _replace_inside(name, tracked)
+
+
+def replace_kill(kill: Callable[..., Any]) -> None:
+    """Put this in place of `ray.kill`; it gets the original as its first argument."""
+    _replace_inside("kill", kill)
 
 
 def replace_refs(arrived: Callable[..., Any], future_of: Callable[..., Any]) -> None:
@@ -254,6 +260,17 @@ def is_retried(handle: Any, max_task_retries: int | None) -> bool:
     return bool(found)
 
 
+def call_again(handle: Any, method: str, args: Any, kwargs: Any, options: Mapping[str, Any]) -> None:
+    """Make a call as the app made it."""
+    handle._actor_method_call(method, args, kwargs, **options)
+
+
+def ids_in_use() -> set[bytes]:
+    """The ids of the results that this process has refs to."""
+    counts = ray_worker.global_worker.core_worker.get_all_reference_counts()
+    return {bytes.fromhex(key.decode()) for key, count in counts.items() if count["local"]}
+
+
 def constructor_takes(actor_class: Any, keyword: str) -> bool:
     """Whether an actor class's constructor has this parameter."""
     meta = actor_class.__ray_metadata__
@@ -276,9 +293,17 @@ def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
         "is_private": _is_private(options),
         "kind": meta.modified_class.__name__,
         "is_async": on_loop,
+        "endless": _endless(meta.method_meta, options.get("max_task_retries")),
         "is_retried": bool(options.get("max_restarts")),
+        "max_restarts": int(options.get("max_restarts") or 0),
         "redacted": redaction.names(),
     }
+
+
+def _endless(methods: Any, max_task_retries: int | None) -> str | None:
+    """A method that Ray repeats without end as long as it raises (whatever it raises)."""
+    found = [name for name, retried in methods.retry_exceptions.items() if retried is True]
+    return next((name for name in found if methods.max_task_retries.get(name, max_task_retries) == -1), None)
 
 
 def _is_private(options: dict[str, Any]) -> bool:
@@ -399,6 +424,16 @@ def actor_state(key: str) -> tuple[str | None, int]:
     """(`ALIVE`, `RESTARTING`, `DEAD`, ..., how often it was started again) as the cluster knows; None for a stranger."""
     found = ray._private.state.actors(key)
     return (None, 0) if not found else (str(found.get("State")), int(found.get("NumRestarts") or 0))
+
+
+def has_crashed(key: str) -> bool:
+    """Whether an actor that is dead was meant to live: its process or its node was lost, and Ray does not start it again.
+
+    Not if it was killed by `ray.kill`, has left by itself, or nothing held a handle of it: Ray says so only in words.
+    """
+    found = str(ray._private.state.actors(key).get("DeathCause") or "")
+    is_lost = any(f"reason: {reason}" in found for reason in ("WORKER_DIED", "NODE_DIED"))
+    return is_lost and "INTENDED" not in found
 
 
 def actors_of_job() -> dict[str, str]:

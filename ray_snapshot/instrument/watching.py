@@ -20,6 +20,7 @@ from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.hooks.calls import plain_class, watched_class
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.protocol.choosing import CALLS
@@ -50,7 +51,7 @@ class Watch(Session):
         detectors: Iterable[Any] | None = None,
         **settings: Unpack[WatchSettingsGiven],
     ) -> None:
-        for setting in ("trace", "protocol", "alignment_timeout", "recover"):
+        for setting in ("trace", "protocol", "alignment_timeout"):
             if setting in settings:
                 raise SettingError(
                     f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
@@ -79,6 +80,8 @@ class Watch(Session):
                 keeps=self._is_checkpointing or self.restored,
                 has_hook=bool(_plans),
                 library_states=self.settings.library_states,
+                limits=self._limits(),
+                has_beginning=not self.restored,
             )
         except ValueError:
             ray.kill(analyst)
@@ -93,6 +96,12 @@ class Watch(Session):
         except BaseException:
             self._kill([analyst, self._service])
             raise
+
+    def _limits(self) -> Limits | None:
+        found = self.settings
+        return (
+            None if found.recover is None else Limits(found.most_failures, found.failures_within, found.start_timeout)
+        )
 
     def close(self) -> None:
         """As a session's; a system that has joined is closed first: it has no service of its own."""

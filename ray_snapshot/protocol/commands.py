@@ -7,6 +7,7 @@ at run time is an error with the command's name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,20 @@ class Abort:
     """The snapshot is given up: forget it."""
 
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Based:
+    """If a process dies, the app goes back to this snapshot from now on, and not behind it.
+
+    Of the program's calls to each machine it has those behind itself whose numbers are not above `sent`, but for those in
+    flight: (machine, number). `incarnation`: the program's, for these numbers.
+    """
+
+    number: int
+    incarnation: int
+    sent: Mapping[str, int]
+    in_flight: frozenset[tuple[str, int]]
 
 
 # ---- machines and channels of a system -----------------------------------------------------------------------------------
@@ -223,7 +238,19 @@ DriverCommand = (
 )
 
 ProcessCommand = (
-    Request | Overdue | Close | Abort | Acknowledged | Died | Restarted | Roll | Release | Leave | Stopped | HostsLeft
+    Request
+    | Overdue
+    | Close
+    | Abort
+    | Based
+    | Acknowledged
+    | Died
+    | Restarted
+    | Roll
+    | Release
+    | Leave
+    | Stopped
+    | HostsLeft
 )
 
 Command = HostCommand | DriverCommand | ProcessCommand

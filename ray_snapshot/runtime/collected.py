@@ -37,6 +37,8 @@ class SnapshotHeader:
     uncovered: list[str] = field(default_factory=list)
     is_kept: bool = False
     """Whether what a restore needs is kept with it."""
+    is_journaled: bool = False
+    """Whether the program's calls behind it would be made again, so that what it waits for comes."""
     restored_from: str | None = None
     generation: int = 0
     listeners: list[str] = field(default_factory=list)

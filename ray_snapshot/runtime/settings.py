@@ -100,6 +100,9 @@ class WatchSettingsGiven(TypedDict, total=False):
     most_open: int
     library_states: bool
     checkpoint: bool
+    recover: Literal["rollback"] | None
+    most_failures: int
+    failures_within: float
 
 
 def check_writable(folder: Path) -> None:

@@ -66,6 +66,7 @@ class Hosted:
         needs: tuple[str | None, ...],
         group: str | None = None,
         kwargs: Any = None,
+        entry: Any = None,  # noqa: ARG002 - machines go back themselves, so nothing is made again for them
     ) -> tuple[Header, str]:
         """As `Process.submit`, of the machine that acts here; raises `NotActingError` if none does."""
         machine = self._acting()
@@ -76,7 +77,14 @@ class Hosted:
                 target, method, about, now, is_retried=is_retried, needs=needs, group=group
             ), self.stamp
 
-    def retract(self, header: Header, target: str) -> None:
+    journal = None
+    """Machines go back with their hosts."""
+
+    def made(self, entry: Any, refs: Any) -> Any:  # noqa: ARG002
+        """The refs, as they are."""
+        return refs
+
+    def retract(self, header: Header, target: str, entry: Any = None) -> None:  # noqa: ARG002
         """Take a call back: making it raised."""
         with self.lock:
             self.post.core.ledgers.of(header.source).retract(target, header.number)

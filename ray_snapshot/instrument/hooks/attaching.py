@@ -34,6 +34,7 @@ def replace_ray() -> None:
     shape.check()
     shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, unfollowed.task)
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
+    shape.replace_kill(tracking.kill)
     shape.replace_pickling(unfollowed.pickled)
     shape.replace_refs(tracking.arrived, tracking.future_of)
 
@@ -126,6 +127,8 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
     redaction.redact(*about.get("redacted", ()))
     redaction.know(type(body))
     process.actor_loop.is_async = shape.is_async(type(body))
+    if welcome.terms.recovers and not about:
+        process.reloading.built("its constructor ran before it was watched")
     return process
 
 

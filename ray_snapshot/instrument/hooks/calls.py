@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
@@ -73,12 +74,18 @@ def _called(
     kwargs: Any,
     options: dict[str, Any],
 ) -> Any:
+    journal, entry = process.journal, None
+    if journal is not None:
+        args, kwargs = journal.current_in(args, kwargs)
     process.check_sending(args, kwargs)
     try:
         target = machine_of(handle)
+        if journal is not None:
+            entry = journal.entry(handle, method_name, args, kwargs, options)
         is_retried = shape.is_retried(handle, options.get("max_task_retries"))
         group = options.get("concurrency_group_name")
-        header, stamp = process.submit(target, method_name, args, is_retried, _needs(args, kwargs), group, kwargs)
+        needs = _needs(args, kwargs)
+        header, stamp = process.submit(target, method_name, args, is_retried, needs, group, kwargs, entry)
     except NotActingError:  # a thread of a host that is in no machine's action
         return original(handle, method_name, args, kwargs, **options)
     except Exception as error:
@@ -90,10 +97,11 @@ def _called(
     try:
         refs = original(handle, method_name, args, kwargs, **options)
     except BaseException:
-        process.guarded(lambda: process.retract(header, target))
+        process.guarded(lambda: process.retract(header, target, entry))
         raise
     call_id = call_id_of(header.source, header.incarnation, target, header.number)
-    return process.guarded(lambda: tracked(refs, call_id)) or refs
+    refs = process.guarded(lambda: tracked(refs, call_id)) or refs
+    return refs if entry is None else process.guarded(lambda: process.made(entry, refs)) or refs
 
 
 def _needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
@@ -110,7 +118,11 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
         return original(actor_class, args, kwargs, **options)
     process.check_sending(args, kwargs)
     about = shape.options_of(actor_class, options)
+    maker = process_here()
+    about["maker"] = None if maker is None else maker.machine
     about["ordinal"] = None if about.get("name") else process.ordinal(about.get("kind", ""))
+    if maker is not None and maker.reloading.recovers:
+        _warn(about)
     begun = process.guarded(process.begin_creation)
     if begun is None:
         return original(actor_class, args, kwargs, **options)
@@ -123,6 +135,23 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
     finally:
         process.guarded(lambda: process.end_creation(target, args, about))
     return handle
+
+
+def _warn(about: dict[str, Any]) -> None:
+    """Say, once for each class, what will keep the app from going back by itself."""
+    if about["kind"] in _warned:
+        return
+    reason = None
+    if not about["max_restarts"]:
+        reason = "Ray does not start it again when its process dies: make it with max_restarts=-1"
+    elif about["endless"] is not None:
+        reason = f"Ray would repeat calls of the past for ever: bound max_task_retries of {about['endless']}"
+    if reason is not None:
+        _warned.add(about["kind"])
+        print(f"ray-snapshot: recover: an actor of {about['kind']} is an obstacle: {reason}", file=sys.stderr)
+
+
+_warned: set[str] = set()
 
 
 # ---- the class -------------------------------------------------------------------------------------------------------

@@ -8,15 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
+from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCancelledError
 
+from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import here, process_here
+from ray_snapshot.instrument.here import here, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reloading import LOOK_S
+from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.refs import call_of
@@ -29,12 +31,18 @@ def get(
     process = process_here()
     if process is None or not process.follows():
         return original(object_refs, *args, timeout=timeout, **options)
-    refs = list(object_refs) if isinstance(object_refs, (list, tuple)) else [object_refs]
+    is_many = isinstance(object_refs, (list, tuple))
+    refs = list(object_refs) if is_many else [object_refs]
 
-    def work(seconds: float | None) -> Any:
-        return original(object_refs, *args, timeout=seconds, **options)
+    def attempt(now: list[Any], left: float | None) -> Any:
+        asked = object_refs if now is refs else now if is_many else now[0]
 
-    return _followed(process, refs, len(refs), timeout, work, _got, raises=True)
+        def work(seconds: float | None) -> Any:
+            return original(asked, *args, timeout=seconds, **options)
+
+        return _followed(process, now, len(now), left, work, _got, raises=True)
+
+    return _outliving(process, refs, timeout, attempt)
 
 
 def wait(
@@ -50,11 +58,54 @@ def wait(
     options = {"num_returns": num_returns, **options}
     if process is None or not process.follows() or not isinstance(ray_waitables, (list, tuple)):
         return original(ray_waitables, *args, timeout=timeout, **options)
+    journal, refs = process.journal, list(ray_waitables)
+    now = refs if journal is None else journal.all_current(refs)
 
     def work(seconds: float | None) -> Any:
-        return original(ray_waitables, *args, timeout=seconds, **options)
+        return original(now, *args, timeout=seconds, **options)
 
-    return _followed(process, list(ray_waitables), num_returns, timeout, work, _waited(num_returns))
+    found = _followed(process, now, num_returns, timeout, work, _waited(num_returns))
+    return found if now == refs else _as_asked(found, refs, now)
+
+
+def _as_asked(found: Any, refs: list[Any], now: list[Any]) -> Any:
+    """The result of a `ray.wait`, in the refs that the program has."""
+    asked = dict(zip(now, refs, strict=True))
+    return tuple([asked.get(ref, ref) for ref in part] for part in found)
+
+
+def _outliving(
+    process: Process,
+    refs: list[Any],
+    timeout: float | None,
+    attempt: Callable[[list[Any], float | None], Any],
+) -> Any:
+    """Wait for refs; where the app goes back by itself, whatever a death has done to that wait is not seen by the program."""
+    journal, reloading = process.journal, process.reloading
+    if not reloading.recovers:
+        return attempt(refs, timeout)
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        generation = reloading.loaded
+        now = refs if journal is None else journal.all_current(refs)
+        try:
+            return attempt(now, None if timeout is None else max(0.0, deadline - time.monotonic()))
+        except (RolledBackError, RayActorError) as error:
+            if not _is_undone(process, error, generation, deadline):
+                raise
+            if journal is None or journal.all_current(refs) == now:
+                raise
+
+
+def _is_undone(process: Process, error: Exception, generation: int, deadline: float) -> bool:
+    """Whether the app has gone back behind what this error tells of; waits for it."""
+    bound = min(deadline, time.monotonic() + LONGEST_S)
+    is_undone: bool = ours(process.reloading.outlive, error, generation, bound, default=False)
+    return is_undone
+
+
+LONGEST_S = 600.0
+"""So long a wait is held for an app that goes back by itself; it gives up earlier, or says that it has not."""
 
 
 _Work = Callable[[float | None], Any]
@@ -170,6 +221,18 @@ class _End:
                 self.settled = on
             elif isinstance(error, RayTaskError):
                 self.answered = on
+
+
+def kill(original: Callable[..., Any], actor: Any, *, no_restart: bool = True) -> Any:
+    """In place of `ray.kill`: a death that the app wants, though Ray starts the actor again, is not undone."""
+    process = process_here()
+    if process is not None and process.reloading.recovers and not no_restart and isinstance(actor, ActorHandle):
+        ours(_say_intended, process, machine_of(actor))
+    return original(actor, no_restart=no_restart)
+
+
+def _say_intended(process: Process, machine: str) -> None:
+    shape.original("get")(process.watcher.intended.remote(machine), timeout=ASK_S)
 
 
 def arrived(original: Callable[..., Any], *args: Any) -> Any:

@@ -27,7 +27,7 @@ from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
-from ray_snapshot.instrument.process.reloading import Reloading, Terms, generation_of, stamp_of
+from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.threads import Threads, may_be_interrupted, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, Loose
@@ -36,6 +36,7 @@ from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport,
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
+    Based,
     Close,
     Died,
     HostsLeft,
@@ -53,6 +54,7 @@ from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.refs import call_of
 
 if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.journal import Entry, Journal
     from ray_snapshot.instrument.process.states import Kept
     from ray_snapshot.runtime.rows import MailPart
     from ray_snapshot.runtime.waits import CallBook
@@ -194,10 +196,11 @@ class Process:
         needs: tuple[str | None, ...],
         group: str | None = None,
         kwargs: Any = None,
+        entry: Any = None,
     ) -> tuple[Header, str]:
         """Number, colour and log a call that is about to be made; returns its header, and what stands in front of it.
 
-        `group`: the concurrency group that it names.
+        `group`: the concurrency group that it names. `entry`: what the journal keeps of it.
         """
         about, now = redaction.logged(method, args, kwargs), time.time()
         kept = self.reloading.keep_call(args, kwargs) if self.reloading.keeps else None
@@ -207,7 +210,19 @@ class Process:
             header = self.ledger.submit(
                 target, method, about, now, is_retried=is_retried, needs=needs, group=group, kept=kept
             )
+            if entry is not None and self.journal is not None:
+                self.journal.add(entry, target, header)
             return header, self.stamp
+
+    @property
+    def journal(self) -> Journal | None:
+        """The program's calls, if they may have to be made again."""
+        return self.reloading.journal
+
+    def made(self, entry: Entry, refs: Any) -> Any:
+        """A call that is in the journal has been made; returns the refs that answer it."""
+        with self.lock:
+            return refs if self.journal is None else self.journal.made(entry, refs)
 
     def ordinal(self, class_name: str) -> int | None:
         """Which actor of its class, of those without names, the driver is about to make: so another run finds it again."""
@@ -238,9 +253,11 @@ class Process:
         if self.ledger.must_record:
             self.record_soon()
 
-    def retract(self, header: Header, target: str) -> None:
-        """Take a call back out of the ledger: making it raised."""
+    def retract(self, header: Header, target: str, entry: Entry | None = None) -> None:
+        """Take a call back out of the ledger, and out of the journal: making it raised."""
         with self.lock:
+            if entry is not None and self.journal is not None:
+                self.journal.remove(entry)
             if header.incarnation == self.ledger.incarnation:  # else the numbers have begun anew meanwhile
                 self.ledger.retract(target, header.number)
 
@@ -299,6 +316,8 @@ class Process:
         """A call has ended, in an error or not; returns the colour of its reply."""
         with self.lock:
             ledger = self.ledger
+            running = ledger.running.get(call_id)
+            is_built = running is not None and running.method == CONSTRUCTOR and not is_error
             colour = ledger.finish(call_id, is_error=is_error)
             self.threads.pop(call_id, None)
             self.actor_loop.coroutines.pop(call_id, None)
@@ -308,6 +327,8 @@ class Process:
                 self._record()
             if not self.is_flushing and ledger.has_acks:
                 self._flush_soon()
+            if is_built and self.reloading.recovers:
+                self.reloading.built()
             if self.reloading.is_stopping:
                 self.reloading.ended()
         return colour
@@ -574,6 +595,8 @@ class Process:
                 case Abort(number):
                     self.reports.pop(number, None)
                     ledger.abort(number)
+                case Based():
+                    self.reloading.based(command)
                 case Acknowledged(acks):
                     ledger.acknowledge(acks)
                 case Died(machine):

@@ -5,6 +5,10 @@ that we did not write there is more to stopping than no longer accepting: an act
 end. So whatever such an action waits for or asks for ends with `RolledBackError`; when nothing runs any more, the
 process has stopped.
 
+Where the app goes back by itself (`Terms.recovers`), one process comes up again in place of one that has died: its constructor
+runs, and then it stands still until all go back. What others hear of the death they hear too early: an action that waits
+for the dead one is held until it is ended for the rollback, and the program until its calls have been made again (`journal`).
+
 A call that bears an older generation than the one that was loaded is refused. A call that bears a newer one comes from
 a process that has been told to go on already; it is held until this process is told too. Everything here happens under
 the process's lock.
@@ -16,7 +20,7 @@ import asyncio
 import importlib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
@@ -27,7 +31,7 @@ from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import asking, machine_of, own_threads, process_here
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
-from ray_snapshot.protocol.commands import Release, Roll
+from ray_snapshot.protocol.commands import Based, Release, Roll
 from ray_snapshot.protocol.rollback import (
     Acknowledge,
     HostEffect,
@@ -43,6 +47,7 @@ from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.runtime.refs import call_of
 
 if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.journal import Journal
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.instrument.process.states import Kept
 
@@ -57,6 +62,9 @@ STOP_LOOK_S = 0.05
 
 LOOK_S = 0.25
 """How often a wait looks whether it is to end."""
+
+ASK_S = 60.0
+"""How long the watcher may take to say what becomes of an actor."""
 
 CONSTRUCTOR = "__init__"
 
@@ -76,6 +84,10 @@ class Terms:
     """The incarnation of each machine that is not in its first."""
     library_states: bool = False
     """Whether the states of actors of Ray's own libraries are recorded."""
+    recovers: bool = False
+    """Whether the app goes back by itself when a process dies."""
+    is_returning: bool = False
+    """Whether it comes up in place of one that has died, and everything is about to go back for that."""
 
 
 class Welcome(NamedTuple):
@@ -101,6 +113,10 @@ class Share:
     """The new incarnations of all machines; refs to calls of earlier incarnations are of the past."""
     state: bytes | None = None
     """The state to load; None: it keeps the one it has (the driver; an actor that the snapshot has not)."""
+    is_born_anew: bool = False
+    """Whether it takes the state that its constructor left: the program made it behind the snapshot."""
+    is_recovery: bool = False
+    """Whether a death is the reason: then the program's calls since are made again, and what it waits for comes."""
     calls: list[tuple[str, str, str | None, bytes]] = field(default_factory=list)
     """(target, method, concurrency group, arguments) of its calls that were in flight, in the order of their numbers."""
     actors: dict[str, tuple[str, list[Any]]] = field(default_factory=dict)
@@ -130,6 +146,23 @@ def _states() -> Any:
     return importlib.import_module("ray_snapshot.instrument.process.states")
 
 
+def _journal() -> Any:
+    """A journal, imported only where there is one: it needs what `states` needs."""
+    return importlib.import_module("ray_snapshot.instrument.process.journal").Journal()
+
+
+@dataclass(slots=True)
+class Returning:
+    """What an actor knows of its own beginning, where the app goes back by itself."""
+
+    is_under_way: bool
+    """Whether its constructor runs in place of one that has died: it may call others, and nothing else runs yet."""
+    birth: Kept | None = None
+    """The state that the constructor left; None once the app does not go back behind it any more."""
+    handles: dict[str, Any] = field(default_factory=dict)
+    """Those in that state."""
+
+
 class Reloading:
     """What a watched process goes through when the app goes back."""
 
@@ -138,7 +171,7 @@ class Reloading:
         self.keeps = terms.keeps
         self.loaded = terms.generation
         """The generation that the process's state is of."""
-        phase = Phase.STOPPED if terms.is_rolling else Phase.RUNNING
+        phase = Phase.STOPPED if terms.is_rolling or terms.is_returning else Phase.RUNNING
         self.host = RollbackHost(terms.generation, phase, terms.life)
         self.started = threading.Condition(process.lock)
         self.is_stopping = False
@@ -149,6 +182,11 @@ class Reloading:
         loaded."""
         self.first: dict[str, int] = {}
         """The first incarnation of each machine in this generation."""
+        self.returning = Returning(is_under_way=terms.is_returning)
+        is_program = process.machine == DRIVER
+        self.journal: Journal | None = _journal() if terms.recovers and is_program else None
+        """The program's calls, where the app goes back by itself."""
+        self.recovers = terms.recovers
 
     @property
     def is_held(self) -> bool:
@@ -174,14 +212,26 @@ class Reloading:
 
     def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
         """Raise `RolledBackError` if nothing may be sent now, or these arguments are refs of the past."""
-        if self.is_held and threading.current_thread() is not self.process.control.thread:
-            raise self.refusal()
+        if self.is_held and not self.returning.is_under_way:
+            self._check_held()
         if self.first:
             self._check_refs((*(args or ()), *(kwargs or {}).values()))
 
+    def _check_held(self) -> None:
+        """Where the app goes back by itself, the program is held until all go on."""
+        if threading.current_thread() is self.process.control.thread:
+            return
+        deadline = time.monotonic() + HELD_S
+        with self.process.lock:
+            while self.journal is not None and self.is_held:
+                if not self.started.wait(deadline - time.monotonic()):
+                    break
+            if self.is_held:
+                raise self.refusal()
+
     def check_waiting(self, refs: Iterable[Any]) -> None:
         """Raise `RolledBackError` if these refs are of the past, or the action that waits for them is to end."""
-        if self.is_held and self.process.machine != DRIVER:
+        if self.is_held and self.process.machine != DRIVER and not self.returning.is_under_way:
             raise self.refusal()
         if self.first:
             self._check_refs(refs)
@@ -210,6 +260,43 @@ class Reloading:
         found, self.handles = states.kept(state, "its state", machine_of)
         return found
 
+    # ---- where the app goes back by itself -------------------------------------------------------------------------
+
+    def built(self, obstacle: str | None = None) -> None:
+        """The constructor has ended: from this state the actor begins anew if the app goes back behind its making."""
+        kept = None if obstacle is not None else self.keep_state(self.process.body)
+        if self.process.ledger.outputs or self.process.making.births:
+            obstacle = "its constructor calls other actors, or makes some"
+        self.returning.birth, self.returning.handles = kept, self.handles
+        self.returning.is_under_way = False
+        if kept is not None and kept.obstacle is not None:
+            obstacle = kept.obstacle
+        self._tell_watcher("built", obstacle)
+
+    def outlive(self, error: BaseException, generation: int, deadline: float) -> bool:
+        """Something of this generation has ended in an error; answers when that is undone, or with False if it is not.
+
+        In an actor it raises `RolledBackError` when the action is to end. `deadline` (monotonic) bounds the wait.
+        """
+        key = getattr(error, "actor_id", None)
+        is_program = self.process.machine == DRIVER
+        while (self.loaded == generation or self.is_held) and time.monotonic() < deadline:
+            if self.is_held and not is_program:
+                raise self.refusal()
+            asked = self.process.watcher.is_coming_back.remote(key if isinstance(key, str) else None, generation)
+            if not shape.original("get")(asked, timeout=ASK_S):
+                break
+            with self.process.lock:
+                if is_program or not self.is_held:
+                    self.started.wait(max(0.0, min(LOOK_S, deadline - time.monotonic())))
+        return self.loaded != generation and not self.is_held
+
+    def based(self, command: Based) -> None:
+        """The app goes back to a snapshot that has this process in it; under the lock."""
+        if self.journal is not None:
+            self.journal.based(command, self.process.ledger.incarnation)
+        self.returning.birth, self.returning.handles = None, {}
+
     # ---- steps ----------------------------------------------------------------------------------------------------
 
     def obey(self, command: Roll | Release) -> None:
@@ -223,7 +310,7 @@ class Reloading:
                     except ProtocolError as error:
                         self._tell_failure(asked.generation, error)
                 case Release(generation):
-                    if generation == self.host.generation and self.loaded < generation:
+                    if generation == self.host.generation and self.is_held:
                         self.host.phase = Phase.RUNNING
                         self.is_stopping = False
                         self.started.notify_all()
@@ -296,7 +383,7 @@ class Reloading:
     def _begin_load(self, generation: int) -> None:
         """A state is taken back where the calls run: what an actor makes anew may belong to its thread (as in sqlite3)."""
         assert self.share is not None
-        if self.share.state is None:
+        if self.share.state is None and not self.share.is_born_anew:
             self.load(generation)
             return
         try:
@@ -310,23 +397,38 @@ class Reloading:
             if self.share is None or self.host.phase is not Phase.LOADING or generation != self.host.generation:
                 return
             try:
-                self._set_state(self.share.state)
+                self._set_state(self.share)
             except Exception as error:
                 self._tell_failure(generation, self._failure("does not take its state back", "__setstate__", error))
                 return
             self.process.begin_anew(self.share.incarnation, self.share.colour, self.share.incarnations)
-            self.loaded, self.first = generation, dict(self.share.incarnations)
+            self.loaded, self.first = generation, self._first(self.share)
+            self.returning.is_under_way = False
             self.process.stamp = stamp_of(self.process.system, generation)
             self._carry_out(self.host.step(LoadFinished(generation)))
 
-    def _set_state(self, state: bytes | None) -> None:
+    def _first(self, share: Share) -> dict[str, int]:
+        """What refs are of the past: of the program's own none, where it goes on with the answers of its journal."""
+        if not share.is_recovery:
+            return dict(share.incarnations)
+        if self.process.machine == DRIVER:
+            return self.first
+        before = {DRIVER: self.first[DRIVER]} if DRIVER in self.first else {}
+        return {**{name: number for name, number in share.incarnations.items() if name != DRIVER}, **before}
+
+    def _set_state(self, share: Share) -> None:
+        state = share.state
+        actor: Callable[[str], Any] = self._actor
+        if share.is_born_anew:
+            assert self.returning.birth is not None, "the watcher has heard that it cannot"
+            state, actor = self.returning.birth.blob, self.returning.handles.__getitem__
         if state is None:
             return
         body, recorded = self.process.body, self.handles
         self.keep_state(body)  # a program that was just started has recorded nothing, and its actors have made others
         self.handles = {**recorded, **self.handles}
         with asking():
-            _states().set_state(body, _states().opened(state, self._actor))
+            _states().set_state(body, _states().opened(state, actor))
 
     def _failure(self, what: str, method: str, error: Exception) -> MachineFailedError:
         text = f"{self.process.machine.partition(':')[0]} {what}: {type(error).__name__}: {safe_text_of(error)}"
@@ -342,11 +444,18 @@ class Reloading:
 
     def _start(self) -> None:
         """What was in flight is sent again before anything else; then all go on."""
+        failures: list[Exception] = []
+        if self.journal is not None and self.share is not None and self.share.is_recovery:
+            failures += self.journal.again()
+        elif self.journal is not None:
+            self.journal.forget()
         try:
             for call in self.share.calls if self.share is not None else ():
                 self._send_again(*call)
         except Exception as error:
-            failed = self._failure("cannot make the calls again that were in flight", "", error)
+            failures.append(error)
+        for failure in failures:
+            failed = self._failure("cannot make the calls again that were in flight", "", failure)
             self._tell_failure(self.host.generation, failed)
         self.share = None
         self.started.notify_all()
@@ -360,6 +469,9 @@ class Reloading:
 
     def _tell(self, step: int, generation: int) -> None:
         self.process.control.tell("stepped", self.process.machine, step, generation)
+
+    def _tell_watcher(self, what: str, *about: Any) -> None:
+        self.process.control.tell(what, self.process.machine, *about)
 
     def _tell_busy(self) -> None:
         if self.is_stopping:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import ray
+from ray import cloudpickle
 from ray.actor import ActorHandle
 
 from ray_snapshot.runtime.checkpointing import StatePickler, pickled
@@ -64,13 +66,44 @@ def kept(value: Any, what: str, name_of: Callable[[Any], str]) -> tuple[Kept, di
     return Kept(blob, tuple(handles), obstacle), handles
 
 
+class _Whole(cloudpickle.CloudPickler):  # type: ignore[misc]
+    """Handles and refs become numbers."""
+
+    def __init__(self, file: Any, items: list[Any]) -> None:
+        super().__init__(file, protocol=5)
+        self.items = items
+
+    def persistent_id(self, item: Any) -> int | None:
+        """The number that stands for a handle or a ref."""
+        if not isinstance(item, (ActorHandle, ray.ObjectRef)):
+            return None
+        self.items.append(item)
+        return len(self.items) - 1
+
+
+def whole(value: Any) -> tuple[bytes, list[Any]]:
+    """`value` as bytes, and the handles and refs in it; for this process only. Raises what pickling it raises."""
+    buffer, items = io.BytesIO(), list[Any]()
+    try:
+        PlainPickler(buffer, protocol=5).dump(value)
+    except Foreign:
+        buffer = io.BytesIO()
+        _Whole(buffer, items).dump(value)
+    return buffer.getvalue(), items
+
+
+def whole_again(blob: bytes, items: Sequence[Any]) -> Any:
+    """The value, with these handles and refs in it."""
+    return _Opening(blob, items.__getitem__).load()
+
+
 class _Opening(pickle.Unpickler):
-    def __init__(self, blob: bytes, actor: Callable[[str], Any]) -> None:
+    def __init__(self, blob: bytes, actor: Callable[[Any], Any]) -> None:
         super().__init__(io.BytesIO(blob))
         self.actor = actor
 
-    def persistent_load(self, pid: str) -> Any:
-        """The handle of the actor of that name."""
+    def persistent_load(self, pid: Any) -> Any:
+        """What that stands for."""
         return self.actor(pid)
 
 

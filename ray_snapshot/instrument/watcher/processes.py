@@ -20,9 +20,10 @@ from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
+from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
-from ray_snapshot.names import LIFE
+from ray_snapshot.names import DRIVER, LIFE
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import (
     Abort,
@@ -60,6 +61,8 @@ class Pending:
     header: SnapshotHeader
     actors: Mapping[str, str] | None
     """The job's actors that lived, or were to, when it began: classes by key; None if Ray did not list them."""
+    losses: int
+    """How many processes had died by then (`Recovering.losses`)."""
     recorded: dict[str, Recorded] = field(default_factory=dict)
     """What each machine has reported."""
 
@@ -67,7 +70,16 @@ class Pending:
 class Processes:
     """The processes of one watched app; `begin` says which service takes its snapshots."""
 
-    def __init__(self, *, ready: Iterable[str], keeps: bool, has_hook: bool, library_states: bool) -> None:
+    def __init__(
+        self,
+        *,
+        ready: Iterable[str],
+        keeps: bool,
+        has_hook: bool,
+        library_states: bool,
+        limits: Limits | None = None,
+        has_beginning: bool = True,
+    ) -> None:
         self.library_states = library_states
         self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
@@ -83,16 +95,20 @@ class Processes:
         """Whether our functions are in every worker of the job."""
         self.node_count = 0
         self.pending: dict[int, Pending] = {}
+        self.begun_with: dict[int, int] = {}
+        """Deaths before each snapshot that is on its way to the analyst, where they are undone."""
         self.senders: set[str] = set()
         """Machines that have asked how to send to machines of hosts."""
         self.lost_senders: dict[str, int] = {}
         """Of these, whose process is gone: with the last number then, for mail of theirs may have been on its way."""
         self.rolling = Rolling(self, keeps=keeps)
+        self.recovering = Recovering(self, limits, has_beginning=has_beginning)
 
     def begin(self, service: Service, life: Callable[[], int]) -> None:
         """Take part in the snapshots of this service, and look after the dead; `life`: of the machines that have joined."""
         self.system = service.config.system
         self.run_id = service.config.run_id
+        self.service = service
         self.analyst = service.handing.analyst
         self.directory = service.directory
         self.orders = service.orders
@@ -117,7 +133,10 @@ class Processes:
         if facts.get("key") is not None:
             _, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
         await self._find_namesakes(facts.get("name"))
-        if self.rolling.is_past(machine, generation):  # asked last: a restore may have begun meanwhile
+        is_of_program = facts.get("maker") == DRIVER
+        if self.rolling.is_past(
+            machine, generation, is_of_program=is_of_program
+        ):  # asked last: a restore may have begun meanwhile
             raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
         incarnation = self.roster.enter(machine, facts, restarts)
         born = self.coordinator.join(machine, incarnation, colour)
@@ -129,7 +148,8 @@ class Processes:
             self._tell_hosts(Restarted(machine, incarnation))
             self._look_at_all()
             await self.outboxes.heard_by_others(machine, self.parties.machines)
-        terms = self.rolling.joined(machine)
+        is_returning = incarnation > 0 and self.recovering.comes_back(machine)
+        terms = self.rolling.joined(machine, is_returning=is_returning)
         wanted = [number for number, one in self.parties.pending.items() if machine in one.awaited]
         return Welcome(incarnation, born, wanted, self.coordinator.last, terms)
 
@@ -215,7 +235,8 @@ class Processes:
         """What Ray lists of actors, before anything is asked to record: what was made before the cut is among them."""
         actors = await self._listed()
         torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
-        reason = f"it is being rolled back{torn}" if self.rolling.is_rolling else ""
+        is_going_back = self.rolling.is_rolling or self.recovering.is_under_way
+        reason = f"it is being rolled back{torn}" if is_going_back else ""
         if not self.roster.facts:
             reason = "its program has not begun"
         if reason:
@@ -227,7 +248,7 @@ class Processes:
         """Ask every process to record."""
         header.is_kept, header.generation = self.rolling.keeps, self.rolling.loaded
         header.restored_from = self.rolling.restored_from
-        self.pending[header.number] = Pending(header, prepared)
+        self.pending[header.number] = Pending(header, prepared, self.recovering.losses)
         awaited = list(self.parties.pending[header.number].awaited)
         header.control_messages += len(awaited)
         for machine in awaited:
@@ -262,6 +283,12 @@ class Processes:
         self.pending.pop(number, None)
         self.tell_all(Close(number) if is_complete else Abort(number), is_urgent=not is_complete)
 
+    async def given(self, collected: Any) -> None:
+        """The analyst has a snapshot; if it can be restored, the app goes back to it from now on, should a process die."""
+        losses = self.begun_with.pop(collected.header.number, None)
+        if losses is not None and await self.service.handing.is_kept(collected.header.snapshot_id):
+            await self.recovering.kept(collected, losses)
+
     def in_words(self, text: str) -> str:
         """A text with machines' names for people in place of their own."""
         return self.roster.in_words(text)
@@ -271,6 +298,9 @@ class Processes:
     ) -> CollectedCalls:
         """All that a complete snapshot is put together from."""
         pending, calls = self.pending[header.number], completed.calls
+        if self.recovering.limits is not None:
+            header.is_journaled = True
+            self.begun_with[header.number] = pending.losses
         hosted = [payload.calls for payload in payloads if payload.calls is not None]
         told: list[Recorded | MachineCalls] = [*pending.recorded.values(), *hosted]
         births = {name: birth for one in told for name, birth in one.births.items()}
@@ -333,6 +363,7 @@ class Processes:
     async def _look_once(self, now: float) -> None:
         if self.rolling.is_rolling:
             await self.rolling.look()
+        await self.recovering.look()
         for number, pending in list(self.pending.items()):
             age = now - pending.header.started_at
             if number in self.pending and age > LOOK_S:  # else it was completed while we looked for the dead

@@ -40,6 +40,7 @@ from ray_snapshot.runtime.faults import as_error
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.processes import Processes
+    from ray_snapshot.instrument.watcher.recovering import Base
 
 LOOK_S = 0.05
 
@@ -70,7 +71,8 @@ class Rolling:
         self.coordinator: RollbackCoordinator | None = None
         """The coordinator of the rollback, while the app is being rolled back; else None."""
         self.section = Section()
-        self.target = ""
+        self.target: str | None = ""
+        """The snapshot; None is the beginning."""
         self.unneeded: set[str] = set()
         """Actors that were made since, and are to end when all have stopped."""
         self.released: set[str] = set()
@@ -82,6 +84,14 @@ class Rolling:
         """Whether some processes may have loaded and others have not: none can go on, and no snapshot can be taken."""
         self.turn = asyncio.Lock()
         """Held by the restore that runs: one after the other."""
+        self.is_recovery = False
+        """Whether a death is the reason, so that the program's calls since are made again."""
+        self.past_of_program = 0
+        """What `past` is for machines that the program has made: they are given up where it restores a snapshot itself."""
+        self.who: dict[str, str] = {}
+        """The machines that take part, by the names in the snapshot."""
+        self.anew: set[str] = set()
+        """Machines that begin anew from where their constructors ended."""
 
     @property
     def is_rolling(self) -> bool:
@@ -90,19 +100,30 @@ class Rolling:
 
     # ---- processes ------------------------------------------------------------------------------------------------
 
-    def is_past(self, machine: str, generation: int) -> bool:
+    def is_past(self, machine: str, generation: int, *, is_of_program: bool) -> bool:
         """Whether a machine that has not registered was made in a past that has been given up."""
-        is_late = generation < self.past or (self.is_rolling and self.is_same_run)
+        past = self.past_of_program if is_of_program else self.past
+        is_given_up = self.is_same_run and not (self.is_recovery and is_of_program)
+        is_late = generation < past or (self.is_rolling and is_given_up)
         return is_late and machine not in self.processes.roster.facts
 
-    def joined(self, machine: str) -> Terms:
+    def joined(self, machine: str, *, is_returning: bool = False) -> Terms:
         """A process has registered; the terms under which it takes part."""
         life = self.lives[machine] = self.lives.get(machine, -1) + 1
         if self.coordinator is not None:
             self._carry_out(self.coordinator.step(HostJoined(machine, life, NO_GENERATION)))
         facts = self.processes.roster.facts
         later = {name: one["incarnation"] for name, one in facts.items() if one["incarnation"]}
-        return Terms(self.keeps, self.loaded, life, self.is_rolling, later, self.processes.library_states)
+        return Terms(
+            self.keeps,
+            self.loaded,
+            life,
+            self.is_rolling,
+            later,
+            self.processes.library_states,
+            recovers=self.processes.recovering.limits is not None,
+            is_returning=is_returning,
+        )
 
     # ---- a restore ------------------------------------------------------------------------------------------------
 
@@ -132,10 +153,56 @@ class Rolling:
         self.section, self.target = opened_section(checkpoint.sections), snapshot_id
         await self._all_there(deadline)
         self.is_same_run = checkpoint.about["run_id"] == self.processes.run_id
-        others = sorted(set(self._living()) - {*self.section.states, DRIVER})
-        self.unneeded = {self._living()[name] for name in others} if self.is_same_run else set()
+        self.who = self._living()
+        others = sorted(set(self.who) - {*self.section.states, DRIVER})
+        self.unneeded = {self.who[name] for name in others} if self.is_same_run else set()
+        self.anew, self.is_recovery = set(), False
         await self._roll(self._begin(), deadline, timeout)
+        here = {name: self.who[name] for name in self.section.states}
+        self.processes.recovering.restored(snapshot_id, here if self.is_same_run else None)
         return [] if self.is_same_run else others
+
+    async def recover(self, base: Base | None, anew: set[str], timeout: float) -> None:
+        """Roll the app back, for a process of it has died; `anew`: machines that are to begin anew, though the base has them.
+
+        Raises what `restore` does, with nothing changed; actors that have ended by the app's own will since are left out.
+        """
+        if base is None:
+            what = "there is no snapshot of this run yet that can be gone back to"
+            raise NotRestorableError(what, obstacles=[what])
+        deadline = time.monotonic() + timeout
+        await _within(deadline, self.turn.acquire(), "a restore to end", timeout)
+        try:
+            if base.snapshot_id is not None:
+                asked = self.processes.analyst.checkpoint_of.remote(base.snapshot_id)
+                self.section = opened_section((await _within(deadline, asked, "the checkpoint", timeout)).sections)
+            self.target = base.snapshot_id
+            await self._still_there(base, deadline)
+            living = {machine: shown for shown, machine in self._living().items()}
+            others = {living[machine]: machine for machine in living.keys() - {DRIVER, *base.machines.values()}}
+            own, self.unneeded = self.processes.recovering.check(others)
+            self.who, self.anew = {**others, **base.machines, DRIVER: DRIVER}, own | (anew & living.keys())
+            self.is_same_run = self.is_recovery = True
+            await self._roll(self._begin(), deadline, timeout)
+        finally:
+            self.is_recovery = False
+            self.section = Section()
+            self.turn.release()
+
+    async def _still_there(self, base: Base, deadline: float) -> None:
+        """Wait until each actor of the base has come up, or has ended by the app's own will."""
+        for shown, machine in base.machines.items():
+            while machine not in self.processes.parties.machines:
+                key = self.processes.roster.facts[machine]["key"]
+                look = asyncio.get_running_loop().run_in_executor
+                state, _ = await look(None, shape.actor_state, key)
+                is_crashed = state == "DEAD" and await look(None, shape.has_crashed, key)
+                if is_crashed or (state != "DEAD" and time.monotonic() > deadline):
+                    what = f"{shown} has died, and Ray does not start it again (max_restarts)"
+                    raise NotRestorableError(what, obstacles=[what])
+                if state == "DEAD":
+                    break
+                await asyncio.sleep(LOOK_S)
 
     async def _roll(self, coordinator: RollbackCoordinator, deadline: float, timeout: float) -> None:
         assert self.done is not None
@@ -188,7 +255,7 @@ class Rolling:
             coordinator.step(Acknowledged(machine, Step.START, self.generation))
         self.coordinator, self.done = coordinator, asyncio.get_running_loop().create_future()
         self.done.add_done_callback(lambda future: future.exception())
-        self._carry_out(coordinator.step(RollbackAsked(f"rolled back to snapshot {self.target}")))
+        self._carry_out(coordinator.step(RollbackAsked(f"rolled back to {self._where}")))
         return coordinator
 
     def _given_up(self, coordinator: RollbackCoordinator, timeout: float) -> RaySnapshotError:
@@ -200,8 +267,12 @@ class Rolling:
             for name in behind
         ]
         what = f"{', '.join(sorted(told)[:5])} to {Step(reached + 1).name.lower()}"
-        text = f"the restore of {self.target} was given up after {timeout:g} s of waiting for {what}"
+        text = f"the way back to {self._where} was given up after {timeout:g} s of waiting for {what}"
         return SnapshotTimeoutError(f"{text}; {self._outcome()}", waited_for=what, seconds=timeout)
+
+    @property
+    def _where(self) -> str:
+        return "the beginning" if self.target is None else f"snapshot {self.target}"
 
     def _outcome(self) -> str:
         """What becomes of the app when a restore is given up now."""
@@ -253,7 +324,7 @@ class Rolling:
                 case BeginGeneration(generation):
                     self.generation = generation
                     self.busy.clear()
-                    self.processes.collecting.give_up_all(f"the app is rolled back to snapshot {self.target}")
+                    self.processes.collecting.give_up_all(f"the app is rolled back to {self._where}")
                 case Ask(machine, step, generation, life):
                     if generation == self.generation:
                         self._ask(machine, step, life)
@@ -279,12 +350,16 @@ class Rolling:
 
     def _share(self, machine: str) -> Share:
         """What a process is to load."""
-        facts, living = self.processes.roster.facts, self._living()
+        facts, living = self.processes.roster.facts, self.who
         if self.moved != self.generation:
             self._move()
-        shown = self.processes.roster.name_of(machine)
+        shown = next((name for name, one in living.items() if one == machine), "")  # "": it came up meanwhile
         state, names = self.section.states.get(shown, (None, ()))
         calls = sorted((call for call in self.section.calls if call[0] == shown), key=lambda call: call[2])
+        if machine in self.anew:
+            state, names, calls = None, (), []
+        if self.is_recovery and machine == DRIVER:  # its journal has them
+            calls = []
         needed = {
             name: self.section.names[name] for saved in (names, *(call[-1][1] for call in calls)) for name in saved
         }
@@ -292,8 +367,10 @@ class Rolling:
         return Share(
             facts[machine]["incarnation"],
             self.processes.coordinator.last,
-            {name: facts[name]["incarnation"] for name in living.values()},
+            {name: facts[name]["incarnation"] for name in self.processes.parties.machines},
             state,
+            machine in self.anew,
+            self.is_recovery,
             [(target, method, group, blob) for _, target, _, method, group, (blob, _) in calls],
             {name: self._actor(living.get(known, name)) for name, known in needed.items()},
         )
@@ -315,6 +392,8 @@ class Rolling:
         self.loaded, self.restored_from, self.is_torn = self.generation, self.target, False
         if self.is_same_run:
             self.past = self.generation
+        if self.is_same_run and not self.is_recovery:
+            self.past_of_program = self.generation
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
 

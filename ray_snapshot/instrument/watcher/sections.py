@@ -72,7 +72,10 @@ def obstacles_of(collected: CollectedCalls, uncovered: Iterable[str]) -> list[st
         return [CHECKPOINT_OFF]
     found = [f"it is not known what this does: {text}" for text in uncovered]
     for report in collected.completed.machines.values():
-        found += _of_driver(report) if report.machine == DRIVER else _of_actor(collected, report)
+        if report.machine != DRIVER:
+            found += _of_actor(collected, report)
+        elif not collected.header.is_journaled:
+            found += _of_driver(report)
     for channel in collected.completed.channels:
         for number, sent in sorted(channel.in_flight.items()):
             found += _of_call(collected, channel.source, channel.target, number, sent)
@@ -96,6 +99,8 @@ def _of_actor(collected: CollectedCalls, report: MachineReport) -> Iterator[str]
         where = f" at {site}, where it waits" if site else ""
         running = sites.get(call.call_id)
         yield f"{shown}: inside {call.method}{where or (f' at {running}' if running else '')}"
+    if collected.header.is_journaled:
+        yield from _of_restarts(collected, report.machine)
     if report.calls:
         return
     if report.status == "active":  # its task is nowhere in what is kept
@@ -103,6 +108,15 @@ def _of_actor(collected: CollectedCalls, report: MachineReport) -> Iterator[str]
         yield f"{shown}: a task of its own waits for a reply{where}"
     kept = None if recorded is None else recorded.kept
     yield from _of_kept(collected, shown, kept, "its state")
+
+
+def _of_restarts(collected: CollectedCalls, machine: str) -> Iterator[str]:
+    """Why an app cannot go back by itself when this actor dies."""
+    facts, shown = collected.facts[machine], collected.shown(machine)
+    if facts.get("max_restarts") == 0:
+        yield f"{shown}: Ray does not start it again when its process dies: make it with max_restarts=-1"
+    if facts.get("endless") is not None:
+        yield f"{shown}: Ray would repeat calls of the past for ever: bound max_task_retries of {facts['endless']}"
 
 
 def _of_call(collected: CollectedCalls, source: str, target: str, number: int, sent: Sent) -> Iterator[str]:

@@ -17,6 +17,7 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.watcher.processes import Processes
+from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.names import run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
@@ -37,8 +38,18 @@ class Watcher(Service):
         keeps: bool = False,
         has_hook: bool = False,
         library_states: bool = False,
+        limits: Limits | None = None,
+        has_beginning: bool = True,
     ) -> None:
-        self.processes = Processes(ready=ready, keeps=keeps, has_hook=has_hook, library_states=library_states)
+        """`limits`: where the app goes back by itself."""
+        self.processes = Processes(
+            ready=ready,
+            keeps=keeps,
+            has_hook=has_hook,
+            library_states=library_states,
+            limits=limits,
+            has_beginning=has_beginning,
+        )
         self.joined: JoinedSystem | None = None
         self.stopped_names: list[str] = []
         self.lives = 0
@@ -140,6 +151,18 @@ class Watcher(Service):
     async def handle_of(self, machine: str, handle: list[Any]) -> None:
         """A handle of an actor, in a list, which does not keep it alive."""
         self.processes.rolling.handles[machine] = handle[0]
+
+    async def built(self, machine: str, obstacle: str | None) -> None:
+        """An actor's constructor has ended; `obstacle`: why it cannot begin anew from there."""
+        self.processes.recovering.built(machine, obstacle)
+
+    async def intended(self, machine: str) -> None:
+        """The app kills an actor, and wants Ray to start it again."""
+        self.processes.recovering.intended(machine)
+
+    async def is_coming_back(self, key: str | None, generation: int) -> bool:
+        """Whether what a process has met will be undone; see `Recovering`."""
+        return await self.processes.recovering.is_coming_back(key, generation)
 
     # ---- as a service ---------------------------------------------------------------------------------------------
 

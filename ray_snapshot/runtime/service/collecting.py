@@ -100,6 +100,9 @@ class Others(Protocol):
     def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Any:
         """All that the snapshot is put together from; `payloads`: of the hosts and their driver."""
 
+    async def given(self, collected: Any) -> None:
+        """The analyst has a complete snapshot."""
+
     def in_words(self, text: str) -> str:
         """A text with names for people in place of those that processes have."""
 
@@ -122,6 +125,9 @@ class NoOthers:
     def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Collected:  # noqa: ARG002 - counts have done their work
         """What the hosts have reported."""
         return Collected(header, [payload.part for payload in payloads])
+
+    async def given(self, collected: Any) -> None:
+        """Nothing else waits for it."""
 
     def in_words(self, text: str) -> str:
         """The text as it is."""
@@ -348,6 +354,7 @@ class Collecting:
     async def _tell_analyst(self, found: Collected) -> None:
         try:
             await self.handing.give(replace(found, traces=self.take_traces()))
+            await self.others.given(found)
             if (self.config.recover or found.header.listeners) and found.checkpoints:
                 is_shown = bool(found.header.listeners)  # sinks publish it
                 is_kept = await self.handing.is_kept(found.header.snapshot_id, is_listed=is_shown)
