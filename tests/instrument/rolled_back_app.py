@@ -9,22 +9,25 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from ray_snapshot.errors import RolledBackError
+from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.process import control as controls
 from ray_snapshot.instrument.process import process as processes
 from ray_snapshot.instrument.process import reloading, threads
+from ray_snapshot.instrument.process.journal import Entry
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
-from ray_snapshot.instrument.watcher import outboxes, rolling
+from ray_snapshot.instrument.watcher import outboxes, recovering, rolling
 from ray_snapshot.instrument.watcher import processes as watchers
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, Header
@@ -52,9 +55,9 @@ class Answers:
     def __init__(self, work: Any) -> None:
         self.work = work
 
-    def remote(self, *args: Any) -> Any:
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
         done = asyncio.get_running_loop().create_future()
-        done.set_result(self.work(*args))
+        done.set_result(self.work(*args, **kwargs))
         return done
 
 
@@ -65,6 +68,8 @@ class Analyst:
         self.found: dict[str, CollectedCalls] = {}
         self.add = Answers(self._add)
         self.checkpoint_of = Answers(self._checkpoint_of)
+        self.is_kept = Answers(lambda snapshot_id, is_listed: self.found[snapshot_id].snapshot().restorable)
+        self.pin = Answers(lambda snapshot_id: None)
 
     def _add(self, found: Any, place: int) -> None:
         if isinstance(found, CollectedCalls):
@@ -100,6 +105,10 @@ class App:
 
     seed: int
     deaths: int = 0
+    recovers: bool = False
+    """Whether it goes back by itself; then the program gives an actor new tokens with each call."""
+    given: int = 0
+    """Tokens that the program has given."""
     machines: dict[str, Process] = field(default_factory=dict)
     network: list[Call] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
@@ -114,19 +123,29 @@ class App:
         self.analyst = Analyst()
         self.weights = [self.draw.choice([1, 3, 9]) for _ in range(4)]
 
+    @property
+    def limits(self) -> Limits | None:
+        """When it goes back by itself no more: not for as few deaths as here."""
+        return Limits(most_failures=1_000) if self.recovers else None
+
     async def begin(self) -> None:
         """All are there."""
-        self.watcher = Watcher(ServiceConfig("app", "1", CALLS, 8, BOUND_S), self.analyst, keeps=True)
+        self.watcher = Watcher(
+            ServiceConfig("app", "1", CALLS, 8, BOUND_S), self.analyst, keeps=True, limits=self.limits
+        )
         self.watcher.processes.looker.cancel()
         self.watcher.processes.uncovered = []
         for machine in (DRIVER, *ACTORS):
             await self.join(machine)
         self.machines[ACTORS[0]].body.tokens = TOKENS
+        if self.recovers:
+            for machine in ACTORS:
+                self.machines[machine].reloading.built()
 
     async def join(self, machine: str, **about: Any) -> None:
         """A process comes up."""
         key = None if machine == DRIVER else machine
-        facts = {"class": machine[0], "key": key, "pid": 1, **about}
+        facts = {"class": machine[0], "key": key, "pid": 1, "maker": DRIVER, **about}
         stamp = self.machines[DRIVER].stamp if DRIVER in self.machines else SYSTEM
         welcome = await self.watcher.join(stamp, machine, facts, 0)
         assert welcome is not None
@@ -217,7 +236,30 @@ class App:
         amount = self.draw.randint(0, max(0, min(left, 20)))
         if action is None and len(self.network) > MOST_MOVING:
             return
-        self.send(process, self.draw.choice(ACTORS), amount)
+        target = self.draw.choice(ACTORS)
+        if action is None and self.recovers:
+            self.give(process, target)
+        else:
+            self.send(process, target, amount)
+
+    def give(self, program: Process, target: str) -> None:
+        """The program gives an actor a token of its own; nothing while it is held."""
+        if program.reloading.is_held or program.journal is None:
+            return
+        self.given += 1
+        self.make(program, program.journal.entry(Handle(self, target), "move", (1,), {}, {}), target, 1)
+
+    def make(self, program: Process, entry: Entry, target: str, amount: int) -> None:
+        """A call of the program's, for the first time or again."""
+        header, stamp = program.submit(target, "move", (amount,), False, (), entry=entry)
+        self.network.append(Call(target, stamp, header, amount))
+        program.made(entry, None)
+
+    def make_again(self, handle: Handle, method: str, args: Any, kwargs: Any, options: Any) -> None:
+        """The journal makes a call again."""
+        program = self.machines[DRIVER]
+        assert program.journal is not None
+        self.make(program, program.journal.entry(handle, method, args, kwargs, options), handle.machine, *args)
 
     def send(self, process: Process, target: str, amount: int) -> None:
         """Make a call; nothing is sent while that is refused."""
@@ -238,7 +280,8 @@ class App:
 
     async def snapshot(self) -> None:
         """One is asked for."""
-        await self.watcher.snapshot([], BOUND_S, wait=False)
+        with suppress(SnapshotAbortedError):  # it goes back just now
+            await self.watcher.snapshot([], BOUND_S, wait=False)
 
     async def die(self) -> None:
         """An actor is gone with its tokens, and started again without."""
@@ -249,6 +292,11 @@ class App:
             await self.watcher.processes._look_once(0.0)
         self.states[machine] = "ALIVE", self.states[machine][1]
         await self.join(machine)
+        if self.recovers:
+            self.machines[machine].body.tokens = TOKENS if machine == ACTORS[0] else 0
+            for _ in range(self.draw.randrange(4)):
+                await self.step()
+            self.machines[machine].reloading.built()
 
     # ---- the whole ------------------------------------------------------------------------------------------------
 
@@ -324,6 +372,9 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(watchers, "LOOK_S", 0.0)
     patch.setattr(outboxes, "HEARD_S", 0.0)
     patch.setattr(rolling, "LOOK_S", 0.0)
+    patch.setattr(recovering, "LOOK_S", 0.0)
+    patch.setattr(shape, "ids_in_use", set)
+    patch.setattr(shape, "call_again", app.make_again)
     patch.setattr(processes, "own_threads", tuple)
     patch.setattr(threads, "_unlisted", lambda _: [])  # those of whatever runs the tests are not the app's
     patch.setattr(reloading, "own_threads", tuple)

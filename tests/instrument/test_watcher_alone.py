@@ -237,7 +237,7 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
     world.run(scenario)
 
 
-@pytest.mark.parametrize("setting", [{"trace": True}, {"recover": "rollback"}, {"protocol": "observer"}])
+@pytest.mark.parametrize("setting", [{"trace": True}, {"protocol": "observer"}])
 def test_what_only_machines_of_ones_own_can_do_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=f"watch\\({next(iter(setting))}=...\\).*rs.System"):
         Watch("refused", **setting)

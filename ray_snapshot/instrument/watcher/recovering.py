@@ -231,6 +231,11 @@ class Recovering:
         for machine in gone:
             self.processes.tell(machine, Release(self.processes.rolling.loaded))
 
+    def are_built(self, others: Mapping[str, str]) -> bool:
+        """Whether the constructors of these machines have ended, as far as the program has made them."""
+        facts = self.processes.roster.facts
+        return all(machine in self.births or facts[machine].get("maker") != DRIVER for machine in others.values())
+
     def check(self, others: Mapping[str, str]) -> tuple[set[str], set[str]]:
         """Of machines that the base has not (by name for people): those that the program made, and the rest, which are to end.
 

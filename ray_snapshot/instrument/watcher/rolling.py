@@ -178,16 +178,22 @@ class Rolling:
                 self.section = opened_section((await _within(deadline, asked, "the checkpoint", timeout)).sections)
             self.target = base.snapshot_id
             await self._still_there(base, deadline)
-            living = {machine: shown for shown, machine in self._living().items()}
-            others = {living[machine]: machine for machine in living.keys() - {DRIVER, *base.machines.values()}}
+            while not self.processes.recovering.are_built(others := self._others(base)) and time.monotonic() < deadline:
+                await asyncio.sleep(LOOK_S)
             own, self.unneeded = self.processes.recovering.check(others)
-            self.who, self.anew = {**others, **base.machines, DRIVER: DRIVER}, own | (anew & living.keys())
+            living = set(self._living().values())
+            self.who, self.anew = {**others, **base.machines, DRIVER: DRIVER}, own | (anew & living)
             self.is_same_run = self.is_recovery = True
             await self._roll(self._begin(), deadline, timeout)
         finally:
             self.is_recovery = False
             self.section = Section()
             self.turn.release()
+
+    def _others(self, base: Base) -> dict[str, str]:
+        """The machines that the base has not, by their names for people."""
+        known = {DRIVER, *base.machines.values()}
+        return {shown: machine for shown, machine in self._living().items() if machine not in known}
 
     async def _still_there(self, base: Base, deadline: float) -> None:
         """Wait until each actor of the base has come up, or has ended by the app's own will."""

@@ -1,0 +1,109 @@
+"""An app that goes back by itself, in any order: processes die whenever they like, and each call of the program counts once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from rolled_back_app import TOKENS, App, on_paper
+
+from ray_snapshot.instrument.process.journal import Journal
+from ray_snapshot.instrument.watcher.recovering import Recovering
+
+SEEDS = 60
+BY_NIGHT = 1_500
+
+
+async def settled(app: App) -> None:
+    """All that has begun comes to its end: nobody sends any more."""
+    recovering = app.watcher.processes.recovering
+    for _ in range(50):
+        await app.quiet()
+        if not recovering.is_under_way and not app.watcher.processes.rolling.is_rolling:
+            return
+    raise AssertionError("it is still going back")
+
+
+async def story(app: App, counts: Counter[str]) -> None:
+    """Work while processes die, in twos, too, and while the app goes back; then nothing moves any more."""
+    await app.begin()
+    for _ in range(4):
+        await app.run(app.draw.choice([5, 60]))
+        await app.die()
+        await app.run(app.draw.choice([0, 3, 30]))
+        if app.draw.random() < 0.5:
+            await app.die()
+        await settled(app)
+        base = app.watcher.processes.recovering.base
+        assert base is not None
+        counts["to the beginning" if base.snapshot_id is None else "to a snapshot"] += 1
+        assert app.tokens() == TOKENS + app.given, "a call of the program was lost, or counts twice"
+    counts["rollbacks"] += app.watcher.processes.rolling.loaded
+    await app.snapshot()
+    await settled(app)
+    last = list(app.analyst.found.values())[-1].snapshot()
+    last.verify()
+    assert last.restorable, last.obstacles
+    assert all(not process.is_closed for process in app.machines.values())
+
+
+def play(seed: int, counts: Counter[str]) -> None:
+    """One run."""
+    app = App(seed, recovers=True)
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        asyncio.run(asyncio.wait_for(story(app, counts), 120))
+
+
+def play_all() -> Counter[str]:
+    """One run after the other."""
+    counts: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        play(seed, counts)
+    return counts
+
+
+def test_each_call_of_the_program_counts_once_whatever_dies() -> None:
+    counts = play_all()
+    assert counts["to the beginning"] > SEEDS / 4
+    assert counts["to a snapshot"] > SEEDS / 4
+    assert counts["rollbacks"] > 4 * SEEDS
+
+
+@pytest.mark.nightly
+def test_each_call_counts_once_in_thousands_of_runs(seed: int) -> None:
+    """Others every night; the last number that is printed is that of the run that failed."""
+    for number in range(seed, seed + BY_NIGHT):
+        print(number)
+        play(number, Counter())
+
+
+# ---- what is wrong is seen -----------------------------------------------------------------------------------------------
+
+
+def _nothing(*_: object) -> None:
+    """Leave it out."""
+
+
+def _forget_all(journal: Journal, *_: object) -> None:
+    journal.entries.clear()
+
+
+def _as_if_nothing_had_died(recovering: Recovering, machine: str) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [
+        (Journal, "based", _nothing),
+        (Journal, "based", _forget_all),
+        (Recovering, "comes_back", _as_if_nothing_had_died),
+    ],
+    ids=["the journal is never cut", "the journal is cut too far", "who comes back is taken as it is"],
+)
+def test_a_wrong_recovery_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    with pytest.raises(AssertionError):
+        play_all()
