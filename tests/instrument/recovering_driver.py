@@ -1,0 +1,38 @@
+"""A watched program that goes back by itself, and what it saw, for `test_recovering`: `recovering_driver.py KILLS SEED`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+
+import ray_snapshot as rs
+
+sys.path.append(str(Path(__file__).parent.parent / "apps"))
+
+
+def main() -> None:
+    """Work while processes are killed, then kill as an app does that means it."""
+    systems: list[Any] = []
+    rs.install(f"recovering-{os.getpid()}", systems.append, recover="rollback", every=0.5)
+    ray.init()
+    import recovering
+
+    recovering.main(int(sys.argv[1]), int(sys.argv[2]))
+    (system,) = systems
+    spare = recovering.Account.options(name="spare").remote(7)
+    ray.get(spare.take.remote(1))
+    ray.kill(spare, no_restart=False)
+    coins, _ = ray.get(spare.read.options(max_task_retries=-1).remote())
+    mortal = recovering.Account.options(name="mortal", max_restarts=0).remote(1)
+    ray.get(mortal.read.remote())
+    snapshot = system.snapshot()
+    print(json.dumps({"spare": coins, "restored_from": snapshot.restored_from, "obstacles": snapshot.obstacles}))
+
+
+if __name__ == "__main__":
+    main()
