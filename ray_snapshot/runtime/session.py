@@ -367,7 +367,7 @@ class Session(ABC):
                 if self._is_closed:  # by another thread, meanwhile
                     self._check()
                 is_gone = isinstance(error, HostDiedError) and error.host is None
-                if not is_gone or self.settings.recover is None or time.monotonic() > deadline:
+                if not is_gone or self._memory is None or time.monotonic() > deadline:
                     self._part.tell(error)
                     raise
             time.sleep(_AGAIN_S)

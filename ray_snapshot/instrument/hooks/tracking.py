@@ -60,12 +60,14 @@ def wait(
         return original(ray_waitables, *args, timeout=timeout, **options)
     journal, refs = process.journal, list(ray_waitables)
     now = refs if journal is None else journal.all_current(refs)
+    is_same = now == refs
+    asked = ray_waitables if is_same else now
 
     def work(seconds: float | None) -> Any:
-        return original(now, *args, timeout=seconds, **options)
+        return original(asked, *args, timeout=seconds, **options)
 
     found = _followed(process, now, num_returns, timeout, work, _waited(num_returns))
-    return found if now == refs else _as_asked(found, refs, now)
+    return found if is_same else _as_asked(found, refs, now)
 
 
 def _as_asked(found: Any, refs: list[Any], now: list[Any]) -> Any:
