@@ -91,13 +91,31 @@ def ray_cluster() -> Iterator[None]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+ROOM = "-Xms1g -Xmn600m -XX:ReservedCodeCacheSize=256m"
+"""For a Java that answers hundreds of small queries: with less, it collects and throws away compiled code all the time."""
+
+SMALL_QUERIES = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""A dozen rows a query: generating code for each, tasks without rows and planning anew would be most of the time.
+
+`test_spark_command.py` runs without these, and so does the whole nightly run but for the first two.
+"""
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     from ray_snapshot.spark_jobs.session import spark_session
 
-    session = spark_session("local[2]", brief=True)
-    # A dozen rows a query: generating code for each would be most of the time. `test_spark_command.py` runs with it.
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", ROOM)
+        session = spark_session("local[2]", brief=True)
+    is_by_day = "not nightly" in request.config.getoption("markexpr")
+    for name, value in SMALL_QUERIES.items():
+        if is_by_day or "codegen" in name:
+            session.conf.set(name, value)
     yield session
     session.stop()
