@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
@@ -38,21 +39,33 @@ def large(number: int) -> Snapshot:
     return Snapshot({"snapshots": meta, "machines": machines})
 
 
+def make_groups_small(patch: pytest.MonkeyPatch) -> None:
+    """As with ten million rows, in proportion."""
+    patch.setattr(files, "ROWS_PER_GROUP", 32)
+    patch.setattr(compaction, "LEAST_TILE_ROWS", 256)
+
+
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with ten million rows, in proportion."""
-    monkeypatch.setattr(files, "ROWS_PER_GROUP", 32)
-    monkeypatch.setattr(compaction, "LEAST_TILE_ROWS", 256)
+    make_groups_small(monkeypatch)
 
 
-@pytest.fixture
-def history(small_groups: None, tmp_path: Path) -> History:
-    with HistoryWriter(tmp_path) as writer:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty snapshots, made once; each test has a copy of its own."""
+    folder = tmp_path_factory.mktemp("written") / "h"
+    with pytest.MonkeyPatch.context() as patch, HistoryWriter(folder) as writer:
+        make_groups_small(patch)
         for number in range(SNAPSHOTS):
             writer.add(large(number))
             if number % 10 == 9:
                 writer.flush()
-    return History(tmp_path)
+    return folder
+
+
+@pytest.fixture
+def history(small_groups: None, written: Path, tmp_path: Path) -> History:
+    return History(shutil.copytree(written, tmp_path / "h"))
 
 
 def read(history: History, **wanted: Any) -> tuple[int, int, int, int]:
@@ -106,7 +119,8 @@ def test_reading_one_machine_over_time_skips_most_groups_of_a_compact_history(hi
 
 
 def test_tiles_have_a_range_of_machines_each_and_are_sorted(history: History) -> None:
-    before = {row.snapshot_id: history.load(row.snapshot_id) for row in history.snapshots()}
+    ids = [row.snapshot_id for row in history.snapshots()]
+    before = {one.snapshot_id: one.tables["machines"] for one in history.load_many(ids)}
     history.compact()
     ranges = []
     for file in history.files("machines"):
@@ -117,7 +131,8 @@ def test_tiles_have_a_range_of_machines_each_and_are_sorted(history: History) ->
     ranges.sort()
     assert len(ranges) == 38, "about twice the square root of the groups"
     assert all(high < low for (_, high), (low, _) in pairwise(ranges))
-    assert all(history.load(name).tables["machines"].equals(given.tables["machines"]) for name, given in before.items())
+    assert len(before) == SNAPSHOTS
+    assert {one.snapshot_id: one.tables["machines"] for one in history.load_many(ids)} == before
     assert history.compact()["machines"] == {"files_added": 0, "files_removed": 0}
 
 
