@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from small_histories import live, rows, snapshot, write
+from small_histories import live, rows, snapshot
 
 from ray_snapshot.detectors import Termination, TokenConservation
 from ray_snapshot.history import History, HistoryWriter
@@ -98,11 +101,15 @@ def test_for_what_does_not_ask_for_an_earlier_snapshot_none_is_kept() -> None:
     assert not standards.known
 
 
-def many(seed: int) -> dict[str, list[Snapshot]]:
-    """The runs of `ANSWERS` and forty more."""
+BY_DAY, BY_NIGHT = (1, 12), (None, 40)
+"""The seed, if it is always the same, and how many runs are drawn with it beside those of `ANSWERS`."""
+
+
+def many(seed: int, count: int) -> dict[str, list[Snapshot]]:
+    """The runs of `ANSWERS` and some more."""
     chance = random.Random(seed)
     words = ["5", "5", "5", "4", "4", "x", "5u", "4u", "5i", "5b", "4b", "7b", "4c", "0", "-", "|", "|2"]
-    texts = [*ANSWERS, *(" ".join(chance.choices(words, k=11)) for _ in range(40))]
+    texts = [*ANSWERS, *(" ".join(chance.choices(words, k=11)) for _ in range(count))]
     return {f"pot-{number}": run_of(f"pot-{number}", text) for number, text in enumerate(texts)}
 
 
@@ -114,10 +121,35 @@ def told_of(answers: dict[str, bool | None], runs: dict[str, list[Snapshot]]) ->
     return {name: told([answers[one.snapshot_id] for one in taken]) for name, taken in runs.items()}
 
 
-@pytest.fixture(params=[1, pytest.param(None, marks=pytest.mark.nightly)], ids=["day", "night"])
-def drawn(request: pytest.FixtureRequest, seed: int) -> int:
-    """The same runs by day, others every night."""
-    return request.param or seed
+TURNS = 4
+Drawn = tuple[dict[str, list[Snapshot]], list[Path]]
+"""Runs, and the folder of their history as it is at each turn, with the live verdicts."""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int], Drawn]:
+    """Runs of a seed are written once for all tests that draw them."""
+    return cache(lambda seed, count: _written(tmp_path_factory.mktemp("turns"), many(seed, count)))
+
+
+def _written(folder: Path, runs: dict[str, list[Snapshot]]) -> Drawn:
+    stages = []
+    for turn in range(TURNS):
+        with HistoryWriter(folder / "pots") as writer:
+            for taken in runs.values():
+                new = {one.snapshot_id: one for one in taken if one.sequence // 3 == turn}
+                for one in new.values():
+                    writer.add(one)
+                writer.add_verdicts([one for one in live(taken, OWN) if one.snapshot_id in new])
+        stages.append(shutil.copytree(folder / "pots", folder / f"turn-{turn}"))
+    return runs, stages
+
+
+@pytest.fixture(params=[BY_DAY, pytest.param(BY_NIGHT, marks=pytest.mark.nightly)], ids=["day", "night"])
+def drawn(request: pytest.FixtureRequest, seed: int, written: Callable[[int, int], Drawn]) -> Drawn:
+    """The same runs by day, others and more of them every night."""
+    always, count = request.param
+    return written(always or seed, count)
 
 
 JOBS: dict[str, Any] = {"detections": detections, "conservation": conservation}
@@ -125,10 +157,9 @@ JOBS: dict[str, Any] = {"detections": detections, "conservation": conservation}
 
 @pytest.mark.spark
 @pytest.mark.parametrize("job", JOBS)
-def test_the_spark_jobs_compare_with_the_same(spark: Any, tmp_path: Path, job: str, drawn: int) -> None:
-    runs = many(drawn)
-    taken = [one for run in runs.values() for one in run]
-    frames = JOBS[job].run(spark, write(tmp_path / "pots", taken, live(taken, OWN)))
+def test_the_spark_jobs_compare_with_the_same(spark: Any, job: str, drawn: Drawn) -> None:
+    runs, stages = drawn
+    frames = JOBS[job].run(spark, History(stages[-1]))
     frame = frames["verdicts"].where("detector = 'own'") if job == "detections" else frames["ledger"]
     answers = {snapshot_id: row["holds"] for snapshot_id, row in rows(frame, "snapshot_id").items()}
     assert told_of(answers, runs) == told_live(runs)
@@ -137,18 +168,13 @@ def test_the_spark_jobs_compare_with_the_same(spark: Any, tmp_path: Path, job: s
 @pytest.mark.spark
 @pytest.mark.parametrize("job", JOBS)
 def test_who_follows_compares_with_the_same_from_turn_to_turn(
-    request: pytest.FixtureRequest, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch, drawn: int
+    request: pytest.FixtureRequest, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch, drawn: Drawn
 ) -> None:
     monkeypatch.setattr(detections, "MOST_HERE", 1_000)
     spark = None if job == "detections" else request.getfixturevalue("spark")
-    runs, path, out, table = many(drawn), tmp_path / "pots", tmp_path / "out", JOBS[job].FOLLOWED.name
-    for turn in range(4):
-        with HistoryWriter(path) as writer:
-            for taken in runs.values():
-                new = {one.snapshot_id: one for one in taken if one.sequence // 3 == turn}
-                for one in new.values():
-                    writer.add(one)
-                writer.add_verdicts([one for one in live(taken, OWN) if one.snapshot_id in new])
+    (runs, stages), path, out, table = drawn, tmp_path / "pots", tmp_path / "out", JOBS[job].FOLLOWED.name
+    for stage in stages:
+        shutil.copytree(stage, path, dirs_exist_ok=True)
         with Follower(spark, History(path), out, table, JOBS[job].fresh, Selection(), {}) as follower:
             follower.turn()
     listed = DeltaTable(str(out / table)).to_pyarrow_table().to_pylist()
