@@ -9,7 +9,7 @@ import pytest
 from rolled_back_app import TOKENS, App, on_paper
 
 from ray_snapshot.instrument.process.journal import Journal
-from ray_snapshot.instrument.watcher.recovering import Recovering
+from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 
 SEEDS = 60
 BY_NIGHT = 1_500
@@ -77,6 +77,35 @@ def test_each_call_counts_once_in_thousands_of_runs(seed: int) -> None:
     for number in range(seed, seed + BY_NIGHT):
         print(number)
         play(number, Counter())
+
+
+async def died_too_often(app: App) -> None:
+    """Twice, and once is borne."""
+    await app.begin()
+    for _ in range(2):
+        await app.run(20)
+        await app.die()
+        await settled(app)
+    assert app.watcher.processes.rolling.loaded == 1
+    assert app.watcher.processes.recovering.is_over
+    assert not any(process.reloading.is_held for process in app.machines.values()), "it goes on as Ray has left it"
+    journal = app.machines["driver"].journal
+    assert journal is not None
+    for _ in range(2):  # what is kept of calls is cut all the same
+        await app.run(40)
+        await app.quiet()
+    await app.snapshot()
+    await settled(app)
+    assert len(journal.entries) < app.given
+
+
+def test_what_dies_too_often_goes_on_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    app = App(1, recovers=True)
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        patch.setattr(App, "limits", Limits(most_failures=1))
+        asyncio.run(asyncio.wait_for(died_too_often(app), 120))
+    assert "2 failures within 60 s; 1 are borne" in capsys.readouterr().err
 
 
 # ---- what is wrong is seen -----------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ class Recovering:
         self.in_vain = 0
         """Deaths since there was another base."""
         self.task: asyncio.Task[None] | None = None
+        self.is_over = False
+        """Whether it has given up for good; the program's journal is cut all the same."""
 
     @property
     def is_under_way(self) -> bool:
@@ -94,7 +96,7 @@ class Recovering:
 
     def comes_back(self, machine: str) -> bool:
         """A process has come up in place of one that is gone; whether it is to wait until all go back."""
-        if self.limits is None:
+        if self.limits is None or self.is_over:
             return False
         if machine in self.wanted:
             self.wanted.discard(machine)
@@ -132,7 +134,7 @@ class Recovering:
 
         Answers at once, unless Ray does not know yet.
         """
-        if self.limits is None:
+        if self.limits is None or self.is_over:
             return False
         deadline = time.monotonic() + UNSURE_S
         while True:
@@ -184,8 +186,8 @@ class Recovering:
         try:
             reason = self._limit()
             if reason is not None:
+                self.is_over = True
                 self._give_up(reason)
-                self.limits = None
                 return
             assert self.limits is not None
             while self.held:
