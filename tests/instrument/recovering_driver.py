@@ -12,7 +12,8 @@ import ray
 
 import ray_snapshot as rs
 
-sys.path.append(str(Path(__file__).parent.parent / "apps"))
+TESTS = Path(__file__).parent.parent
+sys.path += [str(TESTS), str(TESTS / "apps")]
 
 
 def main() -> None:
@@ -21,13 +22,16 @@ def main() -> None:
     rs.install(f"recovering-{os.getpid()}", systems.append, recover="rollback", every=0.5)
     ray.init()
     import recovering
+    from until import until
 
     recovering.main(int(sys.argv[1]), int(sys.argv[2]))
     (system,) = systems
     spare = recovering.Account.options(name="spare").remote(7)
+    before = ray.get(spare.pid.remote())
     ray.get(spare.take.remote(1))
     ray.kill(spare, no_restart=False)
-    coins, _ = ray.get(spare.read.options(max_task_retries=-1).remote())
+    until(lambda: ray.get(spare.pid.remote()), good=lambda pid: pid != before, again=(ray.exceptions.RayActorError,))
+    coins, _ = ray.get(spare.read.remote())
     mortal = recovering.Account.options(name="mortal", max_restarts=0).remote(1)
     ray.get(mortal.read.remote())
     snapshot = system.snapshot()

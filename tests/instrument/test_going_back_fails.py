@@ -134,6 +134,7 @@ def test_a_handle_of_an_actor_that_had_died_before_stays_a_handle() -> None:
         app.watcher.processes.ended("D:d")
         name = app.watcher.processes.roster.name_of(A)
         app.watcher.processes.rolling.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
+        app.watcher.processes.rolling.who = {name: A}
         assert app.watcher.processes.rolling._share(A).actors == {"D:d": ("D:d", [handle])}
 
     play(story)
