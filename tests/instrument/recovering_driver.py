@@ -1,4 +1,4 @@
-"""A watched program that goes back by itself, and what it saw, for `test_killed_processes`: `recovering_driver.py KILLS SEED`."""
+"""A watched program that goes back by itself, and what it saw: `recovering_driver.py KILLS SEED` (`test_killed_processes`)."""
 
 from __future__ import annotations
 
