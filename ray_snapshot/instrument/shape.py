@@ -52,6 +52,7 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("ray._private.worker.get", lambda: _inside("get").cell_contents, ("object_refs", "timeout")),
     ("ray._private.worker.wait", lambda: _inside("wait").cell_contents, ("ray_waitables", "num_returns", "timeout")),
     ("ray._private.worker.kill", lambda: _inside("kill").cell_contents, ("actor", "no_restart")),
+    ("ray._private.worker._unhandled_error_handler", lambda: ray_worker._unhandled_error_handler, ("e",)),
     ("ray._private.worker.init", lambda: _inside("init").cell_contents, ("address", "runtime_env")),
     ("ActorHandle._serialization_helper", lambda: ray.actor.ActorHandle._serialization_helper, ("self",)),
     (
@@ -128,6 +129,11 @@ def replace_waits(get: Callable[..., Any], wait: Callable[..., Any], put: Callab
 def replace_kill(kill: Callable[..., Any]) -> None:
     """Put this in place of `ray.kill`; it gets the original as its first argument."""
     _replace_inside("kill", kill)
+
+
+def replace_unhandled(unhandled: Callable[..., Any]) -> None:
+    """Put this in place of what says that the error of a call was never asked for; it gets the original first."""
+    _replace("unhandled", ray_worker, "_unhandled_error_handler", unhandled)
 
 
 def replace_refs(arrived: Callable[..., Any], future_of: Callable[..., Any]) -> None:
@@ -291,6 +297,7 @@ def options_of(actor_class: Any, options: dict[str, Any]) -> dict[str, Any]:
         "group_of": dict(meta.method_meta.concurrency_group_for_methods),
         "name": options.get("name"),
         "is_private": _is_private(options),
+        "is_detached": options.get("lifetime") == "detached",
         "kind": meta.modified_class.__name__,
         "is_async": on_loop,
         "endless": _endless(meta.method_meta, options.get("max_task_retries")),
@@ -427,13 +434,15 @@ def actor_state(key: str) -> tuple[str | None, int]:
 
 
 def has_crashed(key: str) -> bool:
-    """Whether an actor that is dead was meant to live: its process or its node was lost, and Ray does not start it again.
+    """Whether an actor that is dead was meant to live, and Ray does not start it again.
 
     Not if it was killed by `ray.kill`, has left by itself, or nothing held a handle of it: Ray says so only in words.
     """
-    found = str(ray._private.state.actors(key).get("DeathCause") or "")
-    is_lost = any(f"reason: {reason}" in found for reason in ("WORKER_DIED", "NODE_DIED"))
-    return is_lost and "INTENDED" not in found
+    cause = str(ray._private.state.actors(key).get("DeathCause") or "")
+    return not any(f"reason: {reason}" in cause for reason in _MEANT) and "INTENDED_USER_EXIT" not in cause
+
+
+_MEANT = ("RAY_KILL", "OUT_OF_SCOPE", "REF_DELETED")
 
 
 def actors_of_job() -> dict[str, str]:

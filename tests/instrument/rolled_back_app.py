@@ -117,6 +117,8 @@ class App:
     wanted: list[str] = field(default_factory=list)
     """Snapshots that can be gone back to."""
     acting: Process | None = None
+    crashed: set[str] = field(default_factory=set)
+    """Those of the dead that nobody meant to end."""
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
@@ -373,6 +375,8 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(outboxes, "HEARD_S", 0.0)
     patch.setattr(rolling, "LOOK_S", 0.0)
     patch.setattr(recovering, "LOOK_S", 0.0)
+    patch.setattr(rolling.ray, "kill", lambda _: None)
+    patch.setattr(shape, "has_crashed", app.crashed.__contains__)
     patch.setattr(shape, "ids_in_use", set)
     patch.setattr(shape, "call_again", app.make_again)
     patch.setattr(processes, "own_threads", tuple)

@@ -170,6 +170,26 @@ def test_an_actor_that_registers_while_a_restore_begins_is_of_the_past() -> None
     play(story)
 
 
+def test_an_actor_that_is_to_end_for_a_restore_may_end_by_itself_before() -> None:
+    """Ray ends it with its maker, say: the restore waits for nobody that has not been asked."""
+
+    async def story(app: App) -> None:
+        good = await snapshot(app)
+        await app.join("D:d")
+        task = restoring(app, good)
+        while not app.watcher.processes.rolling.is_rolling:
+            await asyncio.sleep(0)
+        app.states["D:d"] = "DEAD", 0
+        app.machines.pop("D:d")
+        await app.watcher.processes.rolling.look()
+        while not task.done():
+            await settled(app)
+        assert task.exception() is None
+        assert phases(app) == {Phase.RUNNING}
+
+    play(story)
+
+
 def test_an_actor_that_takes_the_name_of_a_dead_one_takes_its_place_at_once() -> None:
     async def story(app: App) -> None:
         facts = {"class": "D", "name": "dora", "pid": 1}

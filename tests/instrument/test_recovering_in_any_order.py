@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
-from rolled_back_app import TOKENS, App, on_paper
+from rolled_back_app import BOUND_S, TOKENS, App, on_paper
 
 from ray_snapshot.instrument.process.journal import Journal
-from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
+from ray_snapshot.instrument.watcher.recovering import Base, Limits, Recovering
+from ray_snapshot.names import DRIVER
 
 SEEDS = 60
 BY_NIGHT = 1_500
@@ -18,11 +20,12 @@ BY_NIGHT = 1_500
 async def settled(app: App) -> None:
     """All that has begun comes to its end: nobody sends any more."""
     recovering = app.watcher.processes.recovering
-    for _ in range(50):
-        await app.quiet()
-        if not recovering.is_under_way and not app.watcher.processes.rolling.is_rolling:
-            return
-    raise AssertionError("it is still going back")
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            await app.quiet()
+            if not recovering.is_under_way and not app.watcher.processes.rolling.is_rolling:
+                return
+            await asyncio.sleep(0)  # the cluster is asked in a thread
 
 
 async def story(app: App, counts: Counter[str]) -> None:
@@ -106,6 +109,68 @@ def test_what_dies_too_often_goes_on_as_it_is(capsys: pytest.CaptureFixture[str]
         patch.setattr(App, "limits", Limits(most_failures=1))
         asyncio.run(asyncio.wait_for(died_too_often(app), 120))
     assert "2 failures within 60 s; 1 are borne" in capsys.readouterr().err
+
+
+async def lost_for_good(app: App, crashed: bool) -> str:
+    """One dies, and while it comes up again, another ends; returns what is said of it."""
+    await app.begin()
+    while app.watcher.processes.recovering.base in (None, Base()):
+        await app.run(15)
+        await settled(app)
+    app.states["B:b"] = "DEAD", 0
+    app.crashed |= {"B:b"} if crashed else set()
+    app.watcher.processes.ended("B:b")
+    app.actions = [action for action in app.actions if action.process is not app.machines["B:b"]]
+    app.network = [call for call in app.network if call.target != "B:b"]
+    del app.machines["B:b"]
+    app.draw.choice = _but_not("B:b", app.draw.choice)  # type: ignore[method-assign]
+    app.states["A:a"] = "ALIVE", 1
+    await app.join("A:a")
+    app.machines["A:a"].reloading.built()
+    await settled(app)
+    assert not any(process.reloading.is_held for process in app.machines.values())
+    return "went back" if app.watcher.processes.rolling.loaded else "did not"
+
+
+def _but_not(gone: str, choice: Any) -> Any:
+    return lambda items: choice([item for item in items if item != gone])
+
+
+@pytest.mark.parametrize(("crashed", "outcome"), [(False, "went back"), (True, "did not")])
+def test_who_was_ended_on_purpose_is_left_out_and_who_crashed_for_good_is_named(
+    crashed: bool, outcome: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = App(2, recovers=True)
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        assert asyncio.run(asyncio.wait_for(lost_for_good(app, crashed), 120)) == outcome
+    said = "B-0 has died, and Ray does not start it again" in capsys.readouterr().err
+    assert said == crashed
+
+
+async def children_end(app: App) -> None:
+    """One that comes up again ends with its maker, and was in no snapshot: the others go back without it."""
+    await app.begin()
+    await app.join("D:d", maker="B:b")
+    app.machines["D:d"].reloading.built()
+    await settled(app)
+    for machine in ("D:d", "B:b"):
+        app.states[machine] = "ALIVE", 1
+        await app.join(machine, maker=DRIVER if machine == "B:b" else "B:b")
+    app.states["D:d"] = "DEAD", 1
+    del app.machines["D:d"]
+    app.machines["B:b"].reloading.built()
+    await app.watcher.processes.recovering.look()
+    await settled(app)
+    assert app.watcher.processes.rolling.loaded == 1
+    assert app.tokens() == TOKENS + app.given
+
+
+def test_a_child_that_ends_with_its_maker_keeps_nobody_from_going_back() -> None:
+    app = App(3, recovers=True)
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        asyncio.run(asyncio.wait_for(children_end(app), 120))
 
 
 # ---- what is wrong is seen -----------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ def replace_ray() -> None:
     shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, unfollowed.task)
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
     shape.replace_kill(tracking.kill)
+    shape.replace_unhandled(tracking.unhandled)
     shape.replace_pickling(unfollowed.pickled)
     shape.replace_refs(tracking.arrived, tracking.future_of)
 

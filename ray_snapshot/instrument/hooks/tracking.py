@@ -237,6 +237,12 @@ def _say_intended(process: Process, machine: str) -> None:
     shape.original("get")(process.watcher.intended.remote(machine), timeout=ASK_S)
 
 
+def unhandled(original: Callable[..., Any], error: Exception) -> None:
+    """In place of what logs the error of a call whose reply is never read: that it was given up is no news to anybody."""
+    if not isinstance(error, RolledBackError):
+        original(error)
+
+
 def arrived(original: Callable[..., Any], *args: Any) -> Any:
     """In place of what makes a ref that another process has passed on."""
     ref = original(*args)

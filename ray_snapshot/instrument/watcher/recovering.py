@@ -110,18 +110,24 @@ class Recovering:
     def built(self, machine: str, obstacle: str | None) -> None:
         """A constructor has ended."""
         self.births[machine] = obstacle
-        if self.returning.pop(machine, None) is not None and not self.returning and self.task is None:
+        self._no_longer_awaited(machine)
+
+    def _no_longer_awaited(self, machine: str) -> None:
+        is_last = self.returning.pop(machine, None) is not None and not self.returning
+        if is_last and self.task is None and self.held:
             self.task = asyncio.get_running_loop().create_task(self._recover())
 
     async def look(self) -> None:
         """Find out whether those that are awaited do not come."""
         for machine, since in list(self.returning.items()):
             state, _ = await self._state(machine)
-            is_late = self.limits is not None and time.monotonic() - since > self.limits.start_s
-            if (state == "DEAD" or is_late) and self.returning.pop(machine, None) is not None:
-                self.held.discard(machine)
-                what = "has ended again" if state == "DEAD" else "has not come up in time"
-                self._give_up(f"{self.processes.roster.name_of(machine)} {what}")
+            if state == "DEAD":  # with its maker, perhaps; whether all can go back without it is found then
+                if machine in self.processes.parties.machines:
+                    self.processes.ended(machine)
+                self._no_longer_awaited(machine)
+            elif self.limits is not None and time.monotonic() - since > self.limits.start_s:
+                self.returning.pop(machine, None)
+                self._give_up(f"{self.processes.roster.name_of(machine)} has not come up in time")
 
     async def _state(self, machine: str) -> tuple[str | None, int]:
         key = self.processes.roster.facts[machine].get("key")

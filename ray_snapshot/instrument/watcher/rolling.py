@@ -200,9 +200,8 @@ class Rolling:
         for shown, machine in base.machines.items():
             while machine not in self.processes.parties.machines:
                 key = self.processes.roster.facts[machine]["key"]
-                look = asyncio.get_running_loop().run_in_executor
-                state, _ = await look(None, shape.actor_state, key)
-                is_crashed = state == "DEAD" and await look(None, shape.has_crashed, key)
+                state, _ = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, key)
+                is_crashed = state == "DEAD" and await _crashed(key)
                 if is_crashed or (state != "DEAD" and time.monotonic() > deadline):
                     what = f"{shown} has died, and Ray does not start it again (max_restarts)"
                     raise NotRestorableError(what, obstacles=[what])
@@ -309,14 +308,16 @@ class Rolling:
             life = self.lives[machine]
             state, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
             is_again = state == "RESTARTING" and restarts > facts["restarts"]
+            is_meant = state == "DEAD" and self.is_recovery and not await _crashed(facts["key"])
             if (state == "DEAD" or is_again) and life == self.lives[machine] and self.coordinator is not None:
-                self._gone(machine, life, is_replaced=is_again)
+                self._gone(machine, life, is_replaced=is_again, is_meant=is_meant)
 
-    def _gone(self, machine: str, life: int, *, is_replaced: bool) -> None:
+    def _gone(self, machine: str, life: int, *, is_replaced: bool, is_meant: bool) -> None:
+        """A process has died; what the app ended by its own will (`is_meant`) is left out."""
         assert self.coordinator is not None
         if not is_replaced:
             self.processes.ended(machine)
-        if not is_replaced and self.processes.roster.name_of(machine) in self.section.states:
+        if not is_replaced and not is_meant and self.processes.roster.name_of(machine) in self.section.states:
             text = f"{self.processes.roster.name_of(machine)} died while the app was rolled back; {self._outcome()}"
             self.failed(self.generation, NotRestorableError(text, obstacles=[text]))
             return
@@ -338,10 +339,12 @@ class Rolling:
                     self._complete()
 
     def _ask(self, machine: str, step: Step, life: int) -> None:
-        self.is_torn |= step is Step.LOAD
         if step is Step.LOAD and self.unneeded:
+            generation = self.generation
             self._end_unneeded()
-            return
+            if self.generation != generation:  # all stop once more, without those
+                return
+        self.is_torn |= step is Step.LOAD
         share = self._share(machine) if step is Step.LOAD else None
         self.processes.tell(machine, Roll(Asked(step, self.generation, life), share))
 
@@ -352,7 +355,7 @@ class Rolling:
             handle = self.handles.pop(machine, None)
             if handle is not None:
                 ray.kill(handle)
-            self._gone(machine, self.lives[machine], is_replaced=False)
+            self._gone(machine, self.lives[machine], is_replaced=False, is_meant=True)
 
     def _share(self, machine: str) -> Share:
         """What a process is to load."""
@@ -402,6 +405,10 @@ class Rolling:
             self.past_of_program = self.generation
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
+
+
+async def _crashed(key: str) -> bool:
+    return await asyncio.get_running_loop().run_in_executor(None, shape.has_crashed, key)
 
 
 async def _within(deadline: float, work: Any, what: str, timeout: float) -> Any:

@@ -115,6 +115,9 @@ def _of_restarts(collected: CollectedCalls, machine: str) -> Iterator[str]:
     facts, shown = collected.facts[machine], collected.shown(machine)
     if facts.get("max_restarts") == 0:
         yield f"{shown}: Ray does not start it again when its process dies: make it with max_restarts=-1"
+    maker = facts.get("maker")
+    if maker not in (None, DRIVER) and not facts.get("is_detached"):
+        yield f"{shown}: Ray ends it when {collected.shown(maker)} dies, which has made it: give it lifetime='detached'"
     if facts.get("endless") is not None:
         yield f"{shown}: Ray would repeat calls of the past for ever: bound max_task_retries of {facts['endless']}"
 
