@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from typing import Any
 
 import pytest
-from rolled_back_app import BOUND_S, TOKENS, App, on_paper
+from rolled_back_app import BOUND_S, TOKENS, App, Handle, on_paper
 
 from ray_snapshot.instrument.process.journal import Journal
 from ray_snapshot.instrument.watcher.recovering import Base, Limits, Recovering
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.rollback import Phase
 
 SEEDS = 60
 BY_NIGHT = 1_500
@@ -171,6 +173,36 @@ def test_a_child_that_ends_with_its_maker_keeps_nobody_from_going_back() -> None
     with pytest.MonkeyPatch.context() as patch:
         on_paper(patch, app)
         asyncio.run(asyncio.wait_for(children_end(app), 120))
+
+
+async def called_while_all_load(app: App) -> None:
+    """A thread of the program is about to number a call when it may not: it is held, and the call is made once."""
+    await app.begin()
+    await app.join("A:a")
+    app.machines["A:a"].body.tokens = TOKENS
+    app.machines["A:a"].reloading.built()
+    program = app.machines[DRIVER]
+    assert program.journal is not None
+    while program.reloading.host.phase is not Phase.LOADED:
+        await app.carry_all(app.draw.choice(list(app.machines)))
+        await asyncio.sleep(0)
+    app.given += 1
+    entry = program.journal.entry(Handle(app, "B:b"), "move", (1,), {}, {})
+    thread = threading.Thread(target=app.make, args=(program, entry, "B:b", 1))
+    thread.start()
+    thread.join(0.05)
+    assert entry not in program.journal.entries
+    await settled(app)
+    await asyncio.to_thread(thread.join, BOUND_S)
+    await settled(app)
+    assert app.tokens() == TOKENS + app.given
+
+
+def test_a_call_that_is_made_while_all_load_is_made_once() -> None:
+    app = App(4, recovers=True)
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        asyncio.run(asyncio.wait_for(called_while_all_load(app), 120))
 
 
 # ---- what is wrong is seen -----------------------------------------------------------------------------------------------

@@ -88,6 +88,8 @@ def _called(
         header, stamp = process.submit(target, method_name, args, is_retried, needs, group, kwargs, entry)
     except NotActingError:  # a thread of a host that is in no machine's action
         return original(handle, method_name, args, kwargs, **options)
+    except RolledBackError:
+        raise
     except Exception as error:
         process.give_up(error)
         return original(handle, method_name, args, kwargs, **options)

@@ -18,7 +18,7 @@ from ray_snapshot.instrument.here import here, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S
+from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S, PROGRAM_HELD_S
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.refs import call_of
@@ -101,13 +101,9 @@ def _outliving(
 
 def _is_undone(process: Process, error: Exception, generation: int, deadline: float) -> bool:
     """Whether the app has gone back behind what this error tells of; waits for it."""
-    bound = min(deadline, time.monotonic() + LONGEST_S)
+    bound = min(deadline, time.monotonic() + PROGRAM_HELD_S)
     is_undone: bool = ours(process.reloading.outlive, error, generation, bound, default=False)
     return is_undone
-
-
-LONGEST_S = 600.0
-"""So long a wait is held for an app that goes back by itself; it gives up earlier, or says that it has not."""
 
 
 _Work = Callable[[float | None], Any]

@@ -103,6 +103,8 @@ class Journal:
             return later or (entry.target, entry.number) in command.in_flight
 
         self.entries = [entry for entry in self.entries if is_needed(entry)]
+        if self.answers:  # what the program has refs to no more, nobody asks for
+            self.answers = {key: self.answers[key] for key in self.answers.keys() & shape.ids_in_use()}
 
     def again(self) -> list[Exception]:
         """Make all of them again, in their order; returns what making them raised."""

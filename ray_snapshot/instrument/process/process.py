@@ -205,6 +205,8 @@ class Process:
         about, now = redaction.logged(method, args, kwargs), time.time()
         kept = self.reloading.keep_call(args, kwargs) if self.reloading.keeps else None
         with self.lock:
+            if entry is not None:  # once more: what is numbered while all load would be made again at the start
+                self.reloading.check_sending()
             if self.heard_of:
                 self._take_in()
             header = self.ledger.submit(

@@ -63,6 +63,9 @@ STOP_LOOK_S = 0.05
 LOOK_S = 0.25
 """How often a wait looks whether it is to end."""
 
+PROGRAM_HELD_S = 600.0
+"""So long the program is held while the app goes back by itself: longer than that may take, unless it stands still."""
+
 ASK_S = 60.0
 """How long the watcher may take to say what becomes of an actor."""
 
@@ -221,7 +224,7 @@ class Reloading:
         """Where the app goes back by itself, the program is held until all go on."""
         if threading.current_thread() is self.process.control.thread:
             return
-        deadline = time.monotonic() + HELD_S
+        deadline = time.monotonic() + PROGRAM_HELD_S
         with self.process.lock:
             while self.journal is not None and self.is_held:
                 if not self.started.wait(deadline - time.monotonic()):
