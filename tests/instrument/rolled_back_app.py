@@ -119,6 +119,8 @@ class App:
     acting: Process | None = None
     crashed: set[str] = field(default_factory=set)
     """Those of the dead that nobody meant to end."""
+    killed: list[Handle] = field(default_factory=list)
+    """Actors that the watcher has ended."""
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
@@ -375,7 +377,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(outboxes, "HEARD_S", 0.0)
     patch.setattr(rolling, "LOOK_S", 0.0)
     patch.setattr(recovering, "LOOK_S", 0.0)
-    patch.setattr(rolling.ray, "kill", lambda _: None)
+    patch.setattr(rolling.ray, "kill", app.killed.append)
     patch.setattr(shape, "has_crashed", app.crashed.__contains__)
     patch.setattr(shape, "ids_in_use", set)
     patch.setattr(shape, "call_again", app.make_again)

@@ -14,7 +14,6 @@ from ray_snapshot.errors import NotRestorableError, RolledBackError, SnapshotTim
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.instrument.process.states import Kept
 from ray_snapshot.instrument.process.threads import Threads
-from ray_snapshot.instrument.watcher import rolling
 from ray_snapshot.instrument.watcher.sections import CHECKPOINT_OFF
 
 BOUND_S = 60.0
@@ -87,15 +86,12 @@ def test_an_actor_that_has_ended_is_named_at_once_and_one_made_anew_under_its_na
     played(scenario)
 
 
-def test_actors_made_since_are_ended_and_those_that_have_not_begun_never_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[Any] = []
-    monkeypatch.setattr(rolling.ray, "kill", killed.append)
-
+def test_actors_made_since_are_ended_and_those_that_have_not_begun_never_begin() -> None:
     async def scenario(app: App) -> None:
         found = await taken(app)
         await app.join("D:d")
         await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
-        assert [handle.machine for handle in killed] == ["D:d"]
+        assert [handle.machine for handle in app.killed] == ["D:d"]
         with pytest.raises(RolledBackError, match="rolled back before this actor had begun"):
             await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0)
         stamp = app.machines[DRIVER].stamp
