@@ -61,6 +61,12 @@ def sender_name(machine: str, incarnation: int) -> str:
     return machine if not incarnation else f"{machine}{LIFE}{incarnation}"
 
 
+def life_of(sender: str) -> tuple[str, int]:
+    """The actor that sends mail under this name, and its incarnation."""
+    actor, _, incarnation = sender.partition(LIFE)
+    return actor, int(incarnation or 0)
+
+
 def run_of_machines(run_id: str, life: int) -> str:
     """What handles say of the system of machines that is the `life`-th to join the watch of a run."""
     return run_id if life <= 1 else f"{run_id}.{life}"

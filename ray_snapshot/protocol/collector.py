@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ray_snapshot.names import life_of
+
 ChannelKey = tuple[str, str, str]
 """(source machine, target machine, kind)."""
 
@@ -60,7 +62,7 @@ class LateReport:
 class PendingCounts:
     """What the hosts of one snapshot have reported, and what is missing."""
 
-    def __init__(self, number: int, hosts: Iterable[str]) -> None:
+    def __init__(self, number: int, hosts: Iterable[str], closed: Mapping[str, int] | None = None) -> None:
         self.number = number
         self.awaited = set(hosts)
         self.reported: set[str] = set()
@@ -69,6 +71,8 @@ class PendingCounts:
         """Per channel: sent inside the cut, and neither accepted inside it nor recorded in flight yet."""
         self.unheard: set[str] = set()
         """Hosts that are named inside the cut, and that nobody has asked."""
+        self.closed = {} if closed is None else closed
+        """By actor that has sent to hosts: how many lives of it are over. What those have sent is not counted."""
 
     def expect(self, host: str) -> None:
         """A host that was born meanwhile belongs to the system too."""
@@ -92,10 +96,14 @@ class PendingCounts:
         self.unheard.update(target for target in report.created if target not in known)
         return Answer.SUCCESS
 
-    def close_links(self, source: str, mark: str) -> None:
-        """A process that sends to hosts is gone: what has not come of it never will. `mark`: before later lives of it."""
-        for key in [key for key in self.missing if key[0].partition(mark)[0] == source]:
+    def forget_closed(self) -> None:
+        """More lives are over: what has not come of them never will, and a report that they have made may come yet."""
+        for key in [key for key in self.missing if self._is_closed(key[0])]:
             del self.missing[key]
+
+    def _is_closed(self, source: str) -> bool:
+        actor, life = life_of(source)
+        return life < self.closed.get(actor, 0)
 
     def late(self, report: LateReport) -> Answer:
         """White messages that arrived after their host's report (whichever of the two comes here first)."""
@@ -110,15 +118,17 @@ class PendingCounts:
     def _count(self, counts: Mapping[ChannelKey, int], sign: int) -> None:
         missing = self.missing
         for key, count in counts.items():
+            if self.closed and self._is_closed(key[0]):
+                continue
             left = missing.get(key, 0) + sign * count
             if left:
                 missing[key] = left
             else:
                 missing.pop(key, None)
 
-    def copy(self) -> PendingCounts:
+    def copy(self, closed: Mapping[str, int]) -> PendingCounts:
         """An independent copy, for a world that tries every order."""
-        found = PendingCounts(self.number, self.awaited)
+        found = PendingCounts(self.number, self.awaited, closed)
         found.reported, found.late_reports = {*self.reported}, {*self.late_reports}
         found.missing, found.unheard = {**self.missing}, {*self.unheard}
         return found

@@ -78,6 +78,8 @@ class Coordinator:
         self.hosts: list[str] = []
         self.calls = CallParties()
         self.pending: dict[int, PendingSnapshot] = {}
+        self.closed: dict[str, int] = {}
+        """By actor that has sent to hosts: how many lives of it are over."""
 
     def register(self, host: str) -> tuple[int, ...]:
         """A host has joined; returns the pending numbers that it must be asked for."""
@@ -94,6 +96,12 @@ class Coordinator:
         needed = [number for number, pending in self.pending.items() if host in pending.counts.awaited]
         return [self.abort(number, f"host {host} is gone") for number in needed]
 
+    def close_links(self, actor: str, lives: int) -> None:
+        """The first so many lives of an actor that sends to hosts are over."""
+        self.closed[actor] = max(lives, self.closed.get(actor, 0))
+        for pending in self.pending.values():
+            pending.counts.forget_closed()
+
     def join(self, machine: str, incarnation: int = 0, colour: int = 0) -> int:
         """A watched machine is about to accept its constructor, sent in this colour; returns the colour to be born with."""
         return self.calls.register(machine, incarnation, colour, self.last)
@@ -103,7 +111,7 @@ class Coordinator:
         if len(self.pending) >= self.most_open:
             return None
         self.last = number = self.last + 1
-        counts = PendingCounts(number, self.hosts)
+        counts = PendingCounts(number, self.hosts, self.closed)
         self.pending[number] = PendingSnapshot(counts, self.calls.open(number), now + timeout)
         return number
 
@@ -158,10 +166,11 @@ class Coordinator:
         """An independent copy, for a world that tries every order."""
         found = Coordinator(most_open=self.most_open, last=self.last)
         found.hosts = [*self.hosts]
+        found.closed = {**self.closed}
         found.calls = self.calls.copy()
         for number, pending in self.pending.items():
             calls = found.calls.pending[number]
-            found.pending[number] = PendingSnapshot(pending.counts.copy(), calls, pending.deadline)
+            found.pending[number] = PendingSnapshot(pending.counts.copy(found.closed), calls, pending.deadline)
         return found
 
     def _forget(self, number: int) -> None:

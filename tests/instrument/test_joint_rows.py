@@ -10,7 +10,7 @@ from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.names import LIFE, sender_name
+from ray_snapshot.names import sender_name
 from ray_snapshot.parts.reporting import report
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import core_for
@@ -55,8 +55,7 @@ class App:
     def die(self) -> None:
         """Its process is gone."""
         self.coordinator.calls.died(VAULT)
-        for pending in self.coordinator.pending.values():
-            pending.counts.close_links(VAULT, LIFE)
+        self.coordinator.close_links(VAULT, self.life + 1)
         self.ledger = None
 
     def _turn(self) -> tuple[int, ...]:

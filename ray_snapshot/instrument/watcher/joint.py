@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ray_snapshot.columns import inner
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.joined import Tables
-from ray_snapshot.names import DRIVER, LIFE
+from ray_snapshot.names import DRIVER, LIFE, life_of
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.assembly import Also, assembled
 from ray_snapshot.runtime.report import ENDS, HostPart
@@ -84,19 +84,19 @@ def _closed(parts: Iterable[HostPart], mails: Iterable[MailPart]) -> Iterable[tu
 def _number_on(parts: list[HostPart]) -> None:
     """Give messages of an actor that has had several lives the numbers that they have on the one channel that is shown."""
     rows = [row for part in parts for row in _tuples(part.ends)]
-    again = {(source.partition(LIFE)[0], target, kind) for source, target, kind, *_ in rows if LIFE in source}
+    again = {(life_of(source)[0], target, kind) for source, target, kind, *_ in rows if LIFE in source}
     numbers: Counter[tuple[str, str, str]] = Counter()
     for source, target, kind, _, accepted, *_ in rows:
-        numbers[source.partition(LIFE)[0], target, kind] += accepted
+        numbers[life_of(source)[0], target, kind] += accepted
     found: list[tuple[tuple[str, str, str], int, int, HostPart, int]] = []
     for part in parts if again else ():
         columns = zip(
             *(part.messages[name].to_pylist() for name in ("source", "target", "kind", "number")), strict=True
         )
         for at, (source, target, kind, number) in enumerate(columns):
-            name, _, life = source.partition(LIFE)
+            name, life = life_of(source)
             if (name, target, kind) in again:
-                found.append(((name, target, kind), int(life or 0), number, part, at))
+                found.append(((name, target, kind), life, number, part, at))
     shown: dict[int, list[int]] = {}
     for key, _, _, part, at in sorted(found, key=lambda one: one[:3]):
         numbers[key] += 1
@@ -127,7 +127,7 @@ def _show(part: HostPart, collected: CollectedCalls) -> None:
     """Give actors their names for people."""
 
     def shown(name: Any) -> Any:
-        return collected.shown(name.partition(LIFE)[0]) if isinstance(name, str) and ":" in name else name
+        return collected.shown(life_of(name)[0]) if isinstance(name, str) and ":" in name else name
 
     part.ends = _renamed(part.ends, shown, "source", "target")
     part.messages = _renamed(part.messages, shown, "source", "target")

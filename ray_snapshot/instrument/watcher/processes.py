@@ -23,7 +23,7 @@ from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
-from ray_snapshot.names import DRIVER, LIFE
+from ray_snapshot.names import DRIVER, life_of
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import (
     Abort,
@@ -38,6 +38,7 @@ from ray_snapshot.protocol.commands import (
     Stopped,
 )
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
+from ray_snapshot.protocol.senders import Senders
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls, SnapshotHeader
 from ray_snapshot.runtime.service.actor import Service
 
@@ -97,10 +98,6 @@ class Processes:
         self.pending: dict[int, Pending] = {}
         self.begun_with: dict[int, int] = {}
         """Deaths before each snapshot that is on its way to the analyst, where they are undone."""
-        self.senders: set[str] = set()
-        """Machines that have asked how to send to machines of hosts."""
-        self.lost_senders: dict[str, int] = {}
-        """Of these, whose process is gone: with the last number then, for mail of theirs may have been on its way."""
         self.rolling = Rolling(self, keeps=keeps)
         self.recovering = Recovering(self, limits, has_beginning=has_beginning)
 
@@ -116,6 +113,7 @@ class Processes:
         self.collecting = service.collecting
         self.coordinator = service.coordinator
         self.parties = service.coordinator.calls
+        self.senders = Senders(self.coordinator)
         self.looker = asyncio.get_event_loop().create_task(self._look())
 
     # ---- processes ------------------------------------------------------------------------------------------------
@@ -143,7 +141,7 @@ class Processes:
         self.blind.pop(machine, None)
         self.outboxes.open(machine)
         if incarnation:
-            self._close_mail_of(machine)
+            self.senders.gone(machine, incarnation)
             self.tell_all(Restarted(machine, incarnation))
             self._tell_hosts(Restarted(machine, incarnation))
             self._look_at_all()
@@ -197,7 +195,7 @@ class Processes:
     def ended(self, machine: str) -> None:
         """A machine is gone for good."""
         self.parties.died(machine, "died")
-        self._close_mail_of(machine)
+        self._no_more_mail_of(machine)
         self.tell_all(Died(machine))
         self._tell_hosts(Died(machine))
         self.outboxes.drop(machine)
@@ -208,13 +206,8 @@ class Processes:
         for host in self.directory.actors:
             self.orders.to_host(host, command)
 
-    def _close_mail_of(self, machine: str) -> None:
-        """A process that may have sent to machines is gone: what they have accepted of it is all that will ever come."""
-        for pending in self.coordinator.pending.values():
-            pending.counts.close_links(machine, LIFE)
-        if machine in self.senders:
-            self.senders.discard(machine)
-            self.lost_senders[machine] = self.coordinator.last
+    def _no_more_mail_of(self, machine: str) -> None:
+        self.senders.gone(machine, self.roster.facts.get(machine, {}).get("incarnation", 0) + 1)
 
     def stopped(self, names: tuple[str, ...], colour: int) -> None:
         """Machines of hosts have stopped: sending to them is an error."""
@@ -226,7 +219,6 @@ class Processes:
             if machine not in self.parties.machines:
                 self.parties.died(machine, "ended with its system")
         self.senders.clear()
-        self.lost_senders.clear()
         self.tell_all(HostsLeft())
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
@@ -326,8 +318,8 @@ class Processes:
 
     def _mail_of_the_dead(self, number: int) -> list[str]:
         """Processes that may have sent to machines, and were gone only just before this snapshot began."""
-        self.lost_senders = {name: last for name, last in self.lost_senders.items() if last + 1 >= number}
-        return [f"mail of {self.roster.name_of(name)}, which is gone" for name in self.lost_senders]
+        names = self.senders.uncertain(number)
+        return [f"mail of {self.roster.name_of(name)}, which is gone" for name in names]
 
     def _strangers(self, actors: Mapping[str, str] | None, births: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Those of the job's `actors` that have not registered and of whose making no report tells: nothing is seen of them."""
@@ -413,7 +405,7 @@ class Processes:
         pending = self.coordinator.pending.get(number)
         awaited = [] if pending is None else [*pending.calls.awaited]
         missing = {} if pending is None else pending.counts.missing
-        awaited += [key[0].partition(LIFE)[0] for key, left in missing.items() if left > 0]
+        awaited += [life_of(key[0])[0] for key, left in missing.items() if left > 0]
         for machine in dict.fromkeys(awaited):
             facts = self.roster.facts.get(machine, {})
             if facts.get("key") is None:
@@ -428,5 +420,5 @@ class Processes:
                     self.ended(machine)
                 else:
                     self.parties.died(machine, "died", is_restarting=True)
-                    self._close_mail_of(machine)
+                    self._no_more_mail_of(machine)
         self._look_at_all()

@@ -101,7 +101,7 @@ class Watcher(Service):
 
     async def joined_system(self, machine: str) -> JoinedSystem | None:
         """What a process must know to send to machines; None if there are none."""
-        self.processes.senders.add(machine)
+        self.processes.senders.known.add(machine)
         return None if self.joined is None else replace(self.joined, stopped=tuple(self.stopped_names))
 
     async def claim(self, *claimed: Any) -> list[str]:
