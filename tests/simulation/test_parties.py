@@ -12,12 +12,15 @@ import pytest
 
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import SettingError
-from ray_snapshot.protocol.call_collector import PendingCallSnapshot
+from ray_snapshot.names import LIFE
+from ray_snapshot.protocol.call_collector import CallParties, PendingCallSnapshot
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header
 from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record
 from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, OBSERVER
+from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.coordinator import Coordinator, PendingSnapshot
 from ray_snapshot.protocol.host import HostCore
+from ray_snapshot.protocol.senders import Senders
 from ray_snapshot.simulation.calls.programs import Call as ActorCall
 from ray_snapshot.simulation.calls.programs import Kind, Post, Work
 from ray_snapshot.simulation.mail import world as hosts
@@ -28,11 +31,14 @@ from ray_snapshot.simulation.mail.oracle import OracleError
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.parties.rows import rows_of
 from ray_snapshot.simulation.parties.schedules import explore, run_parties
-from ray_snapshot.simulation.parties.world import PartyWorld, Turn
+from ray_snapshot.simulation.parties.world import ERRORS, PartyWorld, Turn
 from ray_snapshot.snapshot import Snapshot
 
 Patch = pytest.MonkeyPatch
 NIGHTLY = pytest.mark.nightly
+
+DIES = 0.01
+"""How often, a step, a process ends."""
 
 PROTOCOLS = (CHANDY_LAMPORT, OBSERVER)
 
@@ -40,10 +46,10 @@ PROTOCOLS = (CHANDY_LAMPORT, OBSERVER)
 # ---- every order ----------------------------------------------------------------------------------------------------
 
 
-def asks_and_is_sent_to(protocol: str) -> PartyWorld:
+def asks_and_is_sent_to(protocol: str, *, can_restart: bool = False) -> PartyWorld:
     """A machine asks an actor that sends to the same machine: that may arrive red while the machine waits in its action."""
     m = Script(sends=(("go", (Ask("a", "work"),)),), unasked=("go",))
-    kinds = {"Actor": Kind({"work": (Post("m", "posted"), Work())})}
+    kinds = {"Actor": Kind({"work": (Post("m", "posted"), Work())}, can_restart=can_restart)}
     return PartyWorld({"m": ("H", m, ())}, kinds, {"a": "Actor"}, protocol=protocol, is_atomic=True)
 
 
@@ -85,6 +91,15 @@ def test_every_order_with_two_snapshots_is_consistent(protocol: str) -> None:
     assert explored(asks_and_is_sent_to(protocol), ("m",), snapshots=2).snapshots > 10
 
 
+@NIGHTLY
+@pytest.mark.parametrize("can_restart", [False, True])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_order_with_a_death_is_consistent(protocol: str, can_restart: bool) -> None:
+    world = asks_and_is_sent_to(protocol, can_restart=can_restart)
+    world.perform(("calls", "step", "driver", None))
+    assert explore(world, ("m",), dies="a").snapshots > 50
+
+
 def explored(world: PartyWorld, acts: tuple[str, ...], snapshots: int = 1) -> Explored:
     """Behind what the driver does at the beginning."""
     for _ in range(1 if acts else 2):
@@ -109,6 +124,45 @@ def test_systems_by_chance_are_consistent(seeds: range, protocol: str) -> None:
         crossed += sum(call[0] in "mno" for s in world.calls.central.completed for call in s.in_flight)
     assert completed > 3 * len(seeds)
     assert min(waits, crossed) > len(seeds), "machines that wait for actors, and calls on their way from them, are cut"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seeds", [range(60), pytest.param(range(60, 3_000), marks=NIGHTLY)], ids=["day", "night"])
+def test_processes_die_and_some_start_again(seeds: range, protocol: str) -> None:
+    """Their mail comes late or never, what they had recorded is lost or not, and who had called them hears an error."""
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        world = run_parties(seed, protocol, dies=DIES)
+        completed = world.mail.central.completed
+        seen["deaths"] += len(world.over)
+        seen["lives"] += sum(LIFE in name for name in world.mail.log.lengths)
+        seen["lost messages"] += len(world.mail.log.lost)
+        seen["errors"] += world.mail.log.lengths[ERRORS]
+        seen["uncertain"] += any(one.uncertain for one in completed)
+        seen["certain behind a death"] += bool(world.over) and any(not one.uncertain for one in completed[-2:])
+    assert min(seen.values()) > len(seeds) / 3, seen
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 600), marks=NIGHTLY)], ids=["day", "night"])
+def test_verdicts_hold_while_nobody_dies_any_more(seeds: range, protocol: str) -> None:
+    """Who waits for one that is gone is not deadlocked unless nothing comes; what a death undoes was true until then."""
+    seen: Counter[tuple[str, bool | None]] = Counter()
+    for seed in seeds:
+        world = run_parties(seed, protocol, dies=DIES)
+        last = max((at for at, event in enumerate(world.calls.log.events) if event.kind == "die"), default=-1)
+        for number, halves in world.snapshots.items():
+            snapshot = Snapshot.from_rows(**rows_of(world, *halves))
+            deadlock, termination = Deadlock().evaluate(snapshot), Termination().evaluate(snapshot)
+            seen["deadlock", deadlock.holds] += 1
+            seen["termination", termination.holds] += 1
+            if deadlock.holds and world.calls.central.began[number][0] > last:
+                stuck = {row["machine"] for row in (*deadlock.evidence["members"], *deadlock.evidence["stuck_behind"])}
+                _check_they_stand_still(world, number, stuck, is_all=bool(termination.holds))
+        waiting = world.mail.waits.suspended | {name for name, one in world.calls.alive.items() if one.runs}
+        assert deadlock.holds is bool(waiting), f"seed {seed}: {deadlock.sentence}"
+        assert not (waiting and termination.holds), f"seed {seed}: {termination.sentence}"
+    assert min(seen["deadlock", True], seen["deadlock", False], seen["termination", True]) > len(seeds) / 2, seen
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -272,6 +326,66 @@ def a_ledger_is_not_told_what_is_closed(patch: Patch) -> None:
     patch.setattr(HostCore, "_note_closed", lambda self, number: self.closed.append(number))
 
 
+def mail_of_the_dead_is_waited_for(patch: Patch) -> None:
+    patch.setattr(Coordinator, "close_links", lambda *_: None)
+
+
+def what_the_dead_have_reported_is_counted_when_it_comes(patch: Patch) -> None:
+    """What was missing is forgotten at the death alone."""
+    count = PendingCounts._count
+
+    def all_counted(self: PendingCounts, counts: Any, sign: int) -> None:
+        closed, self.closed = self.closed, {}
+        count(self, counts, sign)
+        self.closed = closed
+
+    patch.setattr(PendingCounts, "_count", all_counted)
+
+
+def mail_of_the_dead_is_certain(patch: Patch) -> None:
+    patch.setattr(Senders, "uncertain", lambda *_: ())
+
+
+def mail_of_the_dead_is_certain_from_the_next_snapshot_on(patch: Patch) -> None:
+    def uncertain(self: Senders, number: int) -> tuple[str, ...]:
+        return tuple(actor for actor, last in self.lost.items() if last >= number)
+
+    patch.setattr(Senders, "uncertain", uncertain)
+
+
+def the_dead_are_forgotten_when_a_later_snapshot_is_complete(patch: Patch) -> None:
+    def uncertain(self: Senders, number: int) -> tuple[str, ...]:
+        self.lost = {actor: last for actor, last in self.lost.items() if last + 1 >= number}
+        return tuple(self.lost)
+
+    patch.setattr(Senders, "uncertain", uncertain)
+
+
+def who_starts_again_is_white(patch: Patch) -> None:
+    register = CallParties.register
+
+    def white(self: CallParties, machine: str, incarnation: int, colour: int, last: int) -> int:
+        return register(self, machine, incarnation, 0, 0)
+
+    patch.setattr(CallParties, "register", white)
+
+
+def a_new_life_closes_the_links_of_all_lives(patch: Patch) -> None:
+    close = Coordinator.close_links
+    patch.setattr(Coordinator, "close_links", lambda self, actor, lives: close(self, actor, lives + 1))
+
+
+MUTANTS_OF_DEATH = [
+    (mail_of_the_dead_is_waited_for, 40),
+    (what_the_dead_have_reported_is_counted_when_it_comes, 40),
+    (mail_of_the_dead_is_certain, 40),
+    (mail_of_the_dead_is_certain_from_the_next_snapshot_on, 130),
+    (the_dead_are_forgotten_when_a_later_snapshot_is_complete, 600),
+    (who_starts_again_is_white, 40),
+    (a_new_life_closes_the_links_of_all_lives, 40),
+]
+"""With the number of seeds in which they are found, from the last one on."""
+
 MUTANTS = [
     ledgers_do_not_turn_with_their_host,
     what_a_ledger_saw_is_looked_at_when_it_is_reported,
@@ -305,7 +419,14 @@ def test_what_is_broken_is_found_in_a_small_system(mutant: Callable[[Patch], Non
         explored(system(CHANDY_LAMPORT), acts)
 
 
-def run_many() -> None:
-    for seed in range(40):
+@pytest.mark.parametrize(("mutant", "seeds"), MUTANTS_OF_DEATH, ids=lambda one: getattr(one, "__name__", ""))
+def test_what_is_broken_around_deaths_is_found(mutant: Callable[[Patch], None], seeds: int, monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(OracleError):
+        run_many(seeds, dies=DIES)
+
+
+def run_many(seeds: int = 40, dies: float = 0.0) -> None:
+    for seed in reversed(range(seeds)):
         for protocol in PROTOCOLS:
-            run_parties(seed, protocol)
+            run_parties(seed, protocol, dies=dies)

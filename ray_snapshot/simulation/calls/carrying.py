@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.simulation.calls.actors import Alive, Run, Travelling
 from ray_snapshot.simulation.calls.oracle import Log
 from ray_snapshot.simulation.calls.reports import id_of, name_of
@@ -95,30 +96,30 @@ class Carrying:
         self.log.failed.add(name_of(call_id))
         self.replies.setdefault(call_id, 0)
 
-    def die(self, name: str, machine: Alive, alive: Mapping[str, Alive]) -> None:
-        """A machine is gone: calls to it, and calls of it, end; those that are `alive` will hear of it."""
+    def die(self, name: str, machine: Alive, ledgers: Mapping[str, CallLedger]) -> None:
+        """A machine is gone: calls to it, and calls of it, end; those that live, whose `ledgers` these are, will hear of it."""
         incarnation, is_restarting = machine.ledger.incarnation, machine.kind.can_restart
         if is_restarting:
             self.restarting[name] = incarnation + 1
         else:
             self.dead.add(name)
-        self._end_calls_to(name, machine, alive)
+        self._end_calls_to(name, machine, ledgers)
         self._forget_calls_of(name, incarnation)
-        for source, other in alive.items():
-            if name in other.ledger.outputs:
-                bound = other.ledger.outputs[name].last + 1 if is_restarting else 0
-                self.notices.append((source, other.ledger.incarnation, name, incarnation + 1, bound))
+        for source, ledger in ledgers.items():
+            if name in ledger.outputs:
+                bound = ledger.outputs[name].last + 1 if is_restarting else 0
+                self.notices.append((source, ledger.incarnation, name, incarnation + 1, bound))
 
-    def _end_calls_to(self, name: str, machine: Alive, alive: Mapping[str, Alive]) -> None:
+    def _end_calls_to(self, name: str, machine: Alive, ledgers: Mapping[str, CallLedger]) -> None:
         is_restarting = machine.kind.can_restart
         flying = [call for call in self.network if call.target == name and not (call.header[5] and is_restarting)]
         self.network = [call for call in self.network if call not in flying]
         for call in [*machine.travelled.values(), *flying]:
-            self._end_with(call, is_restarting, alive)
+            self._end_with(call, is_restarting, ledgers)
 
-    def _end_with(self, call: Travelling, is_restarting: bool, alive: Mapping[str, Alive]) -> None:
+    def _end_with(self, call: Travelling, is_restarting: bool, ledgers: Mapping[str, CallLedger]) -> None:
         """Its target died: it fails, or is executed again (its owner sends it again; not if that is gone)."""
-        if not call.is_constructor and self._has_died(call.header[0], call.header[1], alive):
+        if not call.is_constructor and self._has_died(call.header[0], call.header[1], ledgers):
             self.orphan(call.call_id)
         elif call.header[5] and is_restarting:
             if call not in self.network:
@@ -126,8 +127,8 @@ class Carrying:
         elif not call.is_repetition:
             self.failures.append(call.call_id)
 
-    def _has_died(self, name: str, incarnation: int, alive: Mapping[str, Alive]) -> bool:
-        is_another = name in alive and alive[name].ledger.incarnation != incarnation
+    def _has_died(self, name: str, incarnation: int, ledgers: Mapping[str, CallLedger]) -> bool:
+        is_another = name in ledgers and ledgers[name].incarnation != incarnation
         return is_another or name in self.dead or name in self.restarting
 
     def _forget_calls_of(self, name: str, incarnation: int) -> None:

@@ -39,13 +39,19 @@ class Hosts(Protocol):
 
     def read_by(self, name: str, call_id: str) -> None: ...
 
-    def ledger_of(self, name: str) -> CallLedger | None: ...
-
     def accepted(self, call: Travelling) -> None: ...
 
     def answered(self, call_id: str, colour: int) -> None: ...
 
     def completed(self, snapshot: CompletedSnapshot) -> None: ...
+
+    def ledgers(self) -> Mapping[str, CallLedger]: ...
+
+    def failed(self, call_id: str) -> None: ...
+
+    def died(self, name: str, incarnation: int) -> None: ...
+
+    def born_again(self, name: str, incarnation: int, colour: int) -> Turns | None: ...
 
 
 class Turns(Protocol):
@@ -103,6 +109,8 @@ class CallWorld:
         colour = coordinator.join(name, incarnation, colour)
         self.kind_of[name] = kind
         turn = self.turns.get(name)
+        if incarnation and self.abroad is not None:
+            turn = self.abroad.born_again(name, incarnation, colour)
         turning = None if turn is None else turn.turning
         ledger = CallLedger(
             name, incarnation=incarnation, colour=colour, is_starting=is_starting, turning=turning, turn=turn
@@ -326,10 +334,12 @@ class CallWorld:
     def _settle(self, index: int) -> str:
         call_id = self.ray.failures.pop(index)
         source, incarnation, target, number = name_of(call_id)
-        machine = self.alive.get(source)
-        if machine is not None and machine.ledger.incarnation == incarnation:
-            machine.ledger.settle(target, number)
+        ledger = self._ledger_of(source)
+        if ledger is not None and ledger.incarnation == incarnation:
+            ledger.settle(target, number)
             self.ray.fail(call_id)
+            if self.abroad is not None:
+                self.abroad.failed(call_id)
         else:
             self.ray.orphan(call_id)
         return call_id
@@ -352,9 +362,16 @@ class CallWorld:
         self.log.add(name, "die")
         self.log.ended[name] = self.log.lengths[name]
         self.central.coordinator.calls.died(name, "died", is_restarting=machine.kind.can_restart)
-        self.ray.die(name, machine, self.alive)
+        self.ray.die(name, machine, self._ledgers())
+        if self.abroad is not None:
+            self.abroad.died(name, machine.ledger.incarnation)
         self._complete()
         return name
+
+    def _ledgers(self) -> dict[str, CallLedger]:
+        """Of all that live, and of machines of hosts."""
+        found = {} if self.abroad is None else dict(self.abroad.ledgers())
+        return found | {name: one.ledger for name, one in self.alive.items()}
 
     def _restart(self, name: str) -> str:
         incarnation, is_starting = self.ray.restart(name)
@@ -363,17 +380,17 @@ class CallWorld:
 
     def _notice(self, index: int) -> str:
         source, born, target, incarnation, bound = self.ray.notices.pop(index)
-        machine = self.alive.get(source)
-        if machine is None or machine.ledger.incarnation != born:
+        ledger = self._ledger_of(source)
+        if ledger is None or ledger.incarnation != born:
             return f"{source} is gone too"
-        before = dict(machine.ledger.outputs[target].log)
+        before = dict(ledger.outputs[target].log)
         if bound:
-            machine.ledger.target_restarted(target, incarnation, bound)
+            ledger.target_restarted(target, incarnation, bound)
         else:
-            machine.ledger.target_died(target)
-        for number in before.keys() - machine.ledger.outputs[target].log.keys():
+            ledger.target_died(target)
+        for number in before.keys() - ledger.outputs[target].log.keys():
             self.log.fault()
-            call = source, machine.ledger.incarnation, target, number
+            call = source, ledger.incarnation, target, number
             if not any(one.call_id == id_of(call) for one in self.ray.network):
                 self.log.add(source, "settle", call)
         return f"{source} hears that {target} is gone"
@@ -458,7 +475,7 @@ class CallWorld:
     def _ledger_of(self, name: str) -> CallLedger | None:
         if name in self.alive:
             return self.alive[name].ledger
-        return self.abroad.ledger_of(name) if self.abroad is not None else None
+        return self.abroad.ledgers().get(name) if self.abroad is not None else None
 
     def _collect(self, report: MachineReport) -> None:
         if self.central.collect(report) is Answer.DISCARDED and report.machine in self.alive:

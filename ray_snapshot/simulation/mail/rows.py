@@ -30,7 +30,7 @@ def rows_of(world: World, recorded: Recorded) -> dict[str, Any]:
     """
     machines: list[Row] = []
     waits: list[Row] = []
-    behaviours = _behaviours(world)
+    behaviours = world.programs
     for name, state in recorded.states.items():
         status, rows = _waiting(name, state, behaviours, world.declared.sources.get(name), recorded)
         machines.append({"machine": name, "status": status, "state": state})
@@ -51,11 +51,6 @@ def _undeclared(world: World, behaviours: Mapping[str, Behaviour], recorded: Rec
         lacking = half_begun(Inputs(behaviours[name].joins, {}), _arriving(name, recorded))
         if lacking:
             yield name, " or ".join(f"{'+'.join(ports)} (lacks {', '.join(missing)})" for ports, missing in lacking)
-
-
-def _behaviours(world: World) -> dict[str, Behaviour]:
-    machines = [machine for host in world.hosts.values() for machine in host.core.machines.values()]
-    return {machine.name: machine.body.behaviour for machine in machines if machine.body is not None}
 
 
 def _waiting(

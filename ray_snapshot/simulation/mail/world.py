@@ -84,6 +84,11 @@ class World:
         self.log.start[name] = (behaviour, state)
         self.log.lengths[name] = 0
 
+    def add_process(self, name: str, host: str, behaviour: Behaviour, colour: int) -> None:
+        """A machine comes up in a process of its own, red for all numbers up to its colour."""
+        self._add_host(host, self.rules.red_for(colour), ())
+        self._add_machine(name, host, behaviour, None)
+
     def _add_host(self, host: str, born: Any, open_at_birth: Iterable[int]) -> None:
         barriers = {"on_record": self._recorded, "clock": self._clock}
         self.hosts[host] = SimHost(self.rules.core(host, born, open_at_birth, barriers))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT
 from ray_snapshot.simulation.calls import schedules as calls_schedules
@@ -73,8 +74,10 @@ class Rover:
         return Roving(state.left - 1), (*outputs, Ask(chance.choice(self.actors), chance.choice(("low", "high"))))
 
 
-def by_chance(chance: random.Random, protocol: str = CHANDY_LAMPORT, trace: list[str] | None = None) -> PartyWorld:
-    """Two or three machines on two hosts, and two actors; who calls whom is chance."""
+def by_chance(
+    chance: random.Random, protocol: str = CHANDY_LAMPORT, trace: list[str] | None = None, *, dies: float = 0.0
+) -> PartyWorld:
+    """Two or three machines on two hosts, and two actors; who calls whom is chance. `dies`: some start again when they do."""
     machines, actors = ("m", "n", "o")[: chance.randrange(2, 4)], ("a", "b")
     rover = Rover(machines, actors)
     low: tuple[ProgramStep, ...] = (Work(), Post(chance.choice(machines), "mail"))
@@ -82,7 +85,8 @@ def by_chance(chance: random.Random, protocol: str = CHANDY_LAMPORT, trace: list
         "low": low[: chance.randrange(3)],
         "high": (Post(chance.choice(machines), "mail"), *_high(machines, chance), Work()),
     }
-    kinds = {"One": Kind(methods), "Two": Kind(methods, slots=2)}
+    again = dies > 0 and chance.random() < 0.7
+    kinds = {"One": Kind(methods, can_restart=again), "Two": Kind(methods, slots=2, can_restart=again)}
     driver = (ActorCall("a", "high"), ActorCall("b", "low"), Get((0,)), ActorCall("b", "high"))
     return PartyWorld(
         {name: (chance.choice("HG"), rover, Roving(chance.randrange(3, 12))) for name in machines},
@@ -102,18 +106,24 @@ def _high(machines: tuple[str, ...], chance: random.Random) -> tuple[ProgramStep
 
 
 def run_parties(
-    seed: int, protocol: str = CHANDY_LAMPORT, steps: int = 250, trace: list[str] | None = None
+    seed: int, protocol: str = CHANDY_LAMPORT, steps: int = 250, trace: list[str] | None = None, *, dies: float = 0.0
 ) -> PartyWorld:
-    """A system by chance under a schedule by chance, with snapshots all along; checked. Raises `OracleError`."""
+    """A system by chance under a schedule by chance, with snapshots all along; checked. Raises `OracleError`.
+
+    `dies`: how often, a step, the process of an actor ends.
+    """
     try:
-        return _run(random.Random(seed), protocol, steps, trace)
+        return _run(random.Random(seed), protocol, steps, trace, dies)
     except Exception as error:
         raise OracleError(f"seed {seed} under {protocol}: {type(error).__name__}: {error}") from error
 
 
-def _run(chance: random.Random, protocol: str, steps: int, trace: list[str] | None) -> PartyWorld:
-    world = by_chance(chance, protocol, trace)
+def _run(chance: random.Random, protocol: str, steps: int, trace: list[str] | None, dies: float) -> PartyWorld:
+    world = by_chance(chance, protocol, trace, dies=dies)
     for _ in range(steps):
+        actors = sorted(world.calls.alive.keys() - {DRIVER})
+        if dies and actors and chance.random() < dies:
+            world.perform(("calls", "die", chance.choice(actors)))
         world.perform(_chosen(world, chance), chance.randrange(1, 1 << 20))
     calm(world)
     while ready := _ready(world):
@@ -145,6 +155,7 @@ def _chosen(world: PartyWorld, chance: random.Random) -> Step:
 
 def check(world: PartyWorld) -> None:
     """Nothing is left to happen: nothing may be open, and every snapshot must be right on both sides. Raises `OracleError`."""
+    world.mail.log.lost = world.lost()
     check_quiet(world.mail)
     check_all(world.mail)
     for name, machine in world.calls.alive.items():
@@ -155,7 +166,7 @@ def check(world: PartyWorld) -> None:
     if world.calls.central.coordinator.calls.pending:
         raise OracleError("no snapshot is pending, but reports of calls are waited for")
     for seen in world.calls.central.completed:
-        white = {name for name, length in world.calls.log.cuts[seen.number].items() if length}
+        white = {name for name, length in world.calls.log.cuts.get(seen.number, {}).items() if length}
         if missing := white - seen.machines.keys() - seen.gone:
             raise OracleError(f"snapshot {seen.number} lacks what {sorted(missing)} did inside the cut")
         seen.active.add("hosts")  # what wakes a machine is no call: that all is done, calls alone cannot say
@@ -167,9 +178,12 @@ def _check_ledger(name: str, ledger: CallLedger) -> None:
         raise OracleError(f"no snapshot is pending, but {name} keeps {sorted(ledger.open)} and {ledger.kept_back}")
 
 
-def explore(world: PartyWorld, acts: Iterable[str] = (), *, snapshots: int = 1, most: int = 100_000) -> Explored:
+def explore(
+    world: PartyWorld, acts: Iterable[str] = (), *, snapshots: int = 1, dies: str | None = None, most: int = 100_000
+) -> Explored:
     """Every order of what is enabled, of one action of each machine of `acts`, and of so many snapshots at any moment.
 
+    With `dies`, the process of that actor is gone at any moment, once.
     Raises `OracleError` on the first order that is wrong, or when there are more than `most` states.
     """
     wanted = tuple(acts)
@@ -177,6 +191,8 @@ def explore(world: PartyWorld, acts: Iterable[str] = (), *, snapshots: int = 1, 
     def steps_of(now: PartyWorld) -> list[Step]:
         steps = _worth_trying(now)
         steps += [("mail", "act", name) for name in wanted if not now.mail.log.lengths[name] and now.can_act(name)]
+        if dies in now.calls.alive and not now.over:
+            steps.append(("calls", "die", dies))
         return steps + ([("snapshot",)] if now.mail.central.coordinator.last < snapshots else [])
 
     def take(after: PartyWorld, step: Step) -> None:
@@ -200,6 +216,9 @@ def fingerprint(world: PartyWorld) -> Any:
         sorted((name, one.call_id) for name, one in world.asking.items()),
         sorted(world.owed.items()),
         sorted(world.replies.items()),
+        sorted(world.over),
+        sorted(world.senders.lost.items()),
+        sorted(world.mail.log.ended.items()),
     )
     return fingerprints.fingerprint(world.mail), calls_schedules.fingerprint(world.calls), repr(inside)
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.names import sender_name
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, OBSERVER
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.host import Machine
+from ray_snapshot.protocol.senders import Senders
 from ray_snapshot.protocol.turning import Turning
 from ray_snapshot.simulation.calls.actors import Travelling
 from ray_snapshot.simulation.calls.oracle import Waiting
@@ -34,6 +36,11 @@ from ray_snapshot.simulation.parties.rows import owed_id
 
 Step = tuple[Any, ...]
 """(`mail` or `calls`, and a step of that world)."""
+
+ERRORS = "errors"
+"""In the log of the hosts: who tells a machine that an actor which it has called is gone."""
+
+MANY = 1 << 60
 
 ON_ITS_OWN = ("flush", "copy", "report", "late", "resolve")
 """What the core in an actor's process does by itself; the rest is its ledger's to begin."""
@@ -108,8 +115,15 @@ class PartyWorld:
             kinds, actors, driver, coordinator=self.mail.central.coordinator, turns=turns, trace=trace
         )
         self.mail.abroad = self.calls.abroad = self
+        log = self.mail.log
+        log.start[ERRORS], log.lengths[ERRORS], log.ended[ERRORS] = (Scribe(), None), 0, MANY
+        self.mail.programs[ERRORS] = log.start[ERRORS][0]
+        log.passing |= {ERRORS, *actors}
+        self.senders = Senders(self.mail.central.coordinator)
         self.machines = tuple(machines)
-        self.processes = frozenset(process_of(name) for name in actors)
+        self.processes = {process_of(name) for name in actors}
+        self.over: dict[str, tuple[str, str]] = {}
+        """By process that is gone: the first one of its actor, and what the actor was called among the machines."""
         self.running: dict[str, str] = {}
         """By machine: its action, as its ledger knows it."""
         self.asking: dict[str, Asking] = {}
@@ -144,6 +158,7 @@ class PartyWorld:
         """Take one step; a snapshot is begun, and given up, in both worlds."""
         match step:
             case ("snapshot",):
+                self._lose_old_mail()
                 last = self.mail.central.coordinator.last
                 self.mail.perform(step)
                 if self.mail.central.coordinator.last > last:
@@ -168,7 +183,7 @@ class PartyWorld:
         header = ledger.submit(output.target, output.method, None, 0.0)
         call = Travelling(tuple(header), output.target, output.method, (), ())
         log.add(name, "submit", name_of(call.call_id))
-        self.calls.ray.network.append(call)
+        self.calls.ray.submit(call)
         if isinstance(output, Ask):
             waiting = Waiting(name_of(run), (name_of(call.call_id),), 1)
             self.asking[name] = Asking(ledger.wait(run, [call.call_id], 1, 0.0), call.call_id, waiting)
@@ -180,13 +195,20 @@ class PartyWorld:
     def accepted(self, call: Travelling) -> None:
         """An actor accepts a call."""
         if call.call_id in self.messages:
-            self.mail.log.begin(call.target, [self.messages[call.call_id]], 0)
+            self.mail.log.begin(self.sender_of(call.target), [self.messages[call.call_id]], 0)
 
     def answered(self, call_id: str, colour: int) -> None:
         """A call of an actor has ended."""
-        source, _, actor, _ = name_of(call_id)
-        if call_id not in self.messages:
-            return
+        if call_id in self.messages:
+            self._reply(self.sender_of(name_of(call_id)[2]), call_id, colour)
+
+    def failed(self, call_id: str) -> None:
+        """Ray says that a call has failed: its actor is gone."""
+        if call_id in self.messages:
+            self._reply(ERRORS, call_id, 0)
+
+    def _reply(self, actor: str, call_id: str, colour: int) -> None:
+        source = name_of(call_id)[0]
         message = self.mail.waits.next_reply(actor, source)
         self._scribble(actor, Reply(source, None), message)
         asking = self.asking.get(source)
@@ -201,7 +223,7 @@ class PartyWorld:
             ledger.wake(asking.wait_id, reply.colour)
             self.calls.log.add(machine.name, "wake", waiting=asking.waiting)
             _, _, target, number = name_of(asking.call_id)
-            if number % 2:  # it has read the reply, or hears of the acceptance alone
+            if number % 2 and reply.message[0] != ERRORS:  # it has read the reply, or hears of the acceptance alone
                 ledger.answered(target, number)
 
     def ended(self, machine: Machine) -> None:
@@ -218,23 +240,26 @@ class PartyWorld:
 
     def posted(self, name: str, step: Post) -> str:
         """An actor sends to a machine; returns what the call is called, if it is one."""
-        host = self._host_of(name)
+        me = self.sender_of(name)
+        self.senders.known.add(process_of(name))
+        host = self._host_of(me)
         kind = "call" if step.waits else "mail"
-        channel = host.core.send(host.core.machines[name], step.target, kind, step.method, None, 0.0)
+        channel = host.core.send(host.core.machines[me], step.target, kind, step.method, None, 0.0)
         host.ask()
         output = Call(step.target, step.method, None) if step.waits else Send(step.target, step.method, None)
-        self._scribble(name, output, (name, step.target, kind, channel.sent))
-        call_id = owed_id(name, step.target, channel.sent)
+        self._scribble(me, output, (me, step.target, kind, channel.sent))
+        call_id = owed_id(me, step.target, channel.sent)
         if step.waits:
-            self.owed.setdefault((name, step.target), []).append(call_id)
+            self.owed.setdefault((me, step.target), []).append(call_id)
         return call_id
 
     def replied(self, reply: Answered) -> bool:
         """A machine answers; of an actor, the oldest of its calls that the machine has not answered. Whether it was one."""
         machine, actor, *_ = reply.message
-        if actor not in self.calls.alive:
+        if actor not in self.mail.log.passing:
             return False
-        self.replies[self.owed[actor, machine].pop(0)] = reply
+        if actor not in self.mail.log.ended:
+            self.replies[self.owed[actor, machine].pop(0)] = reply
         return True
 
     def reply_to(self, call_id: str) -> int | None:
@@ -244,17 +269,71 @@ class PartyWorld:
 
     def read_by(self, name: str, call_id: str) -> None:
         """The actor goes on with the reply."""
-        self.mail.log.begin(name, [self.replies.pop(call_id).message], 0)
+        self.mail.log.begin(self.sender_of(name), [self.replies.pop(call_id).message], 0)
 
-    def ledger_of(self, name: str) -> CallLedger | None:
-        """Of a machine."""
-        host = self.mail.hosts.get(self.mail.places.get(name, ""))
-        return None if host is None else host.core.ledgers.known.get(name)
+    def ledgers(self) -> dict[str, CallLedger]:
+        """Of the machines that have called actors."""
+        return {name: one for host in self.mail.hosts.values() for name, one in host.core.ledgers.known.items()}
+
+    def sender_of(self, actor: str) -> str:
+        """What an actor that lives is called among the machines."""
+        return sender_name(actor, self.calls.alive[actor].ledger.incarnation)
+
+    # ---- processes that come and go -------------------------------------------------------------------------------------
+
+    def died(self, name: str, incarnation: int) -> None:
+        """An actor's process is gone: what it had not sent is lost, and what it has sent may come."""
+        me = sender_name(name, incarnation)
+        process = process_of(me)
+        self.over[process] = process_of(name), me
+        coordinator = self.mail.central.coordinator
+        coordinator.hosts.remove(process)
+        for pending in coordinator.pending.values():
+            pending.counts.awaited.discard(process)
+        self.senders.gone(process_of(name), incarnation + 1)
+        del self.mail.hosts[process]
+        for carried in self.mail.network.batches:
+            carried.was_delivered |= carried.source == process  # nobody counts what is on its way
+        self.mail.log.ended[me] = self.mail.log.lengths[me]
+        for key in [key for key in self.owed if key[0] == me]:
+            for call_id in self.owed.pop(key):
+                self.replies.pop(call_id, None)
+
+    def born_again(self, name: str, incarnation: int, colour: int) -> Turn:
+        """Another process is there for an actor: its core is born red for all numbers so far, as its ledger is."""
+        me = sender_name(name, incarnation)
+        process = process_of(me)
+        self.mail.add_process(me, process, Scribe(), colour)
+        self.mail.record(range(1, colour + 1), [me])
+        self.mail.central.coordinator.hosts.append(process)
+        self.mail.log.passing.add(me)
+        self.processes.add(process)
+        return Turn(self.mail, process)
+
+    def _lose_old_mail(self) -> None:
+        """What comes of the dead comes before the second snapshot behind the death."""
+        network, last = self.mail.network, self.mail.central.coordinator.last
+        late = {process for process, (first, _) in self.over.items() if self.senders.lost.get(first, -1) < last}
+        network.batches = [one for one in network.batches if one.source not in late]
+
+    def lost(self) -> set[MessageId]:
+        """What those that are gone had sent, and never arrived; asked for when nothing is on its way."""
+        log = self.mail.log
+        sent = {message for action in log.actions if action.machine in log.ended for message in action.sent}
+        came = {message for action in log.actions for message in action.accepted}
+        for host in self.mail.hosts.values():
+            for machine in host.core.machines.values():
+                for box in machine.inbox.mailboxes.values():
+                    came |= {(box.source, machine.name, box.kind, message[1]) for message in box.queue}
+        return sent - came
 
     def completed(self, snapshot: CompletedSnapshot) -> None:
         """Every party has reported, and nothing is missing."""
         self.mail.complete(snapshot)
         self.calls.complete(snapshot)
+        uncertain = self.senders.uncertain(snapshot.number)
+        found = frozenset(sender for first, sender in self.over.values() if first in uncertain)
+        self.mail.central.completed[-1].uncertain = found
         self.snapshots[snapshot.number] = self.mail.central.completed[-1], snapshot.calls
         self.behind[snapshot.number] = len(self.mail.log.actions), len(self.calls.log.events)
 
