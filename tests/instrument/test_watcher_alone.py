@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
@@ -261,6 +262,40 @@ def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of
         asking = asyncio.ensure_future(watcher.commands_for(DRIVER, seen, []))
         await asyncio.wait_for(again, TIMEOUT_S)
         await asking
+
+    world.run(scenario)
+
+
+class Host:
+    """A host that says when it has obeyed."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.obeyed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.control = self
+
+    def remote(self, commands: list[Any], generation: int) -> Any:
+        self.told += commands
+        return self.obeyed
+
+
+def test_nor_before_the_hosts_of_machines_beside_it_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outboxes, "HEARD_S", TIMEOUT_S)
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, "A:a")
+        host, gone = Host(), Host()
+        watcher.directory.actors.update({"host-0": host, "host-1": gone})
+        again = asyncio.ensure_future(world.join(watcher, "A:a"))
+        while not gone.told:
+            await asyncio.sleep(0)
+        assert host.told == [Restarted("A:a", 1)]
+        gone.obeyed.set_exception(RayActorError())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not again.done(), "a call of its machines could be taken for one that died with the actor before"
+        host.obeyed.set_result(True)
+        await asyncio.wait_for(again, TIMEOUT_S)
 
     world.run(scenario)
 

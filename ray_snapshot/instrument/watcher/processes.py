@@ -18,6 +18,7 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.process.process import Recorded
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
+from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
@@ -142,10 +143,13 @@ class Processes:
         self.outboxes.open(machine)
         if incarnation:
             self.senders.gone(machine, incarnation)
-            self.tell_all(Restarted(machine, incarnation))
-            self._tell_hosts(Restarted(machine, incarnation))
+            again = Restarted(machine, incarnation)
+            self.tell_all(again)
             self._look_at_all()
-            await self.outboxes.heard_by_others(machine, self.parties.machines)
+            await asyncio.gather(
+                self.outboxes.heard_by_others(machine, self.parties.machines),
+                self.orders.heard_by_hosts(again, outboxes.HEARD_S),
+            )
         is_returning = incarnation > 0 and self.recovering.comes_back(machine)
         terms = self.rolling.joined(machine, is_returning=is_returning)
         wanted = [number for number, one in self.parties.pending.items() if machine in one.awaited]
@@ -197,14 +201,11 @@ class Processes:
         self.parties.died(machine, "died")
         self._no_more_mail_of(machine)
         self.tell_all(Died(machine))
-        self._tell_hosts(Died(machine))
+        for host in self.directory.actors:
+            self.orders.to_host(host, Died(machine))
         self.outboxes.drop(machine)
 
     # ---- machines of hosts beside them -----------------------------------------------------------------------------
-
-    def _tell_hosts(self, command: Died | Restarted) -> None:
-        for host in self.directory.actors:
-            self.orders.to_host(host, command)
 
     def _no_more_mail_of(self, machine: str) -> None:
         self.senders.gone(machine, self.roster.facts.get(machine, {}).get("incarnation", 0) + 1)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
+
+from ray.exceptions import RayError
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Close, DriverCommand, HostCommand, SharedCommand
@@ -70,6 +74,12 @@ class Orders:
         if found := [*self.lazily.pop(host, ()), *commands]:
             self.directory.actors[host].control.remote(found, self.generation())
 
+    async def heard_by_hosts(self, command: HostCommand, seconds: float) -> None:
+        """Give a command to all hosts; answers when they have obeyed it (or are gone), or past so many seconds."""
+        calls = [actor.control.remote([command], self.generation()) for actor in self.directory.actors.values()]
+        if calls:
+            await asyncio.wait([asyncio.ensure_future(_ended(call)) for call in calls], timeout=seconds)
+
     async def to_host_of(self, machine: str, command: HostCommand) -> None:
         """Give a command to the host of a machine; answers when it has been obeyed."""
         actor = self.directory.actors[self.directory.places[machine]]
@@ -104,3 +114,8 @@ class Orders:
     def is_due(self, now: float) -> bool:
         """Whether what was put off must be told now."""
         return bool(self.lazily) and now > self.lazy_until
+
+
+async def _ended(call: Awaitable[object]) -> None:
+    with suppress(RayError):  # it is gone: who watches it says so
+        await call
