@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ray_snapshot.history import History
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.witness.log import Action, Log
-    from ray_snapshot.witness.proof import Recorded, Witness
+    from ray_snapshot.witness.proof import Witness, WitnessedSnapshot
 
 DIFFERS = 1
 _MOST_LINES = 40
@@ -110,7 +110,7 @@ def _importable(named: Sequence[str], modules: Sequence[str]) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _consented(log: Log, begin: Recorded | None, named: Sequence[str], trust: bool, history: str) -> list[str]:
+def _consented(log: Log, begin: WitnessedSnapshot | None, named: Sequence[str], trust: bool, history: str) -> list[str]:
     """The packages that only the history names, if the user trusts it."""
     from ray_snapshot.commands import consent
     from ray_snapshot.decoding import places_of
@@ -135,7 +135,7 @@ def _say(text: str, as_json: bool, row: dict[str, Any]) -> None:
 # What the history holds
 
 
-def _recorded(history: History, text: str) -> tuple[str, Recorded]:
+def _recorded(history: History, text: str) -> tuple[str, WitnessedSnapshot]:
     """(run, snapshot) asked for."""
     snapshot_id = history.resolve(text)
     loaded = history.load(snapshot_id)
@@ -146,7 +146,7 @@ def _recorded(history: History, text: str) -> tuple[str, Recorded]:
     return loaded.run_id, _compared(history, loaded)
 
 
-def _compared(history: History, loaded: Snapshot) -> Recorded:
+def _compared(history: History, loaded: Snapshot) -> WitnessedSnapshot:
     """What the witness compares with; raises `HistoryFormatError` if it is no JSON, or not of its shape."""
     from ray_snapshot.witness.proof import recorded_of
 
@@ -161,7 +161,7 @@ def _compared(history: History, loaded: Snapshot) -> Recorded:
         ) from None
 
 
-def _start(history: History, text: str, run_id: str, recorded: Recorded) -> Recorded:
+def _start(history: History, text: str, run_id: str, recorded: WitnessedSnapshot) -> WitnessedSnapshot:
     run, start = _recorded(history, text)
     if run != run_id or start.number >= recorded.number:
         raise SettingError(
@@ -170,7 +170,7 @@ def _start(history: History, text: str, run_id: str, recorded: Recorded) -> Reco
     return start
 
 
-def _others(history: History, run_id: str, recorded: Recorded) -> list[Recorded]:
+def _others(history: History, run_id: str, recorded: WitnessedSnapshot) -> list[WitnessedSnapshot]:
     """Further snapshots of the run: those nearest, and the last."""
     rows = [row for row in history.snapshots(run_id=run_id) if row.status == "complete"]
     near = sorted(
@@ -235,7 +235,7 @@ def _print(proof: Witness) -> None:
     )
 
 
-def _by_design(recorded: Recorded) -> str:
+def _by_design(recorded: WitnessedSnapshot) -> str:
     return (
         f"snapshot {recorded.snapshot_id} is no consistent cut, by design of at-least-once-barrier:"
         f" {recorded.repeated} messages from outside it are in its states, and a restore repeats them. So it need not be"
@@ -265,7 +265,7 @@ def _print_lines(lines: list[str], *, keep_end: bool = False) -> None:
         print(f"  ({less} more; --json gives all)")
 
 
-def _in_flight(recorded: Recorded) -> list[str]:
+def _in_flight(recorded: WitnessedSnapshot) -> list[str]:
     from ray_snapshot.witness.log import Message, told_channel
 
     return [

@@ -21,20 +21,24 @@ from typing import Any
 
 from ray_snapshot.protocol.barriers import (
     Alignment,
-    AskForBoundary,
     BarrierArrived,
     BarrierQueued,
-    BoundaryReached,
+    ChannelOpened,
     Effect,
     Forced,
     Injected,
-    InputOpened,
     Mode,
-    Record,
     SendBarriers,
     Unblock,
 )
-from ray_snapshot.protocol.chandy_lamport import MarkerArrived, NumberSeen, SnapshotRequested
+from ray_snapshot.protocol.chandy_lamport import (
+    AskForBoundary,
+    BoundaryReached,
+    MarkerArrived,
+    NumberSeen,
+    Record,
+    SnapshotRequested,
+)
 from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.ledgers import NoLedgers
@@ -108,7 +112,7 @@ class StreamInbox(Inbox):
         key = source, kind
         if key not in self.heard:
             self.heard[key] = self.alignment.colours.white
-            self.alignment.step(InputOpened(key))
+            self.alignment.step(ChannelOpened(key))
         return super().mailbox(source, kind, link, index)
 
     def put_barrier(self, mailbox: Mailbox, message: Message) -> None:
@@ -237,7 +241,7 @@ class BarrierCore(HostCore):
 
     def await_input(self, target: str, source: str) -> None:
         """The mail from `source` to `target` (of this host) is an input that closes no cycle: barriers align on it."""
-        _inbox(self.machine(target)).alignment.step(InputOpened((source, MAIL), is_awaited=True))
+        _inbox(self.machine(target)).alignment.step(ChannelOpened((source, MAIL), is_awaited=True))
 
     def born(self, name: str, body: Any, joins: Iterable[tuple[str, ...]] = ()) -> Machine:
         """The machine has been constructed: it has the colour that it was announced with, and acts."""

@@ -17,7 +17,7 @@ channel state, until their barrier has come. A machine that awaits no input is a
   restore repeats it. The cut is not consistent, and knows how many messages of each channel that is.
 
     event              effect, for a machine that has not recorded the number (for one that has: none)
-    InputOpened        none: an input that is awaited is so from now on
+    ChannelOpened        none: an input that is awaited is so from now on
     Injected           AskForBoundary if no input is awaited, else none: its barriers will come
     BarrierArrived     ALIGNED: Block its input, and AskForBoundary with the last awaited one
                        UNALIGNED: AskForBoundary; AT_LEAST_ONCE: AskForBoundary with the last awaited one
@@ -42,6 +42,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ray_snapshot.protocol.chandy_lamport import AskForBoundary, BoundaryReached, Record
 from ray_snapshot.protocol.colours import Colour, Colours
 from ray_snapshot.protocol.turning import Turning, plain
 
@@ -58,7 +59,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class InputOpened:
+class ChannelOpened:
     """The machine has this input; `is_awaited`: it was declared, and closes no cycle."""
 
     channel: Channel
@@ -96,30 +97,10 @@ class Forced:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundaryReached:
-    """The machine is not inside an action, except at a tracked wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskForBoundary:
-    """Reach a boundary before the machine accepts anything more."""
-
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """Accept nothing from this input until further notice."""
 
     channel: Channel
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Turn red for `numbers`, now."""
-
-    numbers: tuple[int, ...]
-    colour: Colour
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +117,7 @@ class Unblock:
     channels: tuple[Channel, ...]
 
 
-Event = InputOpened | Injected | BarrierQueued | BarrierArrived | Forced | BoundaryReached
+Event = ChannelOpened | Injected | BarrierQueued | BarrierArrived | Forced | BoundaryReached
 Effect = AskForBoundary | Block | Record | SendBarriers | Unblock
 
 
@@ -189,7 +170,7 @@ class Alignment:
     def step(self, event: Event) -> tuple[Effect, ...]:
         """Take one event; returns the effects, in the order in which the world must carry them out."""
         match event:
-            case InputOpened(channel, is_awaited):
+            case ChannelOpened(channel, is_awaited):
                 self.inputs.setdefault(channel, self.colours.white)
                 self.queued.setdefault(channel, self.colours.white)
                 if is_awaited:

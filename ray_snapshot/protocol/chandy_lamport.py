@@ -75,7 +75,7 @@ class NumberSeen:
 
 @dataclass(frozen=True, slots=True)
 class BoundaryReached:
-    """No machine of this host is inside an action, except at a tracked wait."""
+    """What records (a host, or one machine under barriers) is not inside an action, except at a tracked wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ class SnapshotAborted:
 
 @dataclass(frozen=True, slots=True)
 class AskForBoundary:
-    """Reach a boundary before accepting anything that is red for `numbers`."""
+    """Reach a boundary before accepting anything that is red for `numbers`; under barriers, anything at all."""
 
     numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Turn red for `numbers`, now: from this instant on the host has `colour`."""
+    """Turn red for `numbers`, now: from this instant on the host (under barriers, the machine) has `colour`."""
 
     numbers: tuple[int, ...]
     colour: Colour

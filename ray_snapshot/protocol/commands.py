@@ -252,5 +252,3 @@ ProcessCommand = (
     | Stopped
     | HostsLeft
 )
-
-Command = HostCommand | DriverCommand | ProcessCommand

@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptSnapshot:
     """A snapshot that the analyst keeps, and the generation in which the service said so."""
 
     number: int
@@ -103,7 +103,7 @@ class ServiceLine:
             return True
         return False if number in self.refused else None
 
-    def secured(self, found: Kept, generation: int, *, is_rolling: bool, is_safe: bool) -> Agreement:
+    def secured(self, found: KeptSnapshot, generation: int, *, is_rolling: bool, is_safe: bool) -> Agreement:
         """The driver has made sure of a snapshot (or, not `is_safe`, could not)."""
         if not is_safe:
             self.refused.append(found.number)
@@ -176,11 +176,11 @@ class DriverLine:
             return True
         return number == base.number and self.keeps_copy and base.checkpoint is None
 
-    def must_fetch(self, found: Kept) -> bool:
+    def must_fetch(self, found: KeptSnapshot) -> bool:
         """Whether the analyst is to be asked for a copy before this snapshot can be secured."""
         return self.keeps_copy and self.wants(found.number)
 
-    def secure(self, found: Kept, checkpoint: Any, lent_by: int, generation: int, *, is_rolling: bool) -> bool:
+    def secure(self, found: KeptSnapshot, checkpoint: Any, lent_by: int, generation: int, *, is_rolling: bool) -> bool:
         """Make sure of a snapshot, with the copy that was to be fetched; False if it is too late, or the copy is lost.
 
         `lent_by`: the life of the analyst that was asked for it. If another has begun meanwhile it was not told of this one.
@@ -202,7 +202,7 @@ class DriverLine:
         self.former = self.former if self.base is None else (*self.former, self.base)
         self.base = base
 
-    def asks_again(self, found: Kept, generation: int, *, is_rolling: bool) -> bool:
+    def asks_again(self, found: KeptSnapshot, generation: int, *, is_rolling: bool) -> bool:
         """Whether a service that has not answered is asked once more: somebody may wait to hear of this snapshot.
 
         If it has died the next one says no, or everybody is told to go back first.
@@ -262,7 +262,7 @@ class DriverLine:
         return self.life, self.analyst_life, self.numbers, self.sought and self.sought.number, *bases
 
 
-def newest(found: Iterable[Kept]) -> Kept:
+def newest(found: Iterable[KeptSnapshot]) -> KeptSnapshot:
     """Of snapshots that are kept, the one that matters: of the last generation, the last."""
     return max(found, key=lambda one: (one.generation, one.number))
 

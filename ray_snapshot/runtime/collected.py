@@ -79,7 +79,7 @@ class MachineCalls:
     handles: frozenset[str] = frozenset()
     """Actors of which a handle, or a reference to a reply, has come to this host."""
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Actors that its machines have made and whose constructors are on their way; as of a process (`Recorded.births`)."""
+    """Actors that its machines have made and whose constructors are on their way; as of a process (`ProcessReport.births`)."""
     has_strays: bool = False
     """Whether threads there have called actors that are in no machine's action."""
 

@@ -15,7 +15,7 @@ import random
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, PROTOCOLS
 from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.machines import Purse, Wanderer
-from ray_snapshot.simulation.mail.oracle import Action, Log, OracleError, Recorded
+from ray_snapshot.simulation.mail.oracle import Action, Log, OracleError, RecordedSnapshot
 from ray_snapshot.simulation.mail.schedules import check_all, check_quiet
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.rollback.storms import Run, weather
@@ -25,7 +25,7 @@ FOLLOWED = (*PROTOCOLS, LOOSE)
 """Every protocol, and the observer variant once more where nothing keeps its order."""
 
 
-def recorded_run(seed: int, trace: list[str] | None = None) -> tuple[Log, list[Recorded]]:
+def recorded_run(seed: int, trace: list[str] | None = None) -> tuple[Log, list[RecordedSnapshot]]:
     """A run under markers, one machine to a host, with snapshots."""
     chance = random.Random(seed)
     names = [f"m{index}" for index in range(chance.randint(2, 5))]
@@ -36,7 +36,7 @@ def recorded_run(seed: int, trace: list[str] | None = None) -> tuple[Log, list[R
     return world.log, world.central.completed
 
 
-def follow(log: Log, number: int, protocol: str) -> Recorded:
+def follow(log: Log, number: int, protocol: str) -> RecordedSnapshot:
     """The snapshot that `protocol` takes of the run, at the cut of its snapshot `number`."""
     world = World(
         {name: (f"host-of-{name}", behaviour, state) for name, (behaviour, state) in log.start.items()},
@@ -114,7 +114,7 @@ def check_agreement(seed: int, trace: list[str] | None = None) -> int:
     return count
 
 
-def _compare(marked: Recorded, found: Recorded, protocol: str) -> None:
+def _compare(marked: RecordedSnapshot, found: RecordedSnapshot, protocol: str) -> None:
     for what in ("states", "channels", "duplicates"):
         one, other = getattr(marked, what), getattr(found, what)
         if one != other:

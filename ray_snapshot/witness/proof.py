@@ -36,7 +36,7 @@ Strings = dict[ChannelId, list[tuple[int, str, list[Any]]]]
 
 
 @dataclass(slots=True)
-class Recorded:
+class WitnessedSnapshot:
     """A snapshot as the history holds it, in the witness's words."""
 
     snapshot_id: str
@@ -59,9 +59,9 @@ class Witness:
     """The equivalent computation, and what was found on the way."""
 
     run_id: str
-    recorded: Recorded
+    recorded: WitnessedSnapshot
     log: Log
-    start: Recorded | None = None
+    start: WitnessedSnapshot | None = None
     """S0, if it is not the system's start."""
     modules: Modules = field(default_factory=Modules)
     before: list[Action] = field(default_factory=list)
@@ -82,10 +82,10 @@ class Witness:
         return cut
 
 
-def recorded_of(snapshot: Any) -> Recorded:
+def recorded_of(snapshot: Any) -> WitnessedSnapshot:
     """What the witness compares with, of a `ray_snapshot.Snapshot`."""
     tables, said = snapshot.tables, snapshot.coverage.get("without_state", ())
-    found = Recorded(snapshot.snapshot_id, snapshot.sequence, repeated=snapshot.repeats_by_design)
+    found = WitnessedSnapshot(snapshot.snapshot_id, snapshot.sequence, repeated=snapshot.repeats_by_design)
     for row in tables["machines"].select(["machine", "class_name", "state"]).to_pylist():
         if row["machine"] == DRIVER:
             continue
@@ -108,10 +108,10 @@ def recorded_of(snapshot: Any) -> Recorded:
 def prove(
     run_id: str,
     log: Log,
-    recorded: Recorded,
+    recorded: WitnessedSnapshot,
     *,
-    start: Recorded | None = None,
-    others: Iterable[Recorded] = (),
+    start: WitnessedSnapshot | None = None,
+    others: Iterable[WitnessedSnapshot] = (),
     modules: Iterable[str] = (),
 ) -> Witness:
     """Build the equivalent computation for one snapshot, and carry it out.
@@ -163,7 +163,7 @@ def _across(action: Action) -> NotReplayableError:
     )
 
 
-def _carry_out(witness: Witness, others: list[Recorded]) -> None:
+def _carry_out(witness: Witness, others: list[WitnessedSnapshot]) -> None:
     _check_all_replayable(witness)
     original = _original(witness, others)
     end, end_strings = original.states(), original.strings()
@@ -191,7 +191,7 @@ def _check_all_replayable(witness: Witness) -> None:
                     stage.empty(action.machine, message.class_name)
 
 
-def _check_class(recorded: Recorded, machine: str, class_name: str) -> None:
+def _check_class(recorded: WitnessedSnapshot, machine: str, class_name: str) -> None:
     """A machine is of the class that the snapshot says."""
     then = recorded.classes.get(machine)
     if then is not None and class_name.rpartition(":")[2].rpartition(".")[2] != then:
@@ -207,7 +207,7 @@ def class_names(log: Log) -> set[str]:
     return {message.class_name for message in _messages(log) if message.is_creation and message.class_name}
 
 
-def foreign_names(log: Log, start: Recorded | None = None) -> set[str]:
+def foreign_names(log: Log, start: WitnessedSnapshot | None = None) -> set[str]:
     """All classes and functions that a replay would look up, "module:name" or "module.name"."""
     held = [message.args if message.exact is None else message.exact for message in _messages(log)]
     return class_names(log) | {*names_in(held)} | {*names_in([] if start is None else [*start.states.values()])}
@@ -228,7 +228,7 @@ def _begun(witness: Witness) -> Stage:
     return stage
 
 
-def _load(stage: Stage, witness: Witness, start: Recorded) -> None:
+def _load(stage: Stage, witness: Witness, start: WitnessedSnapshot) -> None:
     for machine in start.without_state:
         raise NotReplayableError(
             f"S0 holds no state of {machine}: it was recorded in the middle of an action; begin with another snapshot",
@@ -267,7 +267,7 @@ def _load(stage: Stage, witness: Witness, start: Recorded) -> None:
         stage.sent[channel], stage.accepted[channel] = sent, accepted
 
 
-def _original(witness: Witness, others: list[Recorded]) -> Stage:
+def _original(witness: Witness, others: list[WitnessedSnapshot]) -> Stage:
     """The original computation; machines are compared wherever a snapshot recorded them: so the first to differ is named."""
     cuts = _points(witness, [*others, witness.recorded])
     last_equal: dict[str, Action] = {}
@@ -282,7 +282,7 @@ def _original(witness: Witness, others: list[Recorded]) -> Stage:
     return stage
 
 
-def _points(witness: Witness, snapshots: list[Recorded]) -> dict[ActionId, list[tuple[str, Any]]]:
+def _points(witness: Witness, snapshots: list[WitnessedSnapshot]) -> dict[ActionId, list[tuple[str, Any]]]:
     """By action: the snapshots whose cut comes right after it, and the states that they recorded of its machine."""
     found: dict[ActionId, list[tuple[str, Any]]] = defaultdict(list)
     for recorded in snapshots:
@@ -359,7 +359,7 @@ def _compare_middle(stage: Stage, witness: Witness) -> None:
     )
 
 
-def _compare_end(witness: Witness, others: list[Recorded], end: Mapping[str, Any], strings: Strings) -> None:
+def _compare_end(witness: Witness, others: list[WitnessedSnapshot], end: Mapping[str, Any], strings: Strings) -> None:
     """S1 against a later snapshot whose cut ends there."""
     last = max((action.colour for action in witness.log.actions), default=0)
     at_end = [one for one in others if one.number > max(last, witness.recorded.number)]

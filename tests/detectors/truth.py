@@ -16,7 +16,7 @@ from typing import Any
 from ray_snapshot import Snapshot, Verdict
 from ray_snapshot.detectors import Deadlock, Reached, Termination, TokenConservation
 from ray_snapshot.simulation.mail.machines import Call, Input, Output, Reply, Send
-from ray_snapshot.simulation.mail.oracle import Recorded, Replay
+from ray_snapshot.simulation.mail.oracle import RecordedSnapshot, Replay
 from ray_snapshot.simulation.mail.rows import rows_of
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.waits import Alternative, Wait
@@ -367,7 +367,7 @@ class Run:
         self.last = now
         return now
 
-    def _judge(self, recorded: Recorded) -> None:
+    def _judge(self, recorded: RecordedSnapshot) -> None:
         snapshot = Snapshot.from_rows(**rows_of(self.world, recorded))
         start, end = self.started[recorded.number], self._truth()
         for name in self.names:

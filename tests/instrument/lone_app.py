@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
@@ -31,7 +31,7 @@ def snapshot_of(
     completed = coordinator.completed(number)
     assert completed is not None
     recorded = {
-        machine: Recorded(ledger.report(number), 0.0, **(known or {}).get(machine, {}))
+        machine: ProcessReport(ledger.report(number), 0.0, **(known or {}).get(machine, {}))
         for machine, ledger in ledgers.items()
     }
     header = SnapshotHeader(number, "app", "1", "calls", [], 0.0)

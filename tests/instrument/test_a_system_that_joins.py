@@ -11,7 +11,7 @@ from test_watcher_alone import World
 
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.errors import RaySnapshotError, SnapshotAbortedError
-from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.watcher import Watcher
@@ -174,7 +174,7 @@ def test_mail_of_a_system_that_has_ended_is_none_of_the_next(world: World) -> No
             ledger.request(number)
             ledger.record(lambda: None)
             mail = MailPart(life, HostReport("A:a", {("A:a", "host-0", "link"): 7}))
-            await watcher.recorded(Recorded(ledger.report(number), time.time(), mail=mail))
+            await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
             assert (number not in watcher.collecting.collections) is is_complete
 
     world.run(scenario)
@@ -287,7 +287,7 @@ def test_a_snapshot_waits_for_no_mail_of_an_actor_that_is_to_start_again(world: 
         ledger.request(number)
         ledger.record(lambda: None)
         mail = MailPart(1, HostReport("A:a", {("A:a", "host-0", "link"): 2}))
-        await watcher.recorded(Recorded(ledger.report(number), time.time(), mail=mail))
+        await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
         assert number in watcher.collecting.collections, "two messages are on their way"
         world.states["a"] = "RESTARTING", 1
         await watcher.processes._look_once(watcher.collecting.collections[number].header.started_at + 1)

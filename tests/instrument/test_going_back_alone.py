@@ -12,7 +12,7 @@ from rolled_back_app import DRIVER, SYSTEM, TOKENS, App, on_paper
 
 from ray_snapshot.errors import NotRestorableError, RolledBackError, SnapshotTimeoutError
 from ray_snapshot.history.checkpoints import Checkpoint
-from ray_snapshot.instrument.process.states import Kept
+from ray_snapshot.instrument.process.states import SavedValue
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.sections import CHECKPOINT_OFF
 
@@ -176,9 +176,9 @@ def test_each_obstacle_names_its_machine() -> None:
         app.send(driver, "A:a", 0)
         await app.deliver()
         driver.ledger.create("N:n", "__init__", (), 0.0)
-        driver.ledger.submit("B:b", "move", (1,), 0.0, kept=Kept(None, (), "an ObjectRef in its arguments"))
-        driver.ledger.submit("B:b", "move", (1,), 0.0, kept=Kept(b"", ("Z:z",)))
-        driver.ledger.submit("B:b", "move", (1,), 0.0, needs=("A/0/B/1",), kept=Kept(b"", ()))
+        driver.ledger.submit("B:b", "move", (1,), 0.0, kept=SavedValue(None, (), "an ObjectRef in its arguments"))
+        driver.ledger.submit("B:b", "move", (1,), 0.0, kept=SavedValue(b"", ("Z:z",)))
+        driver.ledger.submit("B:b", "move", (1,), 0.0, needs=("A/0/B/1",), kept=SavedValue(b"", ()))
         a.ledger.wait(app.actions[0].call_id, ("A:a/0/B:b/1",), 1, 0.0, call_site="app.py:7")
         driver.ledger.wait(None, ("driver/0/A:a/1",), 1, 0.0, call_site="app.py:99")
         await app.snapshot()
@@ -205,7 +205,7 @@ def test_each_obstacle_names_its_machine() -> None:
 def test_a_task_of_an_actor_that_awaits_a_reply_is_an_obstacle_for_it_would_be_gone() -> None:
     async def scenario(app: App) -> list[str]:
         a = app.machines["A:a"]
-        header = a.ledger.submit("B:b", "move", (1,), 0.0, kept=Kept(b"", ()))
+        header = a.ledger.submit("B:b", "move", (1,), 0.0, kept=SavedValue(b"", ()))
         a.ledger.wait(None, (f"A:a/0/B:b/{header.number}",), 1, 0.0, call_site="app.py:7")
         obstacles: list[str] = (await taken(app)).snapshot().obstacles
         return obstacles

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
@@ -102,7 +102,7 @@ class App:
             mail = self.mail[number]
             assert mail.counts is not None
             self.coordinator.report(number, mail.counts, (self.ledger.report(number),))
-            self.recorded[VAULT] = Recorded(self.ledger.report(number), 0.0, mail=mail)
+            self.recorded[VAULT] = ProcessReport(self.ledger.report(number), 0.0, mail=mail)
         return number
 
     def completed(self, number: int) -> Snapshot | None:

@@ -13,7 +13,7 @@ from ray.exceptions import RayActorError
 from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher import processes as watchers
 from ray_snapshot.instrument.watcher.watcher import Watcher
@@ -82,7 +82,7 @@ class World:
         ledger = self.ledgers[machine]
         ledger.request(number)
         ledger.record(lambda: None)
-        await watcher.recorded(Recorded(ledger.report(number), time.time()))
+        await watcher.recorded(ProcessReport(ledger.report(number), time.time()))
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
         driver = world.ledgers[DRIVER]
         driver.request(number)
         driver.record(lambda: None)
-        await watcher.recorded(Recorded(driver.report(number), time.time(), births=births))
+        await watcher.recorded(ProcessReport(driver.report(number), time.time(), births=births))
         while len(watcher.processes.analyst.taken) < number:
             await asyncio.sleep(0)
         return list(watcher.processes.analyst.taken[-1].snapshot().coverage["uncovered"])
@@ -327,7 +327,7 @@ def test_an_actor_bears_one_name_from_the_snapshot_that_first_shows_it_on(world:
         number = await _snapshot(watcher)
         driver.request(number)
         driver.record(lambda: None)
-        await watcher.recorded(Recorded(driver.report(number), time.time(), births=births))
+        await watcher.recorded(ProcessReport(driver.report(number), time.time(), births=births))
         await world.record(watcher, "Worker:0a", number)
         await watcher.processes._look_once(_soon(watcher, number))
         while not watcher.processes.analyst.taken:
@@ -365,7 +365,7 @@ def test_an_actor_that_dies_before_its_constructor_begins_is_in_flight_no_longer
             driver.request(number)
             driver.record(lambda: None)
             await world.record(watcher, "S:3", number)
-            await watcher.recorded(Recorded(driver.report(number), time.time(), births=births))
+            await watcher.recorded(ProcessReport(driver.report(number), time.time(), births=births))
             await watcher.processes._look_once(
                 _soon(watcher, number) if number in watcher.collecting.collections else time.time()
             )

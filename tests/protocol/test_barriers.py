@@ -12,19 +12,17 @@ from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.barriers import (
     Alignment,
-    AskForBoundary,
     BarrierArrived,
     BarrierQueued,
     Block,
-    BoundaryReached,
+    ChannelOpened,
     Forced,
     Injected,
-    InputOpened,
     Mode,
-    Record,
     SendBarriers,
     Unblock,
 )
+from ray_snapshot.protocol.chandy_lamport import AskForBoundary, BoundaryReached, Record
 from ray_snapshot.protocol.colours import Independent, Numbered
 from ray_snapshot.simulation.mail.reports import part_of
 
@@ -44,8 +42,8 @@ EVENTS = ("input", "awaited input", "injected", "u", "v", "w", "forced", "bounda
 def event(name: str, scheme: str) -> object:
     red = SCHEMES[scheme][1]
     others = {
-        "input": InputOpened("x"),
-        "awaited input": InputOpened("y", is_awaited=True),
+        "input": ChannelOpened("x"),
+        "awaited input": ChannelOpened("y", is_awaited=True),
         "injected": Injected(1),
         "forced": Forced(red),
         "boundary": BoundaryReached(),
@@ -57,7 +55,7 @@ def machine(mode: Mode, scheme: str, state: str) -> Alignment:
     """A machine that awaits u and v, and has a back edge w."""
     found = Alignment(mode, SCHEMES[scheme][0]())
     for channel in "uvw":
-        found.step(InputOpened(channel, is_awaited=channel != "w"))
+        found.step(ChannelOpened(channel, is_awaited=channel != "w"))
     for name in STATES[state]:
         found.step(event(name, scheme))  # type: ignore[arg-type]
     return found
@@ -93,7 +91,7 @@ def test_every_event_in_every_state_has_the_effects_of_the_table_of_barriers(
 def test_who_awaits_no_input_is_a_source_and_records_when_it_is_asked(mode: Mode, scheme: str) -> None:
     red = SCHEMES[scheme][1]
     source = Alignment(mode, SCHEMES[scheme][0]())
-    source.step(InputOpened("back edge"))
+    source.step(ChannelOpened("back edge"))
 
     assert source.step(Injected(1)) == (AskForBoundary((1,)),)
     assert source.step(BoundaryReached()) == (Record((1,), red), SendBarriers(red))

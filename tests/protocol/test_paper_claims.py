@@ -11,7 +11,7 @@ from nets import Net
 from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record, SendMarker
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.simulation.mail.machines import Input, Output, Script, Send
-from ray_snapshot.simulation.mail.oracle import Log, OracleError, Recorded, check
+from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check
 from ray_snapshot.simulation.mail.schedules import PROFILES, run_seeded
 
 SEEDS = range(20)
@@ -36,7 +36,7 @@ def test_a_message_can_only_be_accepted_after_it_has_been_sent() -> None:
     log.begin("q", [("p", "q", "mail", 1)], 0).after = ("m",)
 
     with pytest.raises(OracleError, match="the channel is empty"):
-        check(log, Recorded(1))
+        check(log, RecordedSnapshot(1))
 
 
 def test_each_machine_turns_red_once() -> None:
@@ -221,7 +221,7 @@ def test_a_red_message_in_a_white_action_makes_the_alternative_impossible() -> N
     log.record(1, ["q"])
 
     with pytest.raises(OracleError, match="action 1 of q is impossible here"):
-        check(log, Recorded(1, {"p": (), "q": ("m",)}))
+        check(log, RecordedSnapshot(1, {"p": (), "q": ("m",)}))
 
 
 def test_the_input_of_the_first_marker_is_recorded_as_empty() -> None:
@@ -299,9 +299,9 @@ def test_the_state_between_two_actions_is_all_that_counts() -> None:
     log.record(1, ["p"])
     log.begin("p", [], 2).after = 8
 
-    check(log, Recorded(1, {"p": 6}))
+    check(log, RecordedSnapshot(1, {"p": 6}))
     with pytest.raises(OracleError, match="the states are"):
-        check(log, Recorded(1, {"p": 8}))
+        check(log, RecordedSnapshot(1, {"p": 8}))
 
 
 def test_a_host_that_is_asked_twice_and_told_by_markers_too_records_once() -> None:

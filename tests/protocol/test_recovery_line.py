@@ -9,7 +9,7 @@ from ray_snapshot.protocol.recovery_line import (
     Allowance,
     Base,
     DriverLine,
-    Kept,
+    KeptSnapshot,
     Retention,
     ServiceLine,
     newest,
@@ -26,8 +26,8 @@ def service_at(number: int) -> ServiceLine:
     return line
 
 
-def kept(number: int, generation: int = GENERATION) -> Kept:
-    return Kept(number, f"s{number}", generation)
+def kept(number: int, generation: int = GENERATION) -> KeptSnapshot:
+    return KeptSnapshot(number, f"s{number}", generation)
 
 
 @pytest.mark.parametrize(

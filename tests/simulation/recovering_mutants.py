@@ -17,7 +17,7 @@ from ray_snapshot.protocol.recovery_line import (
     Allowance,
     Base,
     DriverLine,
-    Kept,
+    KeptSnapshot,
     Retention,
     ServiceLine,
     outside,
@@ -56,7 +56,7 @@ def the_service_moves_backwards(patch: Patch) -> None:
     """What comes late takes everybody back."""
     secured = ServiceLine.secured
 
-    def moved(self: ServiceLine, found: Kept, *args: Any, **named: Any) -> Agreement:
+    def moved(self: ServiceLine, found: KeptSnapshot, *args: Any, **named: Any) -> Agreement:
         agreement = secured(self, found, *args, **named)
         if agreement is Agreement.ALREADY:
             self.snapshot_id, self.number = found.snapshot_id, found.number

@@ -10,11 +10,11 @@ import pytest
 
 from ray_snapshot.simulation.mail import machines, oracle
 from ray_snapshot.simulation.mail.machines import Script, Send
-from ray_snapshot.simulation.mail.oracle import Log, OracleError, Recorded, check, check_run
+from ray_snapshot.simulation.mail.oracle import Log, OracleError, RecordedSnapshot, check, check_run
 from ray_snapshot.simulation.mail.schedules import run_seeded
 
 
-def a_run() -> tuple[Log, Recorded]:
+def a_run() -> tuple[Log, RecordedSnapshot]:
     """p sends two messages to q; q accepts one; p recorded behind its sends, q before it accepted."""
     sender = Script((("go", (Send("q", "one", 1), Send("q", "two", 2))),), ("go",))
     log = Log({"p": (sender, ()), "q": (Script(), ())}, lengths={"p": 0, "q": 0})
@@ -23,7 +23,7 @@ def a_run() -> tuple[Log, Recorded]:
     sends.after, sends.sent = ("go",), [("p", "q", "mail", 1), ("p", "q", "mail", 2)]
     log.record(1, ["p"])
     log.begin("q", [("p", "q", "mail", 1)], 0).after = ("one",)
-    recorded = Recorded(
+    recorded = RecordedSnapshot(
         1,
         {"p": ("go",), "q": ()},
         {("p", "q", "mail"): [(1, "one", 1), (2, "two", 2)]},

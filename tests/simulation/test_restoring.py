@@ -20,7 +20,7 @@ from ray_snapshot.simulation.following import check_agreement
 from ray_snapshot.simulation.mail import world as world_module
 from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.machines import Behaviour, Call, Create, Later, Script, Send
-from ray_snapshot.simulation.mail.oracle import OracleError, Recorded
+from ray_snapshot.simulation.mail.oracle import OracleError, RecordedSnapshot
 from ray_snapshot.simulation.mail.schedules import check_all, check_quiet, run_script
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.rollback import restoring, storms
@@ -45,7 +45,7 @@ def _world(protocol: str) -> World:
     return World(machines, protocol=protocol, is_atomic=True, trace=[])
 
 
-def _snapshot_with_everything_in_flight(world: World) -> Recorded:
+def _snapshot_with_everything_in_flight(world: World) -> RecordedSnapshot:
     """The writer sends two messages and a timer, and makes a child; nothing reaches h1 before that has recorded."""
     for choice in (1, 2, 3, 4):
         world.perform(("act", "writer"), choice)
@@ -149,13 +149,13 @@ def test_a_machine_that_waits_inside_an_action_is_an_obstacle_and_is_named() -> 
 
 
 def test_a_call_that_was_accepted_too_early_is_an_obstacle() -> None:
-    recorded = Recorded(1, duplicates={("writer", "reader", "call"): 1, ("writer", "reader", "mail"): 1})
+    recorded = RecordedSnapshot(1, duplicates={("writer", "reader", "call"): 1, ("writer", "reader", "mail"): 1})
 
     assert obstacles(recorded) == ["reader has answered a call that writer has not made yet, and would lose the answer"]
 
 
 def test_a_call_whose_caller_went_on_too_early_is_an_obstacle() -> None:
-    recorded = Recorded(1, channels={("writer", "reader", "call"): [(1, "question", 5)]})
+    recorded = RecordedSnapshot(1, channels={("writer", "reader", "call"): [(1, "question", 5)]})
 
     assert obstacles(recorded) == ["a call of writer to reader is in flight, and nobody waits for its reply any more"]
 
@@ -248,7 +248,7 @@ def test_what_alignment_skipped_accepts_too_early_is_named_and_comes_twice() -> 
 # ---- wrong restores -------------------------------------------------------------------------------------------------------
 
 
-def _with_states(change: Callable[[Recorded, World], dict[str, Any]]) -> Callable[..., World]:
+def _with_states(change: Callable[[RecordedSnapshot, World], dict[str, Any]]) -> Callable[..., World]:
     return lambda recorded, old, *rest: prepared(replace(recorded, states=change(recorded, old)), old, *rest)
 
 
@@ -284,14 +284,14 @@ def creations_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_source_begins_again(patch: pytest.MonkeyPatch) -> None:
-    def change(recorded: Recorded, _: World) -> dict[str, Any]:
+    def change(recorded: RecordedSnapshot, _: World) -> dict[str, Any]:
         return {name: 0 if name.startswith("source") else state for name, state in recorded.states.items()}
 
     patch.setattr(storms, "prepared", _with_states(change))
 
 
 def a_source_goes_on_from_where_it_was_stopped(patch: pytest.MonkeyPatch) -> None:
-    def change(recorded: Recorded, old: World) -> dict[str, Any]:
+    def change(recorded: RecordedSnapshot, old: World) -> dict[str, Any]:
         now = old.states()
         return {name: now[name] if name.startswith("source") else state for name, state in recorded.states.items()}
 
@@ -303,7 +303,7 @@ def machines_born_after_the_cut_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_operator_keeps_its_state(patch: pytest.MonkeyPatch) -> None:
-    def change(recorded: Recorded, old: World) -> dict[str, Any]:
+    def change(recorded: RecordedSnapshot, old: World) -> dict[str, Any]:
         now = old.states()
         return {name: now[name] if name.startswith("operator") else state for name, state in recorded.states.items()}
 

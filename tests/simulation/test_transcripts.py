@@ -13,7 +13,7 @@ import pytest
 
 from ray_snapshot.cli import main
 from ray_snapshot.simulation.mail.machines import Create, Script, Send
-from ray_snapshot.simulation.mail.oracle import Recorded, check_run
+from ray_snapshot.simulation.mail.oracle import RecordedSnapshot, check_run
 from ray_snapshot.simulation.mail.schedules import check_quiet, run_script
 from ray_snapshot.simulation.mail.world import World
 
@@ -29,7 +29,7 @@ def assert_transcript(name: str, lines: Iterable[str]) -> None:
     assert text == path.read_text(), f"{path.name} differs; if you can explain it, REWRITE_TRANSCRIPTS=1"
 
 
-def told(recorded: Recorded) -> list[str]:
+def told(recorded: RecordedSnapshot) -> list[str]:
     lines = ["", f"snapshot {recorded.number}"]
     lines += [f"  {name:<12} {' '.join(map(str, state)) or '-'}" for name, state in sorted(recorded.states.items())]
     for (source, target, kind), messages in sorted(recorded.channels.items()):
@@ -39,7 +39,7 @@ def told(recorded: Recorded) -> list[str]:
     return lines
 
 
-def finish(name: str, world: World, *script: str) -> list[Recorded]:
+def finish(name: str, world: World, *script: str) -> list[RecordedSnapshot]:
     """Run the script, check the run, compare the transcript; returns the snapshots."""
     world.trace = []
     run_script(world, script)

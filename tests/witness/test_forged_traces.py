@@ -13,10 +13,10 @@ from test_witness_by_hand import proof_of, two_purses
 from witness_machines import Trace, message
 
 from ray_snapshot.witness.log import DiffersError
-from ray_snapshot.witness.proof import Recorded
+from ray_snapshot.witness.proof import WitnessedSnapshot
 
 
-def one_purse(*coins: int) -> tuple[Trace, Recorded]:
+def one_purse(*coins: int) -> tuple[Trace, WitnessedSnapshot]:
     """The driver gives p so many coins, a message each; p accepts them, and then the snapshot is taken."""
     trace = Trace()
     trace.create("p", 10)
@@ -24,7 +24,7 @@ def one_purse(*coins: int) -> tuple[Trace, Recorded]:
         trace.act("driver", "send", [], [message({"target": "p"}, number, "take", amount)])
     for number, amount in enumerate(coins, 1):
         trace.act("p", "take", [message({"source": "driver"}, number, "take", amount)], [])
-    recorded = Recorded("s", 1, {"p": {"coins": 10 + sum(coins)}})
+    recorded = WitnessedSnapshot("s", 1, {"p": {"coins": 10 + sum(coins)}})
     recorded.counts = {("driver", "p", "mail"): (len(coins), len(coins))}
     return trace, recorded
 
@@ -40,7 +40,7 @@ def accepted(trace: Trace, place: int) -> dict[str, Any]:
     return found
 
 
-def verdict_on(trace: Trace, recorded: Recorded, **more: Any) -> str:
+def verdict_on(trace: Trace, recorded: WitnessedSnapshot, **more: Any) -> str:
     """What the witness says of it; empty if it takes it for proven."""
     try:
         proof = proof_of(trace, recorded, **more)
@@ -85,7 +85,7 @@ def test_a_cut_that_is_no_beginning_of_a_machine_s_actions() -> None:
         trace.create(name, 10)
     trace.act("driver", "send", [], [message({"target": "p"}, 1, "take", 1)], colour=1)
     trace.act("driver", "send", [], [message({"target": "q"}, 1, "take", 1)], colour=0)
-    recorded = Recorded("s", 1, {"p": {"coins": 10}, "q": {"coins": 10}})
+    recorded = WitnessedSnapshot("s", 1, {"p": {"coins": 10}, "q": {"coins": 10}})
     recorded.strings = {("driver", "q", "mail"): [(1, "take", [1])]}
     recorded.counts = {("driver", "q", "mail"): (1, 0)}
 
@@ -125,7 +125,7 @@ def test_a_beginning_whose_channel_holds_another_message_than_was_sent() -> None
     for row in trace.rows[8:]:
         row["colour"] = 2
     recorded.number = 2
-    start = Recorded("first", 1, {"a": {"coins": 6}, "b": {"coins": 10}})
+    start = WitnessedSnapshot("first", 1, {"a": {"coins": 6}, "b": {"coins": 10}})
     start.counts = {("a", "b", "mail"): (1, 0), ("driver", "a", "mail"): (1, 1)}
     start.strings = {("a", "b", "mail"): [(1, "take", [4])]}
     assert verdict_on(trace, recorded, start=start) == ""

@@ -16,10 +16,10 @@ from witness_machines import Trace, handle, message
 
 import ray_snapshot.witness.stage
 from ray_snapshot.witness.log import DiffersError, NotReplayableError, actions_of, log_of
-from ray_snapshot.witness.proof import Recorded, Witness, prove
+from ray_snapshot.witness.proof import Witness, WitnessedSnapshot, prove
 
 
-def two_purses() -> tuple[Trace, Recorded]:
+def two_purses() -> tuple[Trace, WitnessedSnapshot]:
     """a gives b 4 coins and then 2; the snapshot records a behind both and b in front of both; then b accepts them."""
     trace = Trace()
     trace.create("a", 10)
@@ -31,17 +31,17 @@ def two_purses() -> tuple[Trace, Recorded]:
         trace.act("a", "give", given, [message({"target": "b"}, number, "take", coins)])
     for number, coins in enumerate((4, 2), 1):
         trace.act("b", "take", [message({"source": "a"}, number, "take", coins)], [], colour=1)
-    recorded = Recorded("s", 1, {"a": {"coins": 4}, "b": {"coins": 10}})
+    recorded = WitnessedSnapshot("s", 1, {"a": {"coins": 4}, "b": {"coins": 10}})
     recorded.strings = {("a", "b", "mail"): [(1, "take", [4]), (2, "take", [2])]}
     recorded.counts = {("a", "b", "mail"): (2, 0), ("driver", "a", "mail"): (2, 2)}
     return trace, recorded
 
 
-def proof_of(trace: Trace, recorded: Recorded, **more: Any) -> Witness:
+def proof_of(trace: Trace, recorded: WitnessedSnapshot, **more: Any) -> Witness:
     return prove("run", log_of(actions_of(trace.rows)), recorded, **more)
 
 
-def problem_of(trace: Trace, recorded: Recorded, **more: Any) -> str:
+def problem_of(trace: Trace, recorded: WitnessedSnapshot, **more: Any) -> str:
     found = proof_of(trace, recorded, **more).problem
     assert found is not None
     return str(found)
@@ -49,7 +49,7 @@ def problem_of(trace: Trace, recorded: Recorded, **more: Any) -> str:
 
 def test_a_true_snapshot_is_proven_and_so_is_its_end() -> None:
     trace, recorded = two_purses()
-    end = Recorded(
+    end = WitnessedSnapshot(
         "end",
         2,
         {"a": {"coins": 4}, "b": {"coins": 16}},
@@ -251,7 +251,7 @@ def test_the_computation_can_begin_with_an_earlier_snapshot() -> None:
         row["colour"] = 1
     for row in trace.rows[8:]:
         row["colour"] = 2
-    start = Recorded(
+    start = WitnessedSnapshot(
         "first", 1, {"a": {"coins": 6}, "b": {"coins": 10}}, strings={("a", "b", "mail"): [(1, "take", [4])]}
     )
     start.counts = {("a", "b", "mail"): (1, 0), ("driver", "a", "mail"): (1, 1)}
@@ -291,7 +291,9 @@ def test_a_function_in_a_field_is_no_method_though_its_module_was_named() -> Non
     for row in trace.rows[6:]:
         row["colour"] = 1 if row in trace.rows[6:8] else 2
     held = {"coins": 6, "give": {"$name": "witness_machines.handle"}}
-    start = Recorded("first", 1, {"a": held, "b": {"coins": 10}}, strings={("a", "b", "mail"): [(1, "take", [4])]})
+    start = WitnessedSnapshot(
+        "first", 1, {"a": held, "b": {"coins": 10}}, strings={("a", "b", "mail"): [(1, "take", [4])]}
+    )
     start.counts = {("a", "b", "mail"): (1, 0), ("driver", "a", "mail"): (1, 1)}
     recorded.number = 2
 

@@ -55,7 +55,7 @@ from ray_snapshot.runtime.refs import call_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
-    from ray_snapshot.instrument.process.states import Kept
+    from ray_snapshot.instrument.process.states import SavedValue
     from ray_snapshot.runtime.rows import MailPart
     from ray_snapshot.runtime.waits import CallBook
 
@@ -63,7 +63,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class ProcessReport:
     """A machine's report, and what its process knows besides."""
 
     report: MachineReport
@@ -78,7 +78,7 @@ class Recorded:
     """The call that blocks the loop of an async actor, and with it all others."""
     background: str = ""
     """What of the app's own may act on its loop (tasks, timers, ...); "" if nothing can."""
-    kept: Kept | None = None
+    kept: SavedValue | None = None
     """The state, as a restore needs it; None if nothing is kept, or there is no state."""
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`), and its `key`."""
@@ -151,9 +151,9 @@ class Process:
         """Colours that were read outside a tracked wait, to be taken in before the next step."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
-        self.reports: dict[int, Recorded] = {}
+        self.reports: dict[int, ProcessReport] = {}
         """What was recorded, until it is closed or given up."""
-        self.kept: Kept | None = None
+        self.kept: SavedValue | None = None
         """The state as it was copied last."""
         self.shown_states = ShownStates(terms.library_states)
         self.reloading = Reloading(self, terms)
@@ -488,7 +488,9 @@ class Process:
                 facts = (UNFOLLOWED.loose(), threads, loop.blocking_call, acting)
                 passed, before = self.passed.known() if any(wait.is_local for wait in report.waits) else ((), ())
                 births = self.making.unborn(report)
-                self.reports[number] = Recorded(report, now, sites, *facts, self.kept, births, passed, before, mail)
+                self.reports[number] = ProcessReport(
+                    report, now, sites, *facts, self.kept, births, passed, before, mail
+                )
                 self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)
@@ -586,7 +588,7 @@ class Process:
                     if (
                         number in ledger.open
                     ):  # it was recorded before the watcher asked, or this machine was born behind it
-                        found = self.reports.get(number) or Recorded(ledger.report(number), time.time())
+                        found = self.reports.get(number) or ProcessReport(ledger.report(number), time.time())
                         self.control.report(found)
                 case Overdue(number):
                     if ledger.request(number):

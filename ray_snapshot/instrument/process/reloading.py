@@ -49,7 +49,7 @@ from ray_snapshot.runtime.refs import call_of
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Journal
     from ray_snapshot.instrument.process.process import Process
-    from ray_snapshot.instrument.process.states import Kept
+    from ray_snapshot.instrument.process.states import SavedValue
 
 HELD_S = 60.0
 """So long a call of the next generation is held."""
@@ -160,7 +160,7 @@ class Returning:
 
     is_under_way: bool
     """Whether its constructor runs in place of one that has died: it may call others, and nothing else runs yet."""
-    birth: Kept | None = None
+    birth: SavedValue | None = None
     """The state that the constructor left; None once the app does not go back behind it any more."""
     handles: dict[str, Any] = field(default_factory=dict)
     """Those in that state."""
@@ -244,19 +244,19 @@ class Reloading:
             if call_id is not None and parsed(call_id).incarnation < self.first.get(parsed(call_id).source, 0):
                 raise self.refusal()
 
-    def keep_call(self, args: Any, kwargs: Any) -> Kept:
+    def keep_call(self, args: Any, kwargs: Any) -> SavedValue:
         """What a restore needs of a call that is about to be made."""
-        found: Kept = _states().kept((tuple(args or ()), kwargs or {}), "its arguments", machine_of)[0]
+        found: SavedValue = _states().kept((tuple(args or ()), kwargs or {}), "its arguments", machine_of)[0]
         return found
 
-    def keep_state(self, body: Any) -> Kept:
+    def keep_state(self, body: Any) -> SavedValue:
         """What a restore needs of the actor's state, as it is now."""
         states = _states()
         try:
             with asking():
                 state = states.state_of(body)
         except Exception as error:  # whatever the app's own methods raise
-            found: Kept = states.Kept(
+            found: SavedValue = states.SavedValue(
                 None, (), f"its state cannot be told: {type(error).__name__}: {safe_text_of(error)}"
             )
             return found

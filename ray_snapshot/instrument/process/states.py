@@ -23,7 +23,7 @@ _ITEMS = (dict, list, set, frozenset, tuple, bytearray, BaseException)
 """Classes whose instances hold more than attributes; others say so by a `__reduce__` of their own (a deque, an array)."""
 
 
-class Kept(NamedTuple):
+class SavedValue(NamedTuple):
     """A value as bytes, or why there are none."""
 
     blob: bytes | None
@@ -49,7 +49,7 @@ class _ByName(StatePickler):
         return name
 
 
-def kept(value: Any, what: str, name_of: Callable[[Any], str]) -> tuple[Kept, dict[str, Any]]:
+def kept(value: Any, what: str, name_of: Callable[[Any], str]) -> tuple[SavedValue, dict[str, Any]]:
     """`value` as bytes, and the handles in it by name; `what` names the value in an obstacle. Raises nothing."""
     handles: dict[str, Any] = {}
 
@@ -63,7 +63,7 @@ def kept(value: Any, what: str, name_of: Callable[[Any], str]) -> tuple[Kept, di
         return buffer.getvalue()
 
     blob, obstacle = pickled(value, what, dumps)
-    return Kept(blob, tuple(handles), obstacle), handles
+    return SavedValue(blob, tuple(handles), obstacle), handles
 
 
 class _Whole(cloudpickle.CloudPickler):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.here import class_in
-from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.runtime.collected import MachineCalls, SnapshotHeader
 
@@ -24,7 +24,7 @@ class CollectedCalls:
 
     header: SnapshotHeader
     completed: CompletedCallSnapshot
-    recorded: Mapping[str, Recorded]
+    recorded: Mapping[str, ProcessReport]
     facts: Mapping[str, Mapping[str, Any]]
     """Per machine: what its process said of it when it was registered, and `shown`, its name for people."""
     apart: tuple[str, ...] = ()

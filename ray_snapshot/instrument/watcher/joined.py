@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
-from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.sections import obstacles_of
@@ -54,7 +54,7 @@ class Tables:
         }
         """Calls that block the loop of their async actor: no other call of it can go on or begin."""
 
-        told: list[Recorded | MachineCalls] = [*collected.recorded.values(), *collected.hosted]
+        told: list[ProcessReport | MachineCalls] = [*collected.recorded.values(), *collected.hosted]
         loose = [one.loose for one in told]
         self.has_tasks = any(one.started for one in loose)
         self.has_scattered = any(one.scattered for one in loose)

@@ -16,7 +16,7 @@ from typing import Any
 from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
-from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
@@ -65,7 +65,7 @@ class Pending:
     """The job's actors that lived, or were to, when it began: classes by key; None if Ray did not list them."""
     losses: int
     """How many processes had died by then (`Recovering.losses`)."""
-    recorded: dict[str, Recorded] = field(default_factory=dict)
+    recorded: dict[str, ProcessReport] = field(default_factory=dict)
     """What each machine has reported."""
 
 
@@ -247,7 +247,7 @@ class Processes:
         for machine in awaited:
             self.tell(machine, Request(header.number))
 
-    def report(self, recorded: Recorded) -> None:
+    def report(self, recorded: ProcessReport) -> None:
         """A machine's part."""
         number = recorded.report.number
         mail = recorded.mail
@@ -295,7 +295,7 @@ class Processes:
             header.is_journaled = True
             self.begun_with[header.number] = pending.losses
         hosted = [payload.calls for payload in payloads if payload.calls is not None]
-        told: list[Recorded | MachineCalls] = [*pending.recorded.values(), *hosted]
+        told: list[ProcessReport | MachineCalls] = [*pending.recorded.values(), *hosted]
         births = {name: birth for one in told for name, birth in one.births.items()}
         self.roster.reserve(calls, births)
         self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
@@ -332,7 +332,7 @@ class Processes:
         known |= {shape.actor_key(actor) for actor in self.directory.actors.values()}
         return [f"actor {kind} ({key[:8]})" for key, kind in actors.items() if key not in known]
 
-    def _apart(self, recorded: Iterable[Recorded | MachineCalls]) -> tuple[str, ...]:
+    def _apart(self, recorded: Iterable[ProcessReport | MachineCalls]) -> tuple[str, ...]:
         """For the coverage: plain tasks that may still run, or what they have begun; those with handles come
         elsewhere."""
         loose = [one.loose for one in recorded]

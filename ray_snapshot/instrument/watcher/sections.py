@@ -15,7 +15,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, Sent
 
 if TYPE_CHECKING:
-    from ray_snapshot.instrument.process.states import Kept
+    from ray_snapshot.instrument.process.states import SavedValue
     from ray_snapshot.instrument.watcher.collected import CollectedCalls
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: rs.watch(checkpoint=True)"
@@ -132,7 +132,7 @@ def _of_call(collected: CollectedCalls, source: str, target: str, number: int, s
         yield from _of_kept(collected, f"{ends[0]}, in its call of {ends[1]}.{sent.method}", sent.kept, "its arguments")
 
 
-def _of_kept(collected: CollectedCalls, who: str, kept: Kept | None, what: str) -> Iterator[str]:
+def _of_kept(collected: CollectedCalls, who: str, kept: SavedValue | None, what: str) -> Iterator[str]:
     if kept is None:
         yield f"{who}: {what} could not be copied"
         return

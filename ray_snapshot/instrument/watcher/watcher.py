@@ -14,7 +14,7 @@ from typing import Any
 import ray
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.instrument.process.process import Recorded
+from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.watcher.processes import Processes
 from ray_snapshot.instrument.watcher.recovering import Limits
@@ -62,7 +62,9 @@ class Watcher(Service):
         """A process joins; see `Processes.join`."""
         return await self.processes.join(stamp, machine, facts, colour)
 
-    async def commands_for(self, machine: str, seen: int, recorded: list[Recorded]) -> tuple[int, list[ProcessCommand]]:
+    async def commands_for(
+        self, machine: str, seen: int, recorded: list[ProcessReport]
+    ) -> tuple[int, list[ProcessCommand]]:
         """What a process must do, behind the first `seen`, which are forgotten; waits for it. Takes its reports first."""
         for one in recorded:
             self.processes.report(one)
@@ -70,7 +72,7 @@ class Watcher(Service):
             return seen, [Leave()]
         return await self.processes.outboxes.after(machine, seen)
 
-    async def recorded(self, one: Recorded) -> None:
+    async def recorded(self, one: ProcessReport) -> None:
         """A machine's part of a snapshot."""
         self.processes.report(one)
 

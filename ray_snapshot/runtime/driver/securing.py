@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ray.exceptions import RayActorError
 
-from ray_snapshot.protocol.recovery_line import Base, Kept, newest
+from ray_snapshot.protocol.recovery_line import Base, KeptSnapshot, newest
 from ray_snapshot.runtime.driver.attending import AGAIN_S, Attendant
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ class Securing:
     def __init__(self, post: DriverPost, attendant: Attendant) -> None:
         self.post = post
         self.attendant = attendant
-        self.waiting: list[Kept] = []
+        self.waiting: list[KeptSnapshot] = []
         """Kept snapshots that `_work` has not dealt with yet."""
         self.is_busy = False
 
     def kept(self, number: int, snapshot_id: str) -> None:
         """The service says that a snapshot is kept; under the lock of the post."""
-        self.waiting.append(Kept(number, snapshot_id, self.post.member.generation))
+        self.waiting.append(KeptSnapshot(number, snapshot_id, self.post.member.generation))
         if not self.is_busy:
             self.is_busy = True
             self.post.member.start(self._work())
@@ -60,7 +60,7 @@ class Securing:
         finally:
             self.is_busy = False
 
-    async def _secure_newest(self, found: list[Kept]) -> None:
+    async def _secure_newest(self, found: list[KeptSnapshot]) -> None:
         post, memory, last = self.post, self.attendant.memory, newest(found)
         lent_by = memory.analyst_life
         copy = await self.attendant.checkpoint(last.snapshot_id) if memory.must_fetch(last) else None
@@ -74,7 +74,7 @@ class Securing:
                 memory.agreed()
                 post.forget_before(last.number)
 
-    async def _is_accepted(self, found: Kept) -> bool:
+    async def _is_accepted(self, found: KeptSnapshot) -> bool:
         """Whether the service has agreed to go back to this snapshot from now on, and no further.
 
         If it dies instead of answering it may have told so to others: then nothing is forgotten, and the next one is told to.
@@ -91,7 +91,7 @@ class Securing:
             if not self._asks_again(found):
                 return False
 
-    def _asks_again(self, found: Kept) -> bool:
+    def _asks_again(self, found: KeptSnapshot) -> bool:
         post, memory = self.post, self.attendant.memory
         with post.member.lock:
             is_over = post.member.is_closing or post.member.failure is not None

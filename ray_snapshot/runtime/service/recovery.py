@@ -21,7 +21,7 @@ from ray.exceptions import RayActorError, RayError
 from ray_snapshot.errors import HostDiedError, NotRestorableError, RaySnapshotError, RolledBackError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Replace, Roll, Secure, Seek
-from ray_snapshot.protocol.recovery_line import Agreement, Kept, ServiceLine
+from ray_snapshot.protocol.recovery_line import Agreement, KeptSnapshot, ServiceLine
 from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledged,
@@ -215,7 +215,7 @@ class Recovery:
 
         False if a rollback has begun: then the driver must not forget what it has sent before the snapshot.
         """
-        found = Kept(number, snapshot_id, generation)
+        found = KeptSnapshot(number, snapshot_id, generation)
         agreement = self.line.secured(found, self.generation, is_rolling=self.is_rolling, is_safe=is_safe)
         if agreement is Agreement.MOVED:
             self.base = Target(snapshot_id)

@@ -12,7 +12,7 @@ from typing import Any
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.simulation.mail.oracle import Recorded
+from ray_snapshot.simulation.mail.oracle import RecordedSnapshot
 from ray_snapshot.simulation.mail.reports import Part, assembled
 
 
@@ -24,7 +24,7 @@ class Central:
     now: int = 0
     parts: dict[int, list[Part]] = field(default_factory=dict)
     """What has come of pending snapshots."""
-    completed: list[Recorded] = field(default_factory=list)
+    completed: list[RecordedSnapshot] = field(default_factory=list)
     surplus: dict[int, Any] = field(default_factory=dict)
     """Completed snapshots that have more in their cut than was sent: none, if all is right."""
     aborted: list[AbortedSnapshot] = field(default_factory=list)

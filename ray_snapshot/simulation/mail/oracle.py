@@ -99,7 +99,7 @@ class Log:
 
 
 @dataclass
-class Recorded:
+class RecordedSnapshot:
     """A completed snapshot, in the oracle's words."""
 
     number: int
@@ -210,7 +210,9 @@ def replayed(log: Log) -> Replay:
     return replay
 
 
-def check_run(log: Log, snapshots: Iterable[Recorded], end: Mapping[str, Any], *, is_consistent: bool = True) -> None:
+def check_run(
+    log: Log, snapshots: Iterable[RecordedSnapshot], end: Mapping[str, Any], *, is_consistent: bool = True
+) -> None:
     """Check every snapshot of a run that ended with the states `end`; raises `OracleError`.
 
     Unless `is_consistent`, alignment was skipped (`check_at_least_once`).
@@ -225,7 +227,7 @@ def check_run(log: Log, snapshots: Iterable[Recorded], end: Mapping[str, Any], *
             check_at_least_once(log, recorded)
 
 
-def check(log: Log, recorded: Recorded, last: Replay | None = None) -> None:
+def check(log: Log, recorded: RecordedSnapshot, last: Replay | None = None) -> None:
     """Check one snapshot; raises `OracleError` that says what does not fit."""
     last = last or replayed(log)
     cut = log.white(recorded.number)
@@ -246,7 +248,7 @@ def check(log: Log, recorded: Recorded, last: Replay | None = None) -> None:
         raise OracleError(f"snapshot {recorded.number}: {error}") from None
 
 
-def check_at_least_once(log: Log, recorded: Recorded) -> None:
+def check_at_least_once(log: Log, recorded: RecordedSnapshot) -> None:
     """Check a snapshot whose alignment was skipped: it is no consistent state, but all that it says must be true.
 
     Each state is that of its machine behind its last white action; on each channel, what white actions sent and accepted,
@@ -305,7 +307,7 @@ def _kept(found: dict[ChannelId, Any]) -> dict[ChannelId, Any]:
     return {key: value for key, value in found.items() if value and key[2] in RECORDED}
 
 
-def _compare(replay: Replay, recorded: Recorded, log: Log) -> None:
+def _compare(replay: Replay, recorded: RecordedSnapshot, log: Log) -> None:
     strings = replay.strings()
     unseen = log.passing - recorded.states.keys()
     states = {name: state for name, state in replay.states.items() if name not in unseen}
@@ -323,7 +325,7 @@ def _compare(replay: Replay, recorded: Recorded, log: Log) -> None:
 
 
 def _told_or_certain(
-    strings: dict[ChannelId, list[Message]], log: Log, recorded: Recorded
+    strings: dict[ChannelId, list[Message]], log: Log, recorded: RecordedSnapshot
 ) -> dict[ChannelId, list[Message]]:
     """Of these messages, those that are recorded, or must have been: not what is lost, nor mail of who is uncertain."""
 

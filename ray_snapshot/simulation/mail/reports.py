@@ -17,7 +17,7 @@ from ray_snapshot.protocol.collector import HostReport, LateReport
 from ray_snapshot.protocol.host import Creation, MachineCopy, OutChannel, Recording
 from ray_snapshot.protocol.mailbox import Mailbox
 from ray_snapshot.protocol.mailbox import Message as Carried
-from ray_snapshot.simulation.mail.oracle import ChannelId, Message, Recorded
+from ray_snapshot.simulation.mail.oracle import ChannelId, Message, RecordedSnapshot
 
 
 @dataclass
@@ -85,9 +85,9 @@ def late_part(host: str, sequence: int, recording: Recording) -> Part:
     return part
 
 
-def assembled(number: int, parts: Iterable[Part], is_fifo: bool = True) -> Recorded:
+def assembled(number: int, parts: Iterable[Part], is_fifo: bool = True) -> RecordedSnapshot:
     """The snapshot of which these are all the parts; where channels have no order, messages come by their numbers."""
-    recorded = Recorded(number)
+    recorded = RecordedSnapshot(number)
     for part in sorted(parts, key=lambda one: one.sequence):
         recorded.states.update(part.states)
         recorded.creations |= part.creations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.protocol.joins import Inputs, half_begun, waiting_of
 from ray_snapshot.simulation.mail.machines import Behaviour
-from ray_snapshot.simulation.mail.oracle import Message, Recorded
+from ray_snapshot.simulation.mail.oracle import Message, RecordedSnapshot
 from ray_snapshot.waits import Wait
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 Channels = Mapping[tuple[str, str, str], list[Message]]
 
 
-def rows_of(world: World, recorded: Recorded) -> dict[str, Any]:
+def rows_of(world: World, recorded: RecordedSnapshot) -> dict[str, Any]:
     """Rows of `machines`, `waits`, `channels` and `messages`; and `coverage`, if a join has begun and nobody said who sends.
 
     A behaviour may have, beside what `Behaviour` asks for: `is_active(state)`, `wait_of(state)` (a `Wait` or None) and
@@ -45,7 +45,9 @@ def rows_of(world: World, recorded: Recorded) -> dict[str, Any]:
     }
 
 
-def _undeclared(world: World, behaviours: Mapping[str, Behaviour], recorded: Recorded) -> Iterator[tuple[str, str]]:
+def _undeclared(
+    world: World, behaviours: Mapping[str, Behaviour], recorded: RecordedSnapshot
+) -> Iterator[tuple[str, str]]:
     """Machines that have begun a join whose sources were not declared, each with what it lacks."""
     for name in sorted(set(recorded.states) - set(world.declared.sources)):
         lacking = half_begun(Inputs(behaviours[name].joins, {}), _arriving(name, recorded))
@@ -58,7 +60,7 @@ def _waiting(
     state: Any,
     behaviours: Mapping[str, Behaviour],
     sources: Mapping[str, tuple[str, ...]] | None,
-    recorded: Recorded,
+    recorded: RecordedSnapshot,
 ) -> tuple[str, list[Row]]:
     """Its status, and its rows of `waits`."""
     behaviour = behaviours[name]
@@ -87,7 +89,7 @@ def _rows(name: str, wait: Wait, satisfied: bool | None) -> Iterator[Row]:
             yield {"machine": name, "alternative": position, "k": one.k, "on_machine": on, "satisfied": satisfied}
 
 
-def _call_row(name: str, called: str, behaviours: Mapping[str, Behaviour], recorded: Recorded) -> Row:
+def _call_row(name: str, called: str, behaviours: Mapping[str, Behaviour], recorded: RecordedSnapshot) -> Row:
     """A reply is on its way, or will be, where the call was accepted or the called machine is free to accept it."""
     in_flight = recorded.channels.get((name, called, "call"))
     is_free = called in recorded.states and _asked(behaviours[called], "call_of", recorded.states[called]) is None
@@ -96,7 +98,7 @@ def _call_row(name: str, called: str, behaviours: Mapping[str, Behaviour], recor
     return {"machine": name, "on_machine": called, "satisfied": satisfied}
 
 
-def _arriving(name: str, recorded: Recorded) -> list[list[str]]:
+def _arriving(name: str, recorded: RecordedSnapshot) -> list[list[str]]:
     """The methods in flight to a machine, channel by channel; each timer by itself."""
     found: dict[tuple[Any, ...], list[str]] = defaultdict(list)
     for (source, target, kind), messages in recorded.channels.items():
@@ -106,14 +108,14 @@ def _arriving(name: str, recorded: Recorded) -> list[list[str]]:
     return list(found.values())
 
 
-def _channels(recorded: Recorded) -> Iterator[Row]:
+def _channels(recorded: RecordedSnapshot) -> Iterator[Row]:
     for source, target, kind in {**recorded.sent, **recorded.accepted}:
         key = source, target, kind
         counts = {"sent_count": recorded.sent.get(key, 0), "accepted_count": recorded.accepted.get(key, 0)}
         yield {"source": source, "target": target, "kind": kind, **counts}
 
 
-def _messages(recorded: Recorded) -> Iterator[Row]:
+def _messages(recorded: RecordedSnapshot) -> Iterator[Row]:
     for (source, target, kind), messages in recorded.channels.items():
         for number, method, args in messages:
             common = {"source": source, "target": target, "kind": kind}

@@ -3,7 +3,7 @@
 A step changes one host, and what comes of it depends on nothing but that host and what reaches it. Many worlds have the same
 host, which does the same in each of them. Hence:
 
-- A host that is kept (`Kept`) never changes any more. What comes of a step is another one, and a world is a handful of
+- A host that is kept (`FrozenHost`) never changes any more. What comes of a step is another one, and a world is a handful of
   references to them: so a copy of a world costs as much as its network.
 - What comes of a step (`Change`) is worked out once: on a copy of the host, made for the purpose, and by the very `World`.
   Every other world with that host, where the same reaches it, looks it up.
@@ -60,7 +60,7 @@ class OnItsWay(Carried):
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class FrozenHost:
     """A host that never changes any more, and what has come of the steps it has taken so far."""
 
     host: SimHost
@@ -77,7 +77,7 @@ class Kept:
 class Change:
     """What has come of a step."""
 
-    host: Kept
+    host: FrozenHost
     network: list[OnItsWay]
     control: list[Step]
     log: Log
@@ -88,10 +88,10 @@ class Keeper:
     """The hosts that the worlds of one search are made of, each kept once."""
 
     def __init__(self) -> None:
-        self.hosts: dict[bytes, Kept] = {}
+        self.hosts: dict[bytes, FrozenHost] = {}
         self.marks: dict[Hashable, int] = {}
 
-    def kept(self, host: SimHost) -> Kept:
+    def kept(self, host: SimHost) -> FrozenHost:
         """The host as it is now; whoever has it must not change it any more."""
         if isinstance(host.core, BarrierCore):
             host.core.on_record, host.core.clock = _too_late, _no_time
@@ -99,7 +99,7 @@ class Keeper:
         found = self.hosts.get(pickled)
         if found is None:
             mark = self.marks.setdefault(host_fingerprint(host), len(self.marks))
-            found = self.hosts[pickled] = Kept(host, pickled, mark)
+            found = self.hosts[pickled] = FrozenHost(host, pickled, mark)
         return found
 
 
@@ -115,7 +115,7 @@ class SharedWorld(World):
     """A world of kept hosts; `shared` makes one."""
 
     keeper: Keeper
-    kept: dict[str, Kept]
+    kept: dict[str, FrozenHost]
 
     @classmethod
     def shared(cls, world: World) -> Self:
@@ -223,7 +223,7 @@ class SharedWorld(World):
         self.central.coordinator = self.central.coordinator.copy()
         change()
 
-    def _kept(self, host: SimHost) -> Kept:
+    def _kept(self, host: SimHost) -> FrozenHost:
         """The host, to be kept; its links forget how much they have carried."""
         for link in host.core.outputs.values():
             link.in_flight = 0

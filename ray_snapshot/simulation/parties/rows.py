@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot, ResolvedWait
 from ray_snapshot.protocol.call_messages import MachineReport, RunningCall, Sent, call_id_of, parsed
 from ray_snapshot.simulation.mail import rows
-from ray_snapshot.simulation.mail.oracle import Recorded
+from ray_snapshot.simulation.mail.oracle import RecordedSnapshot
 
 if TYPE_CHECKING:
     from ray_snapshot.simulation.parties.world import PartyWorld
@@ -24,7 +24,7 @@ def owed_id(source: str, target: str, number: int) -> str:
     return f"{source}>{target}/{number}"
 
 
-def rows_of(world: PartyWorld, recorded: Recorded, calls: CompletedCallSnapshot) -> dict[str, Any]:
+def rows_of(world: PartyWorld, recorded: RecordedSnapshot, calls: CompletedCallSnapshot) -> dict[str, Any]:
     """One snapshot of both as rows, so that detectors can judge it: `Snapshot.from_rows(**rows_of(...))`.
 
     Machines of hosts have rows of `machines` and `messages`; actors have those, and of `calls`; all have rows of `waits`. A
@@ -50,7 +50,7 @@ def rows_of(world: PartyWorld, recorded: Recorded, calls: CompletedCallSnapshot)
     }
 
 
-def _machine_row(row: Row, recorded: Recorded) -> Row:
+def _machine_row(row: Row, recorded: RecordedSnapshot) -> Row:
     return {**row, "status": "blocked"} if row["machine"] in recorded.waiting else row
 
 
@@ -88,7 +88,7 @@ def _wait_rows(machines: Collection[str], resolved: ResolvedWait, unfinished: Co
         yield {**common, "on_machine": machine, "on_call_id": call, "satisfied": call not in unfinished}
 
 
-def _is_held_up(row: Row, recorded: Recorded) -> bool:
+def _is_held_up(row: Row, recorded: RecordedSnapshot) -> bool:
     """Whether a machine's call of another one is in flight to one that waits inside an action."""
     return (
         bool(recorded.channels.get((row["machine"], row["on_machine"], "call")))

@@ -30,7 +30,7 @@ from ray_snapshot.simulation.calls.world import CallWorld
 from ray_snapshot.simulation.mail.actions import Answered
 from ray_snapshot.simulation.mail.hosts import SimHost
 from ray_snapshot.simulation.mail.machines import Ask, Behaviour, Call, Input, Output, Reply, Send, Tell
-from ray_snapshot.simulation.mail.oracle import MessageId, Recorded
+from ray_snapshot.simulation.mail.oracle import MessageId, RecordedSnapshot
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.parties.rows import owed_id
 
@@ -135,7 +135,7 @@ class PartyWorld:
         """Calls by machine and actor."""
         self.messages: dict[str, MessageId] = {}
         """By call of a machine: what the log of the hosts calls it."""
-        self.snapshots: dict[int, tuple[Recorded, CompletedCallSnapshot]] = {}
+        self.snapshots: dict[int, tuple[RecordedSnapshot, CompletedCallSnapshot]] = {}
         """By number: the two halves of a completed snapshot."""
         self.behind: dict[int, tuple[int, int]] = {}
         """By number: how many actions and events there were when it was complete."""

@@ -21,7 +21,7 @@ from ray_snapshot.protocol.recovery_line import (
     Allowance,
     Base,
     DriverLine,
-    Kept,
+    KeptSnapshot,
     ServiceLine,
     newest,
     outside,
@@ -202,7 +202,7 @@ class RecoveringWorld:
             case "numbers":
                 driver.line.numbers = number
             case "kept":
-                driver.waiting.append(Kept(number, name_of(number), driver.generation))
+                driver.waiting.append(KeptSnapshot(number, name_of(number), driver.generation))
             case "seek":
                 self._seek(number)
             case "stop":
@@ -231,7 +231,7 @@ class RecoveringWorld:
         for _, message in again:
             self._put(message)
         if (base := driver.line.uncopied()) is not None:
-            driver.waiting.append(Kept(base.number, base.snapshot_id, driver.generation))
+            driver.waiting.append(KeptSnapshot(base.number, base.snapshot_id, driver.generation))
 
     def _secure(self) -> None:
         driver = self.driver
@@ -375,7 +375,7 @@ class RecoveringWorld:
         service.stage, service.target = "", None
         self._pin(service)
 
-    def _judge(self, service: Service, found: Kept, is_safe: bool) -> None:
+    def _judge(self, service: Service, found: KeptSnapshot, is_safe: bool) -> None:
         generation, is_rolling = service.generation, service.is_rolling
         agreement = service.line.secured(found, generation, is_rolling=is_rolling, is_safe=is_safe)
         if agreement is Agreement.MOVED:

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray_snapshot.protocol.recovery_line import Allowance, DriverLine, Kept, Retention, ServiceLine
+from ray_snapshot.protocol.recovery_line import Allowance, DriverLine, KeptSnapshot, Retention, ServiceLine
 
 BLOCK = 2
 GENERATIONS = 100
@@ -84,8 +84,8 @@ class Driver:
     is_rolling: bool = False
     colour: int = FIRST
     journal: list[tuple[int, int]] = field(default_factory=list)
-    waiting: list[Kept] = field(default_factory=list)
-    found: list[Kept] = field(default_factory=list)
+    waiting: list[KeptSnapshot] = field(default_factory=list)
+    found: list[KeptSnapshot] = field(default_factory=list)
     """What it is seeing to."""
     is_asking: bool = False
     """Whether it waits for the service's answer."""

@@ -32,11 +32,19 @@ from ray_snapshot.parts.refilling import Created, Sent, refill
 from ray_snapshot.protocol.rollback import NO_GENERATION, Asked, LoadFinished, Phase, RollbackHost, Step
 from ray_snapshot.simulation.mail.generations import Lineage
 from ray_snapshot.simulation.mail.hosts import isolated
-from ray_snapshot.simulation.mail.oracle import ChannelId, Log, Message, MessageId, OracleError, Recorded, Replay
+from ray_snapshot.simulation.mail.oracle import (
+    ChannelId,
+    Log,
+    Message,
+    MessageId,
+    OracleError,
+    RecordedSnapshot,
+    Replay,
+)
 from ray_snapshot.simulation.mail.world import World
 
 
-def obstacles(recorded: Recorded) -> list[str]:
+def obstacles(recorded: RecordedSnapshot) -> list[str]:
     """Why the snapshot cannot be restored; empty if it can."""
     found = [f"{name} waits for a reply, inside an action" for name in sorted(recorded.waiting)]
     for (source, target, kind), messages in sorted(recorded.channels.items()):
@@ -48,9 +56,9 @@ def obstacles(recorded: Recorded) -> list[str]:
     return found
 
 
-def beginning(world: World) -> Recorded:
+def beginning(world: World) -> RecordedSnapshot:
     """S0 of a world, as a snapshot: what to restore if none has been completed since."""
-    recorded = Recorded(0, {name: state for name, (_, state) in world.log.start.items()})
+    recorded = RecordedSnapshot(0, {name: state for name, (_, state) in world.log.start.items()})
     for (source, target, kind), messages in world.log.channels.items():
         if kind == "creation":
             recorded.creations.add((source, target))
@@ -60,14 +68,14 @@ def beginning(world: World) -> Recorded:
     return recorded
 
 
-def latest(world: World) -> Recorded:
+def latest(world: World) -> RecordedSnapshot:
     """The last completed snapshot that can be restored; S0 if there is none."""
     return next((found for found in reversed(world.central.completed) if not obstacles(found)), None) or beginning(
         world
     )
 
 
-def prepared(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World:
+def prepared(recorded: RecordedSnapshot, old: World, hosts: Sequence[str] = ()) -> World:
     """The next generation of `old`, rolled back to `recorded`; on the hosts of old, or dealt out to `hosts`.
 
     Nobody is in it yet: the hosts of old are still there. Raises `NotRestorableError`.
@@ -93,7 +101,7 @@ def prepared(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World
     return world
 
 
-def restored(recorded: Recorded, old: World, hosts: Sequence[str] = ()) -> World:
+def restored(recorded: RecordedSnapshot, old: World, hosts: Sequence[str] = ()) -> World:
     """`prepared`, and all have stopped and loaded; each starts when it is told to. Raises `NotRestorableError`."""
     world = prepared(recorded, old, hosts)
     for name in old.hosts:
@@ -124,12 +132,12 @@ def begin_lineage(world: World) -> None:
     world.network = world.network.copy()
 
 
-def _places(recorded: Recorded, old: World, hosts: Sequence[str]) -> dict[str, str]:
+def _places(recorded: RecordedSnapshot, old: World, hosts: Sequence[str]) -> dict[str, str]:
     names = sorted({*recorded.states, *(child for _, child in recorded.creations)})
     return {name: hosts[index % len(hosts)] if hosts else old.places[name] for index, name in enumerate(names)}
 
 
-def _send_again(world: World, recorded: Recorded, places: dict[str, str]) -> None:
+def _send_again(world: World, recorded: RecordedSnapshot, places: dict[str, str]) -> None:
     """As on Ray, host by host; the log has what is in flight under its new numbers."""
     creations, messages = defaultdict[str, list[Created]](list), defaultdict[str, list[Sent]](list)
     for creator, child in sorted(recorded.creations):
@@ -151,7 +159,7 @@ def _send_again(world: World, recorded: Recorded, places: dict[str, str]) -> Non
         host.ask()
 
 
-def repeated(log: Log, recorded: Recorded) -> list[tuple[MessageId, Message]]:
+def repeated(log: Log, recorded: RecordedSnapshot) -> list[tuple[MessageId, Message]]:
     """The messages that a restore of `recorded` accepts a second time: empty, unless alignment was skipped.
 
     They were accepted inside the cut, and will be sent again: by an action outside the cut, or because they were recorded in

@@ -25,7 +25,7 @@ from ray_snapshot.protocol.choosing import ALIGNED, AT_LEAST_ONCE, BARRIERS, OBS
 from ray_snapshot.simulation.mail.every_order import calm
 from ray_snapshot.simulation.mail.hosts import Step
 from ray_snapshot.simulation.mail.machines import Create, Purse, Wanderer
-from ray_snapshot.simulation.mail.oracle import ChannelId, Message, OracleError, Recorded, Replay, replayed
+from ray_snapshot.simulation.mail.oracle import ChannelId, Message, OracleError, RecordedSnapshot, Replay, replayed
 from ray_snapshot.simulation.mail.schedules import RARE, check_all, check_quiet
 from ray_snapshot.simulation.mail.world import World
 from ray_snapshot.simulation.rollback.flows import Flow, Source, effects, random_flow, sums_of
@@ -57,7 +57,7 @@ class Run:
     """What the rollbacks so far repeat: in the sums of a flow, or ("tokens", 0)."""
     seen: Counter[str] = field(default_factory=Counter)
     """What the run met."""
-    wanted: Recorded | None = None
+    wanted: RecordedSnapshot | None = None
     """What the next rollback goes back to; None: the last that can be restored."""
     rollback: Rollback = field(init=False)
 
@@ -226,7 +226,7 @@ def _faulty(step: Step, chance: random.Random) -> Step:
     return ("echo", step[1]) if step[0] == "control" and dice < 0.15 else step
 
 
-def roll_back(run: Run, recorded: Recorded | None = None) -> None:
+def roll_back(run: Run, recorded: RecordedSnapshot | None = None) -> None:
     """Begin to take the whole system back to a snapshot (the last one that can be)."""
     run.wanted = recorded
     run.rollback.perform(("ask", "somebody wants it"))
@@ -400,7 +400,7 @@ def _restore_each(protocol: str, chance: random.Random, trace: list[str] | None)
     return run
 
 
-def _restored_and_run(run: Run, world: World, recorded: Recorded, surplus: Counter[tuple[str, int]]) -> Run:
+def _restored_and_run(run: Run, world: World, recorded: RecordedSnapshot, surplus: Counter[tuple[str, int]]) -> Run:
     again = Run(run.protocol, run.chance, world, run.flow, has_crashes=False, surplus=surplus.copy())
     roll_back(again, recorded)
     again.passed.clear()

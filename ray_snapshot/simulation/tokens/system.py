@@ -31,7 +31,7 @@ from ray_snapshot.simulation.mail.machines import Input, Output, Send
 from ray_snapshot.simulation.mail.oracle import (
     Log,
     OracleError,
-    Recorded,
+    RecordedSnapshot,
     check,
     check_at_least_once,
     check_colours,
@@ -106,7 +106,7 @@ class TokenSystem:
         """How many actions a machine had performed when it sent a control message: (source, target, which)."""
         self.control: list[tuple[str, int, str, int, str]] = []
         """Control messages delivered: (source, its actions by then, target, its actions by then, text)."""
-        self.recorded: dict[int, Recorded] = {}
+        self.recorded: dict[int, RecordedSnapshot] = {}
         self.log = Log(is_fifo=not reorders, words=_in_words)
         self.cores: dict[str, HostCore] = {}
         for name, tokens in topology.machines.items():
@@ -342,7 +342,7 @@ class TokenSystem:
             found.append(result)
         return found
 
-    def _judge(self, result: Result, recorded: Recorded, last: Any) -> None:
+    def _judge(self, result: Result, recorded: RecordedSnapshot, last: Any) -> None:
         try:
             if self.protocol == AT_LEAST_ONCE:
                 check_at_least_once(self.log, recorded)
