@@ -85,7 +85,7 @@ def test_who_stops_or_starts_again_after_a_restore_was_given_up_changes_nothing(
         while not task.done():
             await settled(app, but=A)
             if (
-                app.watcher.processes.rolling.released
+                app.watcher.processes.rolling.way.released
             ):  # the others go on already; now the last one stops, and another dies
                 await app.carry_all(A)
                 app.states[B] = "ALIVE", 1
@@ -133,8 +133,8 @@ def test_a_handle_of_an_actor_that_had_died_before_stays_a_handle() -> None:
         handle, shown = app.watcher.processes.rolling.handles["D:d"], app.watcher.processes.roster.name_of("D:d")
         app.watcher.processes.ended("D:d")
         name = app.watcher.processes.roster.name_of(A)
-        app.watcher.processes.rolling.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
-        app.watcher.processes.rolling.who = {name: A}
+        app.watcher.processes.rolling.way.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
+        app.watcher.processes.rolling.way.who = {name: A}
         assert app.watcher.processes.rolling._share(A).actors == {"D:d": ("D:d", [handle])}
 
     play(story)

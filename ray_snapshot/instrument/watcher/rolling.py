@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -48,6 +49,34 @@ RELEASE_S = 5.0
 """How long a restore that was given up waits until all have heard of it."""
 
 
+@dataclass(slots=True)
+class Way:
+    """One way back: to what, why, and with whom."""
+
+    target: str | None = None
+    """The snapshot; None is the beginning."""
+    section: Section = field(default_factory=Section)
+    """What is restored; let go of when the way has ended."""
+    is_same_run: bool = True
+    """Whether what is restored is of this run; else all that the program makes belongs to it."""
+    is_recovery: bool = False
+    """Whether a death is the reason, so that the program's calls since are made again."""
+    who: dict[str, str] = field(default_factory=dict)
+    """The machines that take part, by the names in the snapshot."""
+    anew: set[str] = field(default_factory=set)
+    """Machines that begin anew from where their constructors ended."""
+    unneeded: set[str] = field(default_factory=set)
+    """Actors that were made since, and are to end when all have stopped."""
+    moved: int = 0
+    """The last generation for which `_move` has given each machine its next incarnation."""
+    busy: dict[str, str] = field(default_factory=dict)
+    """By machine that has not stopped yet: its call site."""
+    released: set[str] = field(default_factory=set)
+    """Machines that have heard that all go on as they were."""
+    done: asyncio.Future[None] | None = None
+    """When all go on; None before it begins."""
+
+
 class Rolling:
     """The restores of one watched app. Everything runs on the watcher's event loop."""
 
@@ -61,49 +90,36 @@ class Rolling:
         self.past = 0
         """A machine that was made before this generation, and has not registered, was made in a past that was given
         up."""
-        self.is_same_run = False
-        """Whether what is restored is of this run; else all that the program makes belongs to it."""
-        self.moved = 0
-        """The last generation for which `_move` has given each machine its next incarnation."""
         self.restored_from: str | None = None
         self.handles: dict[str, Any] = {}
         self.lives: dict[str, int] = {}
         self.coordinator: RollbackCoordinator | None = None
         """The coordinator of the rollback, while the app is being rolled back; else None."""
-        self.section = Section()
-        self.target: str | None = ""
-        """The snapshot; None is the beginning."""
-        self.unneeded: set[str] = set()
-        """Actors that were made since, and are to end when all have stopped."""
-        self.released: set[str] = set()
-        """Machines that have heard that all go on as they were."""
-        self.busy: dict[str, str] = {}
-        """By machine that has not stopped yet: its call site."""
-        self.done: asyncio.Future[None] | None = None
+        self.way = Way(is_same_run=False)
+        """The one that is under way, or the last one."""
         self.is_torn = False
         """Whether some processes may have loaded and others have not: none can go on, and no snapshot can be taken."""
         self.turn = asyncio.Lock()
         """Held by the restore that runs: one after the other."""
-        self.is_recovery = False
-        """Whether a death is the reason, so that the program's calls since are made again."""
         self.past_of_program = 0
         """What `past` is for machines that the program has made: they are given up where it restores a snapshot itself."""
-        self.who: dict[str, str] = {}
-        """The machines that take part, by the names in the snapshot."""
-        self.anew: set[str] = set()
-        """Machines that begin anew from where their constructors ended."""
 
     @property
     def is_rolling(self) -> bool:
         """Whether the app is being rolled back, or stands still since that failed."""
         return self.coordinator is not None or self.is_torn
 
+    @property
+    def is_recovering(self) -> bool:
+        """Whether it is being rolled back because of a death."""
+        return self.coordinator is not None and self.way.is_recovery
+
     # ---- processes ------------------------------------------------------------------------------------------------
 
     def is_past(self, machine: str, generation: int, *, is_of_program: bool) -> bool:
         """Whether a machine that has not registered was made in a past that has been given up."""
         past = self.past_of_program if is_of_program else self.past
-        is_given_up = self.is_same_run and not (self.is_recovery and is_of_program)
+        is_given_up = self.way.is_same_run and not (self.is_recovering and is_of_program)
         is_late = generation < past or (self.is_rolling and is_given_up)
         return is_late and machine not in self.processes.roster.facts
 
@@ -138,7 +154,7 @@ class Rolling:
         try:
             return await self._restore(snapshot_id, deadline, timeout)
         finally:
-            self.section = Section()
+            self.way.section = Section()
             self.turn.release()
 
     async def _restore(self, snapshot_id: str, deadline: float, timeout: float) -> list[str]:
@@ -150,17 +166,16 @@ class Rolling:
             raise
         except Exception as error:
             raise as_error(error) from None
-        self.section, self.target = opened_section(checkpoint.sections), snapshot_id
+        self.way = way = Way(snapshot_id, opened_section(checkpoint.sections), self.way.is_same_run)
         await self._all_there(deadline)
-        self.is_same_run = checkpoint.about["run_id"] == self.processes.run_id
-        self.who = self._living()
-        others = sorted(set(self.who) - {*self.section.states, DRIVER})
-        self.unneeded = {self.who[name] for name in others} if self.is_same_run else set()
-        self.anew, self.is_recovery = set(), False
+        way.is_same_run = is_same_run = checkpoint.about["run_id"] == self.processes.run_id
+        way.who = self._living()
+        others = sorted(set(way.who) - {*way.section.states, DRIVER})
+        way.unneeded = {way.who[name] for name in others} if is_same_run else set()
         await self._roll(self._begin(), deadline, timeout)
-        here = {name: self.who[name] for name in self.section.states}
-        self.processes.recovering.restored(snapshot_id, here if self.is_same_run else None)
-        return [] if self.is_same_run else others
+        here = {name: way.who[name] for name in way.section.states}
+        self.processes.recovering.restored(snapshot_id, here if is_same_run else None)
+        return [] if is_same_run else others
 
     async def recover(self, base: Base | None, anew: set[str], timeout: float) -> None:
         """Roll the app back, for a process of it has died; `anew`: machines that are to begin anew, though the base has them.
@@ -173,21 +188,20 @@ class Rolling:
         deadline = time.monotonic() + timeout
         await _within(deadline, self.turn.acquire(), "a restore to end", timeout)
         try:
+            section = Section()
             if base.snapshot_id is not None:
                 asked = self.processes.analyst.checkpoint_of.remote(base.snapshot_id)
-                self.section = opened_section((await _within(deadline, asked, "the checkpoint", timeout)).sections)
-            self.target = base.snapshot_id
+                section = opened_section((await _within(deadline, asked, "the checkpoint", timeout)).sections)
+            self.way = way = Way(base.snapshot_id, section, is_recovery=True)
             await self._still_there(base, deadline)
             while not self.processes.recovering.are_built(others := self._others(base)) and time.monotonic() < deadline:
                 await asyncio.sleep(LOOK_S)
-            own, self.unneeded = self.processes.recovering.check(others)
+            own, way.unneeded = self.processes.recovering.check(others)
             living = set(self._living().values())
-            self.who, self.anew = {**others, **base.machines, DRIVER: DRIVER}, own | (anew & living)
-            self.is_same_run = self.is_recovery = True
+            way.who, way.anew = {**others, **base.machines, DRIVER: DRIVER}, own | (anew & living)
             await self._roll(self._begin(), deadline, timeout)
         finally:
-            self.is_recovery = False
-            self.section = Section()
+            self.way.section = Section()
             self.turn.release()
 
     def _others(self, base: Base) -> dict[str, str]:
@@ -210,11 +224,11 @@ class Rolling:
                 await asyncio.sleep(LOOK_S)
 
     async def _roll(self, coordinator: RollbackCoordinator, deadline: float, timeout: float) -> None:
-        assert self.done is not None
+        assert self.way.done is not None
         try:
-            await asyncio.wait_for(asyncio.shield(self.done), max(0.1, deadline - time.monotonic()))
+            await asyncio.wait_for(asyncio.shield(self.way.done), max(0.1, deadline - time.monotonic()))
         except TimeoutError:
-            if not self.done.done():
+            if not self.way.done.done():
                 raise self._given_up(coordinator, timeout) from None
         finally:
             self.coordinator = None  # what comes now is too late: no actor is ended for it, or told to stop again
@@ -223,10 +237,10 @@ class Rolling:
 
     async def _release(self) -> None:
         """Give the restore up: no process has loaded anything, and all go on as they were."""
-        self.released.clear()
+        self.way.released.clear()
         self.processes.tell_all(Release(self.generation))
         deadline = time.monotonic() + RELEASE_S
-        while self.released < set(self.processes.parties.machines) and time.monotonic() < deadline:
+        while self.way.released < set(self.processes.parties.machines) and time.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)
 
     async def _handed_over(self, snapshot_id: str, deadline: float) -> None:
@@ -241,11 +255,13 @@ class Rolling:
 
     async def _all_there(self, deadline: float) -> None:
         """Wait until every actor of the snapshot has begun: a program that was just started makes them now."""
-        while missing := sorted(set(self.section.states) - set(self._living())):
+        while missing := sorted(set(self.way.section.states) - set(self._living())):
             ended = [name for name in missing if self._has_ended(name)]
             if ended or time.monotonic() > deadline:
                 what = "not there any more" if ended else "not made by the program"
-                text = f"snapshot {self.target} cannot be restored: actors {what}: {', '.join((ended or missing)[:5])}"
+                text = (
+                    f"snapshot {self.way.target} cannot be restored: actors {what}: {', '.join((ended or missing)[:5])}"
+                )
                 raise NotRestorableError(f"{text}; they are told apart by their names", obstacles=ended or missing)
             await asyncio.sleep(LOOK_S)
 
@@ -258,8 +274,8 @@ class Rolling:
         for machine in self.processes.parties.machines:
             coordinator.step(HostJoined(machine, self.lives[machine], self.generation))
             coordinator.step(Acknowledged(machine, Step.START, self.generation))
-        self.coordinator, self.done = coordinator, asyncio.get_running_loop().create_future()
-        self.done.add_done_callback(lambda future: future.exception())
+        self.coordinator, self.way.done = coordinator, asyncio.get_running_loop().create_future()
+        self.way.done.add_done_callback(lambda future: future.exception())
         self._carry_out(coordinator.step(RollbackAsked(f"rolled back to {self._where}")))
         return coordinator
 
@@ -268,7 +284,7 @@ class Rolling:
         reached = coordinator.reached
         behind = [name for name, step in coordinator.done.items() if step == reached]
         told = [
-            self.processes.roster.name_of(name) + (f" ({self.busy[name]})" if name in self.busy else "")
+            self.processes.roster.name_of(name) + (f" ({self.way.busy[name]})" if name in self.way.busy else "")
             for name in behind
         ]
         what = f"{', '.join(sorted(told)[:5])} to {Step(reached + 1).name.lower()}"
@@ -277,7 +293,7 @@ class Rolling:
 
     @property
     def _where(self) -> str:
-        return "the beginning" if self.target is None else f"snapshot {self.target}"
+        return "the beginning" if self.way.target is None else f"snapshot {self.way.target}"
 
     def _outcome(self) -> str:
         """What becomes of the app when a restore is given up now."""
@@ -290,14 +306,14 @@ class Rolling:
     def acknowledged(self, machine: str, step: int, generation: int) -> None:
         """A process has done a step."""
         if step == RELEASED:
-            self.released.add(machine)
+            self.way.released.add(machine)
         elif self.coordinator is not None:
             self._carry_out(self.coordinator.step(Acknowledged(machine, Step(step), generation)))
 
     def failed(self, generation: int, error: RaySnapshotError) -> None:
         """A process could not do a step."""
-        if self.done is not None and not self.done.done() and generation == self.generation:
-            self.done.set_exception(error)
+        if self.way.done is not None and not self.way.done.done() and generation == self.generation:
+            self.way.done.set_exception(error)
 
     async def look(self) -> None:
         """Find out which actors have died meanwhile."""
@@ -308,7 +324,7 @@ class Rolling:
             life = self.lives[machine]
             state, restarts = await asyncio.get_running_loop().run_in_executor(None, shape.actor_state, facts["key"])
             is_again = state == "RESTARTING" and restarts > facts["restarts"]
-            is_meant = state == "DEAD" and self.is_recovery and not await _crashed(facts["key"])
+            is_meant = state == "DEAD" and self.way.is_recovery and not await _crashed(facts["key"])
             if (state == "DEAD" or is_again) and life == self.lives[machine] and self.coordinator is not None:
                 self._gone(machine, life, is_replaced=is_again, is_meant=is_meant)
 
@@ -317,7 +333,7 @@ class Rolling:
         assert self.coordinator is not None
         if not is_replaced:
             self.processes.ended(machine)
-        if not is_replaced and not is_meant and self.processes.roster.name_of(machine) in self.section.states:
+        if not is_replaced and not is_meant and self.processes.roster.name_of(machine) in self.way.section.states:
             text = f"{self.processes.roster.name_of(machine)} died while the app was rolled back; {self._outcome()}"
             self.failed(self.generation, NotRestorableError(text, obstacles=[text]))
             return
@@ -330,7 +346,7 @@ class Rolling:
             match effect:
                 case BeginGeneration(generation):
                     self.generation = generation
-                    self.busy.clear()
+                    self.way.busy.clear()
                     self.processes.collecting.give_up_all(f"the app is rolled back to {self._where}")
                 case Ask(machine, step, generation, life):
                     if generation == self.generation:
@@ -339,7 +355,7 @@ class Rolling:
                     self._complete()
 
     def _ask(self, machine: str, step: Step, life: int) -> None:
-        if step is Step.LOAD and self.unneeded:
+        if step is Step.LOAD and self.way.unneeded:
             generation = self.generation
             self._end_unneeded()
             if self.generation != generation:  # all stop once more, without those
@@ -350,7 +366,7 @@ class Rolling:
 
     def _end_unneeded(self) -> None:
         """End the actors that were made since the snapshot: all have stopped, and the others go back without them."""
-        found, self.unneeded = self.unneeded, set()
+        found, self.way.unneeded = self.way.unneeded, set()
         for machine in found:
             handle = self.handles.pop(machine, None)
             if handle is not None:
@@ -359,18 +375,18 @@ class Rolling:
 
     def _share(self, machine: str) -> Share:
         """What a process is to load."""
-        facts, living = self.processes.roster.facts, self.who
-        if self.moved != self.generation:
+        facts, living = self.processes.roster.facts, self.way.who
+        if self.way.moved != self.generation:
             self._move()
         shown = next((name for name, one in living.items() if one == machine), "")  # "": it came up meanwhile
-        state, names = self.section.states.get(shown, (None, ()))
-        calls = sorted((call for call in self.section.calls if call[0] == shown), key=lambda call: call[2])
-        if machine in self.anew:
+        state, names = self.way.section.states.get(shown, (None, ()))
+        calls = sorted((call for call in self.way.section.calls if call[0] == shown), key=lambda call: call[2])
+        if machine in self.way.anew:
             state, names, calls = None, (), []
-        if self.is_recovery and machine == DRIVER:  # its journal has them
+        if self.way.is_recovery and machine == DRIVER:  # its journal has them
             calls = []
         needed = {
-            name: self.section.names[name] for saved in (names, *(call[-1][1] for call in calls)) for name in saved
+            name: self.way.section.names[name] for saved in (names, *(call[-1][1] for call in calls)) for name in saved
         }
         needed |= {call[1]: call[1] for call in calls}
         return Share(
@@ -378,8 +394,8 @@ class Rolling:
             self.processes.coordinator.last,
             {name: facts[name]["incarnation"] for name in self.processes.parties.machines},
             state,
-            machine in self.anew,
-            self.is_recovery,
+            machine in self.way.anew,
+            self.way.is_recovery,
             [(target, method, group, blob) for _, target, _, method, group, (blob, _) in calls],
             {name: self._actor(living.get(known, name)) for name, known in needed.items()},
         )
@@ -391,20 +407,20 @@ class Rolling:
 
     def _move(self) -> None:
         """From here on each process is another incarnation of its machine, red for all numbers so far."""
-        self.moved = self.generation
+        self.way.moved = self.generation
         coordinator = self.processes.coordinator
         for machine in list(coordinator.calls.machines):
             self.processes.roster.facts[machine]["incarnation"] += 1
             coordinator.join(machine, self.processes.roster.facts[machine]["incarnation"], coordinator.last)
 
     def _complete(self) -> None:
-        self.loaded, self.restored_from, self.is_torn = self.generation, self.target, False
-        if self.is_same_run:
+        self.loaded, self.restored_from, self.is_torn = self.generation, self.way.target, False
+        if self.way.is_same_run:
             self.past = self.generation
-        if self.is_same_run and not self.is_recovery:
+        if self.way.is_same_run and not self.way.is_recovery:
             self.past_of_program = self.generation
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
+        if self.way.done is not None and not self.way.done.done():
+            self.way.done.set_result(None)
 
 
 async def _crashed(key: str) -> bool:

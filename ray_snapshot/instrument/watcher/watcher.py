@@ -148,7 +148,7 @@ class Watcher(Service):
 
     async def busy(self, machine: str, call_site: str) -> None:
         """A process has not stopped yet."""
-        self.processes.rolling.busy[machine] = call_site
+        self.processes.rolling.way.busy[machine] = call_site
 
     async def handle_of(self, machine: str, handle: list[Any]) -> None:
         """A handle of an actor, in a list, which does not keep it alive."""
