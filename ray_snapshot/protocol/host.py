@@ -28,6 +28,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from ray_snapshot.errors import MachineStoppedError, ProtocolError
+from ray_snapshot.protocol.addresses import Addresses
 from ray_snapshot.protocol.chandy_lamport import (
     AttachNumber,
     BoundaryReached,
@@ -86,12 +87,7 @@ class HostCore:
         self.machines: dict[str, Machine] = {}
         self.outputs: dict[str, OutLink] = {}
         self.inputs: dict[str, InLink] = {}
-        self.places: dict[str, str] = {}
-        """Which host each known name lives on, this one excepted."""
-        self.unresolved: dict[str, list[OutChannel]] = {}
-        self.asked: set[str] = set()
-        self.stopped: set[str] = set()
-        """Machines, of this host and of others, that are known to have stopped."""
+        self.addresses = Addresses()
         self.births: deque[Creation] = deque()
         self.birth: Creation | None = None
         """The creation that is being carried out: taken by `next_birth`, and not yet `born`."""
@@ -182,10 +178,11 @@ class HostCore:
 
     def learn_stopped(self, names: Iterable[str]) -> None:
         """These machines have stopped: sending to them is an error, and nobody is held at their mailboxes any more."""
-        self.stopped.update(names)
+        stopped = self.addresses.stopped
+        stopped.update(names)
         for machine in self.machines.values():
             if machine.over:
-                machine.over = [channel for channel in machine.over if channel.target not in self.stopped]
+                machine.over = [channel for channel in machine.over if channel.target not in stopped]
                 self._let_go(machine)
 
     # ---- sending --------------------------------------------------------------------------------------------------
@@ -198,7 +195,8 @@ class HostCore:
 
     def send_on(self, channel: OutChannel, method: str, args: Any, now: float) -> None:
         """`send` on a channel that is known; the one step that every message takes."""
-        if self.stopped and channel.target in self.stopped:
+        stopped = self.addresses.stopped
+        if stopped and channel.target in stopped:
             raise MachineStoppedError(
                 f"{channel.owner.name} sent {method} to {channel.target}, which has stopped", machine=channel.target
             )
@@ -227,7 +225,7 @@ class HostCore:
         """The channel from `machine` to `target`, opened if there is none yet; raises `MachineStoppedError`."""
         found = machine.outputs.get((target, kind))
         if found is None:
-            if target in self.stopped:
+            if target in self.addresses.stopped:
                 raise MachineStoppedError(f"{machine.name} cannot send to {target}: it has stopped", machine=target)
             found = machine.outputs[target, kind] = OutChannel(machine, target, kind)
             self._route(found)
@@ -252,22 +250,15 @@ class HostCore:
     def resolve(self, name: str, host: str) -> None:
         """`name` lives on `host`: what was held for it goes out."""
         if host != self.host:
-            self.places[name] = host
+            self.addresses.places[name] = host
         else:
             self.machine(name)
-        self.asked.discard(name)
-        for channel in self.unresolved.pop(name, ()):
+        for channel in self.addresses.found(name):
             self._copy_if_due(channel.owner)
             self._route(channel)
             held, channel.held = channel.held, []
             for message in held:
                 self._dispatch(channel, message)
-
-    def take_unresolved(self) -> list[str]:
-        """Names to look up, each named once."""
-        fresh = [name for name in self.unresolved if name not in self.asked]
-        self.asked.update(fresh)
-        return fresh
 
     def output(self, host: str) -> OutLink:
         """The link to `host`, opened if there is none yet."""
@@ -292,11 +283,11 @@ class HostCore:
         if target in self.machines:
             channel.mailbox = self.machines[target].inbox.mailbox(channel.owner.name, channel.kind)
             channel.mailbox.channel = channel
-        elif target in self.places:
-            channel.link = self.output(self.places[target])
+        elif (place := self.addresses.places.get(target)) is not None:
+            channel.link = self.output(place)
             channel.index = channel.link.declare(channel, channel.owner.name, target, channel.kind)
         else:
-            self.unresolved.setdefault(target, []).append(channel)
+            self.addresses.unresolved.setdefault(target, []).append(channel)
 
     def _dispatch(self, channel: OutChannel, message: Message) -> None:
         _, number, method, args, sent_at, _ = message

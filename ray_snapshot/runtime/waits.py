@@ -199,7 +199,7 @@ def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], 
 def _naming(error: HostDiedError, posts: list[Any], refs: list[Any]) -> HostDiedError:
     """The error again, with the machines that were waited for, and their host."""
     names = sorted({name for post in posts for name, _ in post.calls.find(refs)})
-    places = {post.core.places.get(name) for post in posts for name in names} - {None}
+    places = {post.core.addresses.places.get(name) for post in posts for name in names} - {None}
     host = places.pop() if len(places) == 1 else None
     text = f"waited for {', '.join(names[:3])}{f' on {host}' if host else ''}, but the process is gone: {first_line(error)}"
     return HostDiedError(text, host=host, machines=names)

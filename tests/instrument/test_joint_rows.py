@@ -48,7 +48,7 @@ class App:
         self.core = core_for("chandy-lamport", name, turning=self.ledger.turning, bound=UNBOUNDED)
         self.core.born(name, object())
         self.core.acting = None
-        self.core.places["m"] = "host-0"
+        self.core.addresses.places["m"] = "host-0"
         self.ledger.turn_with(self._turn)
         self.mail: dict[int, MailPart] = {}
 

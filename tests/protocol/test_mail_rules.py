@@ -289,8 +289,8 @@ def test_what_is_sent_to_a_name_that_nobody_bears_yet_waits_at_its_sender_and_is
     core.copy_next()
     (copy,) = core.open[1].copies
 
-    assert core.take_unresolved() == ["b"]
-    assert core.take_unresolved() == []
+    assert core.addresses.take_unresolved() == ["b"]
+    assert core.addresses.take_unresolved() == []
     assert [message[3] for message in copy.outputs[0][2]] == ["early"]
 
 

@@ -212,7 +212,7 @@ def test_a_send_that_raises_has_sent_nothing() -> None:
     net.send("a", "b", "first")
     net.send("a", "c", "first")
     net.cores["A"].stop(net.machine("b"))
-    net.cores["A"].stopped.add("c")
+    net.cores["A"].addresses.stopped.add("c")
 
     for target in ("b", "c"):
         with pytest.raises(MachineStoppedError, match="stopped"):

@@ -156,7 +156,7 @@ def test_a_stop_is_not_undone_by_a_recovery_and_comes_behind_what_was_sent(pair:
     assert pair.post.stopped("a", pair.post.member.generation)
     pair.load(Share(last=2, snapshot_id="s1", number=1, again_from=1))
     assert pair.post.stops == [("a", 2)]
-    assert pair.post.core.stopped == {"a"}
+    assert pair.post.core.addresses.stopped == {"a"}
 
 
 def test_a_stop_may_be_in_no_snapshot_though_the_driver_had_stopped_the_machine_before(pair: Pair) -> None:

@@ -26,13 +26,13 @@ class Places:
 
     def learn(self, handle: MachineHandle) -> None:
         """A handle may say where its machine lives; under the lock."""
-        place, known = handle._host, self.carrier.core.places
+        place, known = handle._host, self.carrier.core.addresses.places
         if place is not None and place != self.member.host and handle._name not in known:
             known[handle._name] = place
 
     def look_up(self) -> None:
         """Ask for the hosts of machines to which something was sent, without waiting; under the lock."""
-        names = self.carrier.core.take_unresolved()
+        names = self.carrier.core.addresses.take_unresolved()
         if names:
             self.member.start_soon(self._resolve(names))
 
@@ -49,7 +49,7 @@ class Places:
             member.wake()
         missing = [name for name in names if name not in places]
         if missing:
-            senders = {channel.owner.name for name in missing for channel in core.unresolved.get(name, ())}
+            senders = {channel.owner.name for name in missing for channel in core.addresses.unresolved.get(name, ())}
             member.fail(
                 UnknownMachineError(
                     f"no machine {missing[0]!r} was spawned within {self.spawn_timeout:g} s, but"
@@ -64,7 +64,7 @@ class Places:
         with self.member.lock:
             if name in core.machines and self.member.host != DRIVER:
                 return self.member.host
-            place = core.places.get(name) or handle._host
+            place = core.addresses.places.get(name) or handle._host
         if place is None:
             place = self._locate(name)
         if place is None:

@@ -177,7 +177,7 @@ class Post(ABC):
             self.call_count += 1
             call_id = f"{member.host}/{self.call_count}"
             if host != member.host:
-                core.places.setdefault(handle._name, host)
+                core.addresses.places.setdefault(handle._name, host)
             channel = core.send(machine, handle._name, CALL, method, (call_id, payload), time.time())
             if tracer is not None:
                 tracer.sent(channel, method, (call_id, payload), core.colour_of(machine))

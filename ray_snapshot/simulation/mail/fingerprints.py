@@ -64,7 +64,7 @@ def _core(core: HostCore) -> Hashable:
         tuple(_recording(recording) for _, recording in sorted(core.open.items())),
         tuple(sorted(core.closed)),
         tuple((birth.creator, birth.child, birth.colour) for birth in core.births),
-        tuple(sorted(core.unresolved)),
+        tuple(sorted(core.addresses.unresolved)),
         core.fingerprint(),
     )
 

@@ -115,7 +115,7 @@ class SimHost:
 
     def ask(self) -> None:
         """It wants to know the places of the names that it has sent to."""
-        self.asked += self.core.take_unresolved()
+        self.asked += self.core.addresses.take_unresolved()
 
     def fire(self, index: int) -> str:
         """A timer is due."""
