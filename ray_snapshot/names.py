@@ -62,9 +62,9 @@ def sender_name(machine: str, incarnation: int) -> str:
 
 
 def life_of(sender: str) -> tuple[str, int]:
-    """The actor that sends mail under this name, and its incarnation."""
-    actor, _, incarnation = sender.partition(LIFE)
-    return actor, int(incarnation or 0)
+    """The actor that sends mail under this name, and its incarnation; a class may have the same sign in its name."""
+    actor, _, incarnation = sender.rpartition(LIFE)
+    return (actor, int(incarnation)) if actor and incarnation.isdecimal() else (sender, 0)
 
 
 def run_of_machines(run_id: str, life: int) -> str:

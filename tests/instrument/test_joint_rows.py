@@ -10,7 +10,7 @@ from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.names import sender_name
+from ray_snapshot.names import life_of, sender_name
 from ray_snapshot.parts.reporting import report
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import core_for
@@ -207,3 +207,9 @@ def test_a_parked_thread_of_a_host_may_act_unless_nothing_can_wake_it(is_still: 
         app.send(1)
     named = ["thread busy of host-0", *([] if is_still else ["thread parked of host-0"])]
     assert app.snapshot().coverage["uncovered"] == named
+
+
+@pytest.mark.parametrize("actor", [VAULT, "A+b:00ff"])
+@pytest.mark.parametrize("life", [0, 1, 12])
+def test_an_actor_is_told_from_its_lives_whatever_its_class_is_called(actor: str, life: int) -> None:
+    assert life_of(sender_name(actor, life)) == (actor, life)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ray_snapshot.columns import inner
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.joined import Tables
-from ray_snapshot.names import DRIVER, LIFE, life_of
+from ray_snapshot.names import DRIVER, life_of
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.assembly import Also, assembled
 from ray_snapshot.runtime.report import ENDS, HostPart
@@ -84,7 +84,7 @@ def _closed(parts: Iterable[HostPart], mails: Iterable[MailPart]) -> Iterable[tu
 def _number_on(parts: list[HostPart]) -> None:
     """Give messages of an actor that has had several lives the numbers that they have on the one channel that is shown."""
     rows = [row for part in parts for row in _tuples(part.ends)]
-    again = {(life_of(source)[0], target, kind) for source, target, kind, *_ in rows if LIFE in source}
+    again = {(life_of(source)[0], target, kind) for source, target, kind, *_ in rows if life_of(source)[1]}
     numbers: Counter[tuple[str, str, str]] = Counter()
     for source, target, kind, _, accepted, *_ in rows:
         numbers[life_of(source)[0], target, kind] += accepted
