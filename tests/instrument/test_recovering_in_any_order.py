@@ -8,8 +8,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import RayTaskError
 from rolled_back_app import BOUND_S, TOKENS, App, Handle, on_paper
 
+from ray_snapshot.errors import RolledBackError
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.hooks.tracking import _outliving, unhandled
 from ray_snapshot.instrument.process.journal import Journal
 from ray_snapshot.instrument.watcher.recovering import Base, Limits, Recovering
 from ray_snapshot.names import DRIVER
@@ -203,6 +208,68 @@ def test_a_call_that_is_made_while_all_load_is_made_once() -> None:
     with pytest.MonkeyPatch.context() as patch:
         on_paper(patch, app)
         asyncio.run(asyncio.wait_for(called_while_all_load(app), 120))
+
+
+class Asked:
+    """The watcher, as a program asks it what becomes of a death."""
+
+    def __init__(self, app: App) -> None:
+        self.rolling = app.watcher.processes.rolling
+        self.count = 0
+        self.is_coming_back = self
+
+    def remote(self, key: str | None, generation: int) -> bool:
+        self.count += 1
+        return self.rolling.is_rolling or self.rolling.loaded > generation
+
+
+async def waited_for_while_all_load(app: App, patch: pytest.MonkeyPatch) -> None:
+    await app.begin()
+    program = app.machines[DRIVER]
+    journal = program.journal
+    assert journal is not None
+    app.give(program, "B:b")
+    past, answer = (ray.ObjectRef(bytes([kind]) * 28, skip_adding_local_ref=True) for kind in (1, 2))
+
+    def made_again(*call: Any) -> None:
+        app.make_again(*call)
+        journal.answers[past.binary()] = answer
+
+    def attempt(refs: list[Any], _: float | None) -> str:
+        if refs != [answer]:
+            raise RolledBackError("the call was given up", snapshot_id=None)
+        return "the answer"
+
+    patch.setattr(shape, "call_again", made_again)
+    patch.setattr(shape, "original", lambda _: lambda found, timeout: found)
+    await app.join("A:a")
+    app.machines["A:a"].body.tokens = TOKENS
+    app.machines["A:a"].reloading.built()
+    while program.reloading.host.phase is not Phase.LOADED:
+        await app.carry_all(app.draw.choice(list(app.machines)))
+        await asyncio.sleep(0)
+    program.watcher = asked = Asked(app)
+    got = asyncio.ensure_future(asyncio.to_thread(_outliving, program, [past], None, attempt))
+    while not asked.count and not got.done():
+        await asyncio.sleep(0)
+    await settled(app)
+    assert await got == "the answer"
+
+
+def test_a_wait_that_ends_in_an_error_while_all_load_goes_on() -> None:
+    """The state is loaded then, and the refs are still those of the past."""
+    app = App(4, recovers=True)
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        asyncio.run(asyncio.wait_for(waited_for_while_all_load(app, patch), 120))
+
+
+def test_that_a_call_was_given_up_is_no_news_where_nobody_reads_its_reply() -> None:
+    given_up, news = RolledBackError("given up", snapshot_id=None), ValueError("news")
+    told: list[Exception] = []
+    for error in (given_up, RayTaskError("f", "traceback", given_up), news):
+        unhandled(told.append, error)
+    assert told == [news]
 
 
 # ---- what is wrong is seen -----------------------------------------------------------------------------------------------

@@ -88,8 +88,9 @@ def _outliving(
         return attempt(refs, timeout)
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while True:
-        generation = reloading.loaded
-        now = refs if journal is None else journal.all_current(refs)
+        with process.lock:  # refs of a generation that has been entered: while all load, those of the past still stand
+            generation = reloading.entered
+            now = refs if journal is None else journal.all_current(refs)
         try:
             return attempt(now, None if timeout is None else max(0.0, deadline - time.monotonic()))
         except (RolledBackError, RayActorError) as error:
@@ -235,7 +236,7 @@ def _say_intended(process: Process, machine: str) -> None:
 
 def unhandled(original: Callable[..., Any], error: Exception) -> None:
     """In place of what logs the error of a call whose reply is never read: that it was given up is no news to anybody."""
-    if not isinstance(error, RolledBackError):
+    if not any(isinstance(one, RolledBackError) for one in (error, getattr(error, "cause", None))):
         original(error)
 
 

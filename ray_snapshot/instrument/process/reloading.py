@@ -174,6 +174,8 @@ class Reloading:
         self.keeps = terms.keeps
         self.loaded = terms.generation
         """The generation that the process's state is of."""
+        self.entered = terms.generation
+        """The generation in which it goes on: all that is to be made again has been."""
         phase = Phase.STOPPED if terms.is_rolling or terms.is_returning else Phase.RUNNING
         self.host = RollbackHost(terms.generation, phase, terms.life)
         self.started = threading.Condition(process.lock)
@@ -283,7 +285,7 @@ class Reloading:
         """
         key = getattr(error, "actor_id", None)
         is_program = self.process.machine == DRIVER
-        while (self.loaded == generation or self.is_held) and time.monotonic() < deadline:
+        while (self.entered == generation or self.is_held) and time.monotonic() < deadline:
             if self.is_held and not is_program:
                 raise self.refusal()
             asked = self.process.watcher.is_coming_back.remote(key if isinstance(key, str) else None, generation)
@@ -292,7 +294,7 @@ class Reloading:
             with self.process.lock:
                 if is_program or not self.is_held:
                     self.started.wait(max(0.0, min(LOOK_S, deadline - time.monotonic())))
-        return self.loaded != generation and not self.is_held
+        return self.entered != generation and not self.is_held
 
     def based(self, command: Based) -> None:
         """The app goes back to a snapshot that has this process in it; under the lock."""
@@ -460,7 +462,7 @@ class Reloading:
         for failure in failures:
             failed = self._failure("cannot make the calls again that were in flight", "", failure)
             self._tell_failure(self.host.generation, failed)
-        self.share = None
+        self.share, self.entered = None, self.loaded
         self.started.notify_all()
 
     def _send_again(self, target: str, method: str, group: str | None, blob: bytes) -> None:
