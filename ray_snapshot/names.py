@@ -52,6 +52,11 @@ def check_system_name(name: object) -> str:
     return name
 
 
+def is_actor(machine: str) -> bool:
+    """Whether this is a watched actor's name between processes: only these have a colon."""
+    return ":" in machine
+
+
 LIFE = "+"
 """Between the name of an actor and its incarnation, in the name that a later one sends mail under."""
 

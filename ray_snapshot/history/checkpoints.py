@@ -48,7 +48,11 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`about`: snapshot_id, system, run_id, number, protocol, aliases (the runs that handles in it may name)."""
+    """`about`: snapshot_id, system, run_id, number, protocol, aliases (the runs that handles in it may name).
+
+    `sections_of_actors`: how many sections, the first, are of watched actors; `life`: which of the systems that have joined
+    their watch the others are of.
+    """
 
     about: Mapping[str, Any]
     sections: Sequence[bytes]
@@ -57,6 +61,20 @@ class Checkpoint:
     def snapshot_id(self) -> str:
         """The snapshot it belongs to."""
         return str(self.about["snapshot_id"])
+
+    @property
+    def of_actors(self) -> Sequence[bytes]:
+        """The sections of watched actors."""
+        return self.sections[: self._count]
+
+    @property
+    def of_hosts(self) -> Sequence[bytes]:
+        """The sections of machines of hosts."""
+        return self.sections[self._count :]
+
+    @property
+    def _count(self) -> int:
+        return int(self.about.get("sections_of_actors", 0))
 
 
 # ---- the key ------------------------------------------------------------------------------------------------------------

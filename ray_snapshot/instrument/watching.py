@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import ray
 
@@ -34,6 +34,9 @@ from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
 from ray_snapshot.runtime.settings import WatchSettingsGiven, seconds_of, settings_of
 from ray_snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from ray_snapshot.runtime.system import System
 
 MOST_NAMESAKES = 100
 
@@ -60,7 +63,7 @@ class Watch(Session):
         self._open_services()
         self.is_asked_for = True
         """Whether the program itself has called `watch`."""
-        self.joined: Session | None = None
+        self.joined: System | None = None
         """The system of machines that has joined."""
         self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service)
         self._part = _Part(self.process)
@@ -114,10 +117,10 @@ class Watch(Session):
     def start(self) -> Watch:
         """Start the clock of `every`; done by `watch` itself.
 
-        In a program that `ray-snapshot restore` runs, call it when the program has made its actors: then they get the states
-        that were recorded, and all go on.
+        In a program that `ray-snapshot restore` runs, call it when the program has made its actors, and its machines: then
+        they get the states that were recorded, and all go on.
         """
-        if self._wanted is not None and not self._wanted.is_done:
+        if self._wanted is not None and self.is_to_be_restored:
             self._begin_restored(self._wanted)
         if self.settings.every is not None and not self._has_clock:
             self._has_clock = True
@@ -140,19 +143,31 @@ class Watch(Session):
         up. Raises `NotRestorableError` (naming the obstacles, or actors that are no more) and `CheckpointError`, with
         nothing changed; `SnapshotTimeoutError` if an actor does not stop within `timeout` seconds (None:
         `start_timeout`), and then all go on as they were; `MachineFailedError` if an actor does not take its state
-        back.
+        back. Machines of a system that has joined go back with the actors.
         """
         snapshot_id = self._restorable_id(snapshot, "rs.watch(checkpoint=True)")
         seconds = self.settings.start_timeout if timeout is None else seconds_of("restore", timeout)
-        self._roll_back(snapshot_id, seconds)
+        self.roll_back(snapshot_id, seconds)
 
-    def _roll_back(self, snapshot_id: str, seconds: float) -> list[str]:
-        ref = self._service.go_back.remote(snapshot_id, seconds)
+    @property
+    def is_checkpointing(self) -> bool:
+        """Whether what a restore needs is kept."""
+        return self._is_checkpointing or self.restored
+
+    @property
+    def is_to_be_restored(self) -> bool:
+        """Whether the program is started again, and `start` has not been called."""
+        return self._wanted is not None and not self._wanted.is_done
+
+    def roll_back(self, snapshot_id: str, seconds: float, *claims: Any) -> list[str]:
+        """See `restore`; returns the actors that the snapshot has not. `claims`: as of `System.claims`."""
+        ref = self._service.go_back.remote(snapshot_id, seconds, *claims)
         new: list[str] = self._ask(ref, f"snapshot {snapshot_id} to be restored", seconds + 10)
         return new
 
     def _begin_restored(self, found: Wanted) -> None:
-        new = self._roll_back(found.snapshot_id, self.settings.start_timeout)
+        claims = () if self.joined is None else self.joined.claims
+        new = self.roll_back(found.snapshot_id, self.settings.start_timeout, *claims)
         found.is_done = True
         if new:
             text = f"not in snapshot {found.snapshot_id}, so as the program made them: {listed(new)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
@@ -12,13 +12,15 @@ from ray_snapshot.protocol.turning import Turning
 class Ledgers:
     """`life`: which life of its host this is; with it a machine of a new host is another caller than its namesake before."""
 
-    __slots__ = ("host", "known", "life", "turning")
+    __slots__ = ("host", "known", "life", "others", "turning")
 
     def __init__(self, host: str, turning: Turning, life: int = 0) -> None:
         self.host = host
         self.turning = turning
         self.life = life
         self.known: dict[str, CallLedger] = {}
+        self.others: dict[str, int] = {}
+        """Incarnations of actors that are not in their first."""
 
     def of(self, machine: str) -> CallLedger:
         """The ledger of a machine; begun, if there is none yet.
@@ -29,8 +31,24 @@ class Ledgers:
             raise ProtocolError(f"the machines of {self.host} cannot call watched actors under these colours")
         ledger = self.known.get(machine)
         if ledger is None:
-            ledger = self.known[machine] = CallLedger(machine, incarnation=self.life, turning=self.turning)
+            ledger = CallLedger(machine, incarnation=self.life, turning=self.turning, others=self.others)
+            self.known[machine] = ledger
         return ledger
+
+    def begin_with(self, others: Mapping[str, int]) -> None:
+        """The incarnations that actors have; before any ledger is begun."""
+        self.others = dict(others)
+
+    def target_died(self, actor: str) -> None:
+        """An actor is gone for good."""
+        for ledger in self.known.values():
+            ledger.target_died(actor)
+
+    def target_restarted(self, actor: str, incarnation: int) -> None:
+        """An actor has this incarnation now."""
+        self.others[actor] = max(incarnation, self.others.get(actor, 0))
+        for ledger in self.known.values():
+            ledger.target_restarted(actor, incarnation)
 
     def seen(self) -> list[tuple[CallLedger, MachineReport]]:
         """Everything as it is in the instant before the host turns red."""

@@ -63,6 +63,8 @@ class JoinedSystem:
     """Which of the systems that have joined it is."""
     stopped: tuple[str, ...] = ()
     """Machines of it that have stopped."""
+    generation: int = 0
+    """The generation of the whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class MachineCalls:
     """Of the ledgers of those that have called any."""
     handles: frozenset[str] = frozenset()
     """Actors of which a handle, or a reference to a reply, has come to this host."""
+    kept: frozenset[str] = frozenset()
+    """Actors of which a handle is in what is kept of its machines."""
     births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Actors that its machines have made and whose constructors are on their way; as of a process (`ProcessReport.births`)."""
     has_strays: bool = False
@@ -115,6 +119,10 @@ class Collected:
     """Rows of `actions` that came with reports."""
     checkpoints: tuple[bytes, ...] = ()
     """Sections of the checkpoint (`checkpointing.Section`), for the analyst only."""
+    sections_of_actors: int = 0
+    """How many of these, the first, are of watched actors (`watcher.sections.Section`)."""
+    life: int = 0
+    """Which of the systems that have joined a watch the hosts' sections are of."""
 
     def snapshot(self) -> Snapshot:
         """The snapshot, put together by `assembly.assemble`."""

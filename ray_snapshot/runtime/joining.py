@@ -46,8 +46,10 @@ def _why_apart(watch: Any, settings: Settings, history: str | None) -> str | Non
         return f"it is under {settings.protocol}: {_ONE_COLOUR}"
     if watch.joined is not None:
         return "another system of this program has joined the watch already"
-    if settings.checkpoint or settings.recover is not None or watch.settings.checkpoint or watch.restored:
-        return "machines and watched actors cannot be restored together yet, and one of them is to be"
+    if settings.recover is not None or watch.settings.recover is not None:
+        return "recover= is for machines alone, or for actors alone"
+    if settings.checkpoint and not watch.is_checkpointing:
+        return "it keeps checkpoints, and they do not: rs.watch(checkpoint=True)"
     if settings.trace:
         return "trace=True logs machines only"
     if history is not None and history != watch.history:

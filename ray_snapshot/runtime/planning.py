@@ -13,10 +13,11 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import NotRestorableError
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, is_actor, life_of, run_of_machines
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.checkpointing import SavedCreation, SavedMachine, SavedMessage
+    from ray_snapshot.runtime.host.abroad import Again
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class Share:
     """The number of that snapshot, if it is of this run; else 0."""
     again_from: int | None = None
     """For the driver, after a recovery: what it sent outside this snapshot is to be sent again."""
+    abroad: Again | None = None
+    """What it has to know of watched actors, if there are any."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,12 @@ class Plan:
     places: dict[str, str]
     """Where each machine is to live; those included that are just being created."""
     shares: dict[str, bytes]
+    mail: dict[str, list[SavedMessage]] = field(default_factory=dict)
+    """By watched actor that has sent them: messages in flight, in the order of their numbers."""
+    stopped: tuple[str, ...] = ()
+    """Machines that have stopped."""
+    aliases: tuple[str, ...] = ()
+    """Runs whose machines are now this run's."""
 
 
 def opened_share(blob: bytes | None) -> Share:
@@ -94,7 +103,11 @@ def planned(about: Mapping[str, Any], sections: Iterable[bytes], ground: Ground)
     for machine in whole.machines:
         name = machine[0]
         shares[places[name]].machines.append((name, ground.classes.get(name, machine[1:2])[0], *machine[2:]))
+    mail: dict[str, list[SavedMessage]] = {}
     for message in sorted(whole.messages, key=lambda message: message[3]):
+        if is_actor(message[0]):
+            mail.setdefault(life_of(message[0])[0], []).append(message)
+            continue
         share = shares[places[message[0]]]
         share.messages.append(message)
         share.places[message[1]] = places.get(message[1], "")
@@ -103,7 +116,8 @@ def planned(about: Mapping[str, Any], sections: Iterable[bytes], ground: Ground)
         share.creations.append(creation)
         share.places[creation[1]] = places[creation[1]]
     stopped = [name for name, _, _, is_stopped in whole.machines if is_stopped]
-    aliases = [run for run in (*about.get("aliases", ()), about["run_id"]) if run != ground.run_id]
+    before = run_of_machines(about["run_id"], about.get("life", 0))
+    aliases = [run for run in (*about.get("aliases", ()), before) if run != ground.run_id]
     _declare(shares, places, ground)
     for key, blob in ground.classes.values():
         whole.classes[key] = blob
@@ -111,7 +125,8 @@ def planned(about: Mapping[str, Any], sections: Iterable[bytes], ground: Ground)
         share.stopped, share.aliases = stopped, aliases
     del places[DRIVER]
     blobs = {host: pickle.dumps(share, protocol=5) for host, share in shares.items()}
-    return Plan(about["snapshot_id"], about["number"], about["run_id"] == ground.run_id, places, blobs)
+    is_same_run = about["run_id"] == ground.run_id
+    return Plan(about["snapshot_id"], about["number"], is_same_run, places, blobs, mail, tuple(stopped), tuple(aliases))
 
 
 @dataclass(slots=True)

@@ -81,6 +81,8 @@ def load(post: HostPost, share: Share) -> None:
     Raises `MachineFailedError` if a machine does not take its state back.
     """
     handles.forget_places(post.member.run_id, share.aliases)
+    if post.abroad is not None:
+        post.abroad.load(share.abroad)
     for key, blob in share.classes.items():
         post.classes.add(key, blob)
     for name, key, blob, _ in share.machines:
@@ -111,7 +113,7 @@ def _load_machine(post: HostPost, name: str, key: str, blob: bytes) -> None:
             machine = post.core.machine(name)
             post.core.born(name, body, tuple(post.classes.joins[kind]))
             attach(body, Context(post, machine))
-        body.restore_state(pickle.loads(blob))
+        body.restore_state(pickle.loads(blob) if post.abroad is None else post.abroad.opened(blob))
     except Exception as error:
         raise MachineFailedError(
             f"{name} does not take its state back: {type(error).__name__}: {safe_text_of(error)}",

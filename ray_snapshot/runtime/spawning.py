@@ -73,6 +73,8 @@ class Spawner:
         self.trace = trace
         self.wanted = wanted
         self.is_checkpointing = is_checkpointing
+        self.is_claiming = False
+        """Whether what is spawned takes the place of what was recorded, though it begins now (`Watch.start`)."""
         self.claimed: dict[str, str] = {}
         """Machines that are to be restored, by name: the hosts that the program wants them on."""
         self.claimed_classes: dict[str, tuple[str, bytes]] = {}
@@ -129,9 +131,9 @@ class Spawner:
         names, generation = self._claim(class_name, names, places, role)
         found = self._restored_among(names)
         spawned = [item for item in zip(names, places, payloads, strict=True) if item[0] not in found]
-        if self.post.is_dropping:  # not started: no machine has been restored yet
+        if self.post.is_dropping or self.is_claiming:  # not started: no machine has been restored yet
             self.claimed.update((name, host) for name, host in zip(names, places, strict=True))
-            self.claimed_classes.update((name, (key, blob)) for name in found)
+            self.claimed_classes.update((name, (key, blob)) for name in (names if self.is_claiming else found))
         for host in dict.fromkeys(places if self.post.is_dropping else [host for _, host, _ in spawned]):
             if host not in self.hosts:
                 self._new_host(host, options)

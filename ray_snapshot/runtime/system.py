@@ -92,6 +92,8 @@ class System(Session):
         super().__init__(name, given, kind="System", history=history, detectors=detectors)
         self._watch = None if self._wanted else to_join(name, given, self.history)
         """The watch that this system has joined."""
+        if self._watch is not None:
+            self._is_checkpointing = self._watch.is_checkpointing
         if given.trace and (self._wanted or self._is_checkpointing):
             raise SettingError("System(trace=True, checkpoint=True): a trace has one past only; leave one of them out")
         self._trace = main_module() if given.trace else None
@@ -113,6 +115,7 @@ class System(Session):
             checkpoint=self._is_checkpointing,
             attendant=self._attendant(),
             beside=None if self._watch is None else self._watch.process,
+            generation=0 if self._watch is None else self._joined.generation,
         )
         self._spawner = Spawner(
             self,
@@ -124,6 +127,7 @@ class System(Session):
             stamp=None if self._watch is None else self._watch.process.stamp,
             life=0 if self._watch is None else self._joined.life,
         )
+        self._spawner.is_claiming = self._watch is not None and self._watch.is_to_be_restored
         if self._wanted is not None and self._memory is not None:
             self._memory.claimed, self._memory.classes = self._spawner.claimed, self._spawner.claimed_classes
         self._post.on_rollback = self._rolled_back
@@ -181,6 +185,11 @@ class System(Session):
         """What was evaluated for this system only is evaluated no more."""
         self.detectors[:] = [item for item in self.detectors if item.name not in self._added]
         ask(self._analyst.forget.remote(list(self._added)), "the analyst", 30)
+
+    @property
+    def claims(self) -> tuple[dict[str, str], dict[str, tuple[str, bytes]]]:
+        """Of the machines that the program has spawned, and that are to be restored: hosts, and classes, by name."""
+        return self._spawner.claimed, self._spawner.claimed_classes
 
     def _is_of_ours(self, stuck: Verdict) -> bool:
         if self._watch is None:
@@ -397,10 +406,15 @@ class System(Session):
         All stop, then all load, then all go on: nothing from before is accepted afterwards. Machines that were created since
         are gone; what the driver has sent since, too. Raises, with nothing changed, `NotRestorableError` (naming the
         obstacles), `CheckpointError`; `MachineFailedError` if a machine does not take its state back.
+
+        In a program whose actors are watched they go back, too: see `Watch.restore`.
         """
         self._restore(self._restorable_id(snapshot, "System(checkpoint=True)"), {}, {})
 
     def _restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
+        if self._watch is not None:
+            self._watch.roll_back(snapshot_id, self.settings.start_timeout)
+            return
         restore = partial(self._service.restore.remote, snapshot_id, claimed, classes)
         self._again(restore, f"snapshot {snapshot_id} to be restored", self.settings.start_timeout + 60)
 

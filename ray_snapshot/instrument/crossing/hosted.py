@@ -16,10 +16,13 @@ from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
 from ray_snapshot import redaction
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.here import NotActingError, call_for, own_threads
+from ray_snapshot.instrument.here import NotActingError, call_for, machine_of, own_threads
 from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.making import Making
+from ray_snapshot.instrument.process.reloading import stamp_of, system_of
+from ray_snapshot.instrument.process.states import kept as kept_value
+from ray_snapshot.instrument.process.states import opened
 from ray_snapshot.instrument.process.threads import Threads, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, Loose
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallLedger, Header, parsed
@@ -27,6 +30,7 @@ from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import HERE
+from ray_snapshot.runtime.host.abroad import Again
 from ray_snapshot.runtime.host.post import HostPost
 from ray_snapshot.runtime.waits import TrackedWait
 
@@ -51,11 +55,16 @@ class Hosted:
         """What was recorded, until it is reported."""
         self.strays = 0
         """Calls that threads have made which are in no machine's action: nothing of these is known."""
+        self.kept: dict[str, tuple[str, ...]] = {}
+        """By machine: the actors of the handles in its state, as it was kept last."""
+        self.again = Again()
 
     # ---- as Ray's functions meet it ----------------------------------------------------------------------------------
 
-    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:
-        """It may send: such a system is not rolled back."""
+    def check_sending(self, args: Any = None, kwargs: Any = None) -> None:  # noqa: ARG002
+        """Raise `RolledBackError` in an action of the past."""
+        if HERE.post is not None and HERE.post.member.is_retired:
+            HERE.post.check()
 
     def submit(
         self,
@@ -71,10 +80,12 @@ class Hosted:
         """As `Process.submit`, of the machine that acts here; raises `NotActingError` if none does."""
         machine = self._acting()
         about, now = redaction.logged(method, args, kwargs), time.time()
+        whole = (tuple(args or ()), kwargs or {})
+        kept = kept_value(whole, "its arguments", machine_of)[0] if self.post.config.checkpoint else None
         with self.lock:
             ledger = self._running(machine)[0]
             return ledger.submit(
-                target, method, about, now, is_retried=is_retried, needs=needs, group=group
+                target, method, about, now, is_retried=is_retried, needs=needs, group=group, kept=kept
             ), self.stamp
 
     journal = None
@@ -216,17 +227,52 @@ class Hosted:
     def part(self, number: int) -> MachineCalls:
         """What was recorded for a number; once. A host that was born behind it has recorded nothing."""
         nothing = MachineCalls(host=self.post.member.host, threads=Threads(), loose=Loose())
-        return self.parts.pop(number, nothing)
+        kept = frozenset(name for names in self.kept.values() for name in names)
+        return replace(self.parts.pop(number, nothing), kept=kept)
 
     def forget(self, number: int) -> None:
         """Nothing is wanted of a number."""
         self.parts.pop(number, None)
+
+    # ---- going back ----------------------------------------------------------------------------------------------------
+
+    def keep(self, machine: Machine, state: Any) -> tuple[bytes | None, str | None]:
+        """A machine's state, with names in place of handles."""
+        found, _ = kept_value(state, "its state", machine_of)
+        self.kept[machine.name] = found.names
+        return found.blob, found.obstacle
+
+    def load(self, again: Again | None) -> None:
+        """What a host that goes back has to know of actors; None: it has nothing to load."""
+        self.again = again or Again()
+        self.post.core.ledgers.begin_with(self.again.incarnations)
+
+    def opened(self, blob: bytes) -> Any:
+        """A state, with handles in place of names."""
+        return opened(blob, self._actor)
+
+    def _actor(self, name: str) -> Any:
+        return self.again.actors[name][0]
+
+    def call_again(self) -> None:
+        """Make the calls that were in flight, each on behalf of its machine."""
+        again, self.again = self.again, Again()
+        for caller, target, method, group, blob in again.calls:
+            args, kwargs = opened(blob, lambda name: again.actors[name][0])
+            called = getattr(again.actors[target][0], method)
+            HERE.post, HERE.machine = self.post, self.post.core.machines[caller]
+            try:
+                (called if group is None else called.options(concurrency_group=group)).remote(*args, **kwargs)
+            finally:
+                with self.lock:
+                    self.ended(HERE.machine)
+                HERE.post = HERE.machine = None
 
 
 def join(post: HostPost, stamp: str, watcher: Any) -> None:
     """The machines of this host call watched actors of its system from now on; before the host starts."""
     shape.check()
     attaching.replace_ray()
-    found = Hosted(post, stamp, watcher)
+    found = Hosted(post, stamp_of(system_of(stamp), post.member.generation), watcher)
     call_for(found)
     post.join(found)

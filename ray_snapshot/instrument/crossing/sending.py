@@ -23,8 +23,9 @@ from ray_snapshot.names import sender_name
 from ray_snapshot.parts.reporting import report
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
+from ray_snapshot.runtime.checkpointing import SavedMessage, payload_of
 from ray_snapshot.runtime.collected import JoinedSystem
-from ray_snapshot.runtime.handles import POSTS, MachineHandle
+from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.rows import MailPart
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Post
@@ -44,7 +45,8 @@ class ActorPost(Post):
 
     def __init__(self, process: Process, run_id: str, joined: JoinedSystem) -> None:
         self.sender = sender_name(process.machine, process.ledger.incarnation)
-        member = Membership(run_id, self.sender, process.watcher, asyncio.new_event_loop(), lock=process.lock)
+        loop, generation = asyncio.new_event_loop(), process.reloading.loaded
+        member = Membership(run_id, self.sender, process.watcher, loop, generation=generation, lock=process.lock)
         core = core_for(
             joined.protocol,
             self.sender,
@@ -147,11 +149,33 @@ class ActorPost(Post):
 
     def leave(self) -> None:
         """There are no machines any more."""
+        self._end(RaySnapshotError("the machines of this system have ended"))
+
+    def _end(self, error: RaySnapshotError) -> None:
         atexit.unregister(self._see_off)
         self.member.is_closing = True
-        self.member.failure = self.member.failure or RaySnapshotError("the machines of this system have ended")
+        self.member.failure = self.member.failure or error
         POSTS.pop(self.member.run_id, None)
         asyncio.run_coroutine_threadsafe(self.member.end(), self.member.loop)
+
+    def pause(self) -> None:
+        """The app is to go back."""
+        self.member.is_rolling = True
+
+    def load(self, generation: int, share: bytes | None) -> bool:  # noqa: ARG002 - nothing of the past is of use
+        """False: this actor's next life gets another when it sends."""
+        self._end(self.process.reloading.refusal())
+        return False
+
+    def resume(self) -> None:
+        """All go on."""
+        self.member.is_rolling = False
+
+    def check(self) -> None:
+        """Also raise `RolledBackError` while the app goes back."""
+        super().check()
+        if self.member.is_rolling:
+            raise self.process.reloading.refusal()
 
 
 _opening = threading.Lock()
@@ -166,12 +190,29 @@ def open_post(process: Process, run_id: str) -> Post | None:
         if joined is None or joined.run_id != run_id:
             return None
         with process.lock:
+            if run_id in POSTS:
+                return POSTS[run_id]
             if process.mail is not None or process.is_closed:  # of a system that has ended meanwhile
                 return None
-            post = ActorPost(process, run_id, joined)
-            process.send_with(post)
-            POSTS[run_id] = post
-            return post
+            return _opened(process, joined)
+
+
+def _opened(process: Process, joined: JoinedSystem) -> ActorPost:
+    post = ActorPost(process, joined.run_id, joined)
+    process.send_with(post)
+    POSTS[joined.run_id] = post
+    return post
+
+
+def send_again(process: Process, joined: JoinedSystem, messages: Iterable[SavedMessage]) -> None:
+    """The app has gone back: send what was in flight, before anything else is sent; under the lock."""
+    post = _opened(process, joined)
+    me = post.core.machines[post.sender]
+    for _, target, kind, _, method, payload, _, sent_at in messages:
+        post.places.learn(handle_of(joined.run_id, target))
+        post.core.send(me, target, kind, method, payload_of(payload), sent_at)
+    post.places.look_up()
+    post.carrier.flush()
 
 
 def _joined_system(process: Process) -> JoinedSystem | None:

@@ -27,7 +27,7 @@ from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
-from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Terms, generation_of, stamp_of
+from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Share, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.threads import Threads, may_be_interrupted, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, Loose
@@ -119,6 +119,18 @@ class Mail(Protocol):
 
     def leave(self) -> None:
         """There are no machines any more."""
+
+    def pause(self) -> None:
+        """The app is to go back: nothing is sent until `resume`."""
+
+    def load(self, generation: int, share: bytes | None) -> bool:
+        """All has gone back, and the ledger has begun anew; whether this goes on beside it.
+
+        `share`: a pickled `planning.Share`.
+        """
+
+    def resume(self) -> None:
+        """All go on."""
 
 
 class Process:
@@ -305,14 +317,19 @@ class Process:
                 self.ledger.finish(self.ledger.accept(header, method, time.time(), group=group))
             raise
 
-    def begin_anew(self, incarnation: int, colour: int, others: Mapping[str, int]) -> None:
+    def begin_anew(self, generation: int, share: Share) -> None:
         """All numbering begins anew; what the process has handles of stays known. Under the lock, while nothing runs."""
-        self.ledger = self.ledger.successor(incarnation, colour, others)
+        incarnation, mail = share.incarnation, self.mail
+        self.mail = None
+        self.ledger.turn_with(None)
+        self.ledger = self.ledger.successor(incarnation, share.colour, share.incarnations)
         self.call_prefix = f"{self.machine}/{incarnation}/"
         self.reports.clear()
         self.heard_of.clear()
         self.threads.clear()
         self.actor_loop.begin_anew()
+        if mail is not None and mail.load(generation, share.post):
+            self.send_with(mail)
 
     def leave(self, call_id: str, *, is_error: bool = False) -> int:
         """A call has ended, in an error or not; returns the colour of its reply."""

@@ -44,12 +44,15 @@ from ray_snapshot.protocol.rollback import (
     StopAccepting,
 )
 from ray_snapshot.runtime.faults import safe_text_of
+from ray_snapshot.runtime.handles import forget_places
 from ray_snapshot.runtime.refs import call_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Journal
     from ray_snapshot.instrument.process.process import Process
     from ray_snapshot.instrument.process.states import SavedValue
+    from ray_snapshot.runtime.checkpointing import SavedMessage
+    from ray_snapshot.runtime.collected import JoinedSystem
 
 HELD_S = 60.0
 """So long a call of the next generation is held."""
@@ -124,6 +127,14 @@ class Share:
     """(target, method, concurrency group, arguments) of its calls that were in flight, in the order of their numbers."""
     actors: dict[str, tuple[str, list[Any]]] = field(default_factory=dict)
     """By the name that stands for a handle in what is loaded: (machine, its handle, in a list)."""
+    joined: JoinedSystem | None = None
+    """The system of machines that goes back with it."""
+    aliases: tuple[str, ...] = ()
+    """Runs whose machines are now that system's."""
+    mail: list[SavedMessage] = field(default_factory=list)
+    """Messages to machines that it has sent, and that were in flight, in the order of their numbers."""
+    post: bytes | None = None
+    """For the program: what its part in that system loads (`runtime.planning.Share`)."""
 
 
 def stamp_of(system: str, generation: int) -> str:
@@ -147,6 +158,11 @@ def generation_of(stamp: str, system: str) -> int | None:
 def _states() -> Any:
     """The module `states`, imported only where something is kept: it needs libraries that a node may not have."""
     return importlib.import_module("ray_snapshot.instrument.process.states")
+
+
+def _sending() -> Any:
+    """The module `sending`, imported only where an actor sends to machines."""
+    return importlib.import_module("ray_snapshot.instrument.crossing.sending")
 
 
 def _journal() -> Any:
@@ -318,6 +334,8 @@ class Reloading:
                     if generation == self.host.generation and self.is_held:
                         self.host.phase = Phase.RUNNING
                         self.is_stopping = False
+                        if self.process.mail is not None:
+                            self.process.mail.resume()
                         self.started.notify_all()
                         self._tell(RELEASED, generation)
                 case _:
@@ -327,6 +345,8 @@ class Reloading:
         for effect in effects:
             match effect:
                 case StopAccepting():
+                    if self.process.mail is not None:
+                        self.process.mail.pause()
                     self._interrupt()
                     self.started.notify_all()
                 case LoadStates(generation):
@@ -401,12 +421,14 @@ class Reloading:
         with self.process.lock:
             if self.share is None or self.host.phase is not Phase.LOADING or generation != self.host.generation:
                 return
+            if self.share.joined is not None:
+                forget_places(self.share.joined.run_id, self.share.aliases)
             try:
                 self._set_state(self.share)
             except Exception as error:
                 self._tell_failure(generation, self._failure("does not take its state back", "__setstate__", error))
                 return
-            self.process.begin_anew(self.share.incarnation, self.share.colour, self.share.incarnations)
+            self.process.begin_anew(generation, self.share)
             self.loaded, self.first = generation, self._first(self.share)
             self.returning.is_under_way = False
             self.process.stamp = stamp_of(self.process.system, generation)
@@ -457,8 +479,12 @@ class Reloading:
         try:
             for call in self.share.calls if self.share is not None else ():
                 self._send_again(*call)
+            if self.share is not None and self.share.mail and self.share.joined is not None:
+                _sending().send_again(self.process, self.share.joined, self.share.mail)
         except Exception as error:
             failures.append(error)
+        if self.process.mail is not None:
+            self.process.mail.resume()
         for failure in failures:
             failed = self._failure("cannot make the calls again that were in flight", "", failure)
             self._tell_failure(self.host.generation, failed)

@@ -37,6 +37,12 @@ class CollectedCalls:
     """Pickled `HostPart`s, if machines of hosts are of the same system."""
     hosted: tuple[MachineCalls, ...] = ()
     """What those machines have to do with the actors."""
+    sections: tuple[bytes, ...] = ()
+    """What a restore needs of those machines (`checkpointing.Section`)."""
+    life: int = 0
+    """Which of the systems that have joined the watch they are."""
+    sections_of_actors: int = 1
+    """How many of `checkpoints`, the first, are not of hosts."""
 
     def shown(self, machine: str) -> str:
         """What people call a machine."""
@@ -58,4 +64,4 @@ class CollectedCalls:
         """What a restore needs of it; ask only if there are no obstacles."""
         from ray_snapshot.instrument.watcher.sections import section_of
 
-        return (section_of(self).dumps(),)
+        return (section_of(self).dumps(), *self.sections)

@@ -108,7 +108,7 @@ class Tables:
             },
             "blocked_loops": {self._shown(name): self._run_id(call) for name, call in self.blocking.items()},
         }
-        obstacles = [self._named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
+        obstacles = [self.named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
         of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
         unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]
         return coverage, obstacles + obstacles_of(self.collected, unknown)
@@ -135,9 +135,7 @@ class Tables:
             if one is not None and one.background:
                 found.append(f"{one.background} of {self._shown(name)}")
             found += self._threads(name)
-        found += [
-            self._named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")
-        ]
+        found += [self.named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")]
         callers = [self._shown(one.machine) for one in self.own.values() if _has_unknown_calls(one)]
         found += [f"who called {name} without a header" for name in callers]
         return found
@@ -160,7 +158,8 @@ class Tables:
         source, incarnation, target, number = parsed(call_id)
         return call_id_of(_part(self._shown(source)), incarnation, _part(self._shown(target)), number)
 
-    def _named(self, text: str) -> str:
+    def named(self, text: str) -> str:
+        """A text with names for people in place of those between processes."""
         for machine in sorted((*self.collected.facts, *self.collected.reserved), key=len, reverse=True):
             text = text.replace(machine, self._shown(machine))
         return text

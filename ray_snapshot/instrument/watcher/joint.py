@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ray_snapshot.columns import inner
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.joined import Tables
-from ray_snapshot.names import DRIVER, life_of
+from ray_snapshot.names import DRIVER, is_actor, life_of
 from ray_snapshot.protocol.calls import MachineReport
 from ray_snapshot.runtime.assembly import Also, assembled
 from ray_snapshot.runtime.report import ENDS, HostPart
@@ -31,6 +31,7 @@ def joint(collected: CollectedCalls) -> Snapshot:
     parts: list[HostPart] = [pickle.loads(part) for part in collected.parts]
     mails = [one.mail for one in collected.recorded.values() if one.mail is not None]
     ends_of_the_dead = list(_closed(parts, mails))
+    of_the_gone = dict.fromkeys(_of_the_gone(parts, collected))
     sent = [_mail_part(one) for one in mails] + [_part(ends_of_the_dead, [])]
     hosted = {name for part in parts if part.machines is not None for name in part.machines["machine"].to_pylist()}
     is_still = _is_still([*parts, *sent]) and not any(part.waits for part in parts)  # a reply to it may be on its way
@@ -38,14 +39,26 @@ def joint(collected: CollectedCalls) -> Snapshot:
     _number_on([*parts, *sent])
     for part in (*parts, *sent):
         _show(part, collected)
+        part.obstacles = [tables.named(text) for text in part.obstacles]
     reports = [report for one in collected.hosted for report in one.reports]
     for part in parts:
         if part.machines is not None:
             part.machines = _with_calls(part.machines, [*reports, *_of_driver(collected)])
     coverage, obstacles = tables.facts()
+    obstacles += of_the_gone
     return assembled(
         collected.header, [*parts, *sent], Also(tables.tables(), list(tables.waits()), coverage, obstacles)
     )
+
+
+def _of_the_gone(parts: Iterable[HostPart], collected: CollectedCalls) -> Iterable[str]:
+    """Mail in flight of actors that are gone, or have started again since: nobody could send it once more."""
+    for part in parts:
+        for source in part.messages["source"].to_pylist():
+            name, life = life_of(source)
+            report = collected.completed.machines.get(name)
+            if is_actor(source) and (report is None or report.incarnation != life):
+                yield f"{collected.shown(name)}: it is gone, and mail of it is on its way"
 
 
 def _is_still(parts: Iterable[HostPart]) -> bool:
@@ -74,7 +87,7 @@ def _closed(parts: Iterable[HostPart], mails: Iterable[MailPart]) -> Iterable[tu
         sent[source, target, kind] += count - held
     for part in parts:
         for source, target, kind, _, accepted, in_flight, *_ in _tuples(part.ends):
-            if ":" in source:
+            if is_actor(source):
                 come[source, target, kind] += accepted + in_flight
     for key in {**sent, **come}:
         if key[0] not in known or sent[key] > come[key]:

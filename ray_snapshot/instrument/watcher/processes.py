@@ -40,8 +40,9 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.senders import Senders
-from ray_snapshot.runtime.collected import HostPayload, MachineCalls, SnapshotHeader
+from ray_snapshot.runtime.collected import HostPayload, JoinedSystem, MachineCalls, SnapshotHeader
 from ray_snapshot.runtime.service.actor import Service
+from ray_snapshot.runtime.service.collecting import sections_of
 
 MOST_UNPRUNED = 1_000
 """So many calls may stay in a sender's log until it asks by itself."""
@@ -89,6 +90,8 @@ class Processes:
         """Machines that live, but are not watched, so that nothing is seen of them."""
         self.uncovered: list[str] = ["nodes that have not been looked at"]
         """Nodes of which nothing is seen; this one item until Ray has listed them."""
+        self.stopped_names: list[str] = []
+        """Machines of hosts that have stopped."""
         self.unborn: dict[str, str] = {}
         """Machines whose constructors had not begun in the latest snapshot, with their keys in Ray."""
         self.covered_at = -1
@@ -102,20 +105,25 @@ class Processes:
         self.rolling = Rolling(self, keeps=keeps)
         self.recovering = Recovering(self, limits, has_beginning=has_beginning)
 
-    def begin(self, service: Service, life: Callable[[], int]) -> None:
-        """Take part in the snapshots of this service, and look after the dead; `life`: of the machines that have joined."""
+    def begin(self, service: Service, joined: Callable[[], JoinedSystem | None]) -> None:
+        """Take part in the snapshots of this service, and look after the dead; `joined`: the system that has joined."""
         self.system = service.config.system
         self.run_id = service.config.run_id
         self.service = service
         self.analyst = service.handing.analyst
         self.directory = service.directory
         self.orders = service.orders
-        self.life = life
+        self.joined = joined
         self.collecting = service.collecting
         self.coordinator = service.coordinator
         self.parties = service.coordinator.calls
         self.senders = Senders(self.coordinator)
         self.looker = asyncio.get_event_loop().create_task(self._look())
+
+    def life(self) -> int:
+        """Which of the systems that have joined is here; 0: none."""
+        joined = self.joined()
+        return 0 if joined is None else joined.life
 
     # ---- processes ------------------------------------------------------------------------------------------------
 
@@ -212,7 +220,13 @@ class Processes:
 
     def stopped(self, names: tuple[str, ...], colour: int) -> None:
         """Machines of hosts have stopped: sending to them is an error."""
+        self.stopped_names += names
         self.tell_all(Stopped(names, colour))
+
+    def went_back(self, stopped: tuple[str, ...]) -> None:
+        """Machines have gone back, to where these had stopped; mail of the past is refused, so none of it is missing."""
+        self.senders.lost.clear()
+        self.stopped_names = list(stopped)
 
     def hosts_left(self) -> None:
         """The hosts have ended, and with them whatever their machines had called."""
@@ -220,6 +234,7 @@ class Processes:
             if machine not in self.parties.machines:
                 self.parties.died(machine, "ended with its system")
         self.senders.clear()
+        self.stopped_names = []
         self.tell_all(HostsLeft())
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
@@ -315,6 +330,8 @@ class Processes:
             reserved=dict(self.roster.reserved),
             parts=[payload.part for payload in payloads],
             hosted=tuple(hosted),
+            sections=sections_of(payloads),
+            life=self.life(),
         )
 
     def _mail_of_the_dead(self, number: int) -> list[str]:

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -27,6 +27,7 @@ from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledged,
     Ask,
+    AskAgain,
     Asked,
     BeginGeneration,
     CoordinatorEffect,
@@ -38,10 +39,13 @@ from ray_snapshot.protocol.rollback import (
     Step,
 )
 from ray_snapshot.runtime.faults import as_error
+from ray_snapshot.runtime.host.abroad import Again
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.processes import Processes
     from ray_snapshot.instrument.watcher.recovering import Base
+    from ray_snapshot.runtime.planning import Plan
+    from ray_snapshot.runtime.service.recovery import Target
 
 LOOK_S = 0.05
 
@@ -55,6 +59,8 @@ class Way:
 
     target: str | None = None
     """The snapshot; None is the beginning."""
+    hosts_target: Target | None = None
+    """The same, as hosts know it."""
     section: Section = field(default_factory=Section)
     """What is restored; let go of when the way has ended."""
     is_same_run: bool = True
@@ -71,10 +77,18 @@ class Way:
     """The last generation for which `_move` has given each machine its next incarnation."""
     busy: dict[str, str] = field(default_factory=dict)
     """By machine that has not stopped yet: its call site."""
+    plan: Plan | None = None
+    """What becomes of machines of hosts; None until that is planned, or if there are none."""
+    post: bytes | None = None
+    """What the program's part among these machines loads."""
     released: set[str] = field(default_factory=set)
     """Machines that have heard that all go on as they were."""
     done: asyncio.Future[None] | None = None
     """When all go on; None before it begins."""
+
+    def names_of(self, shown: str) -> list[str]:
+        """What the actor that people know by this name was called between processes in the snapshot."""
+        return [name for name, known in self.section.names.items() if known == shown]
 
 
 class Rolling:
@@ -127,7 +141,7 @@ class Rolling:
         """A process has registered; the terms under which it takes part."""
         life = self.lives[machine] = self.lives.get(machine, -1) + 1
         if self.coordinator is not None:
-            self._carry_out(self.coordinator.step(HostJoined(machine, life, NO_GENERATION)))
+            self.carry_out(self.coordinator.step(HostJoined(machine, life, NO_GENERATION)))
         facts = self.processes.roster.facts
         later = {name: one["incarnation"] for name, one in facts.items() if one["incarnation"]}
         return Terms(
@@ -143,7 +157,7 @@ class Rolling:
 
     # ---- a restore ------------------------------------------------------------------------------------------------
 
-    async def restore(self, snapshot_id: str, timeout: float) -> list[str]:
+    async def restore(self, target: Target, timeout: float) -> list[str]:
         """Roll the app back; answers when all processes go on, with those actors that the snapshot has not.
 
         Raises, with nothing changed, `NotRestorableError`, `CheckpointError`; `SnapshotTimeoutError` naming the actors
@@ -152,12 +166,13 @@ class Rolling:
         deadline = time.monotonic() + timeout
         await _within(deadline, self.turn.acquire(), "another restore to end", timeout)
         try:
-            return await self._restore(snapshot_id, deadline, timeout)
+            return await self._restore(target, deadline, timeout)
         finally:
             self.way.section = Section()
             self.turn.release()
 
-    async def _restore(self, snapshot_id: str, deadline: float, timeout: float) -> list[str]:
+    async def _restore(self, target: Target, deadline: float, timeout: float) -> list[str]:
+        snapshot_id = target.snapshot_id
         await self._handed_over(snapshot_id, deadline)
         try:
             asked = self.processes.analyst.checkpoint_of.remote(snapshot_id)
@@ -166,9 +181,11 @@ class Rolling:
             raise
         except Exception as error:
             raise as_error(error) from None
-        self.way = way = Way(snapshot_id, opened_section(checkpoint.sections), self.way.is_same_run)
+        section = opened_section(checkpoint.of_actors)
+        self.way = way = Way(snapshot_id, target, section, is_same_run=self.way.is_same_run)
         await self._all_there(deadline)
         way.is_same_run = is_same_run = checkpoint.about["run_id"] == self.processes.run_id
+        await self._plan_hosts(int(checkpoint.about.get("life", 0)), deadline, timeout)
         way.who = self._living()
         others = sorted(set(way.who) - {*way.section.states, DRIVER})
         way.unneeded = {way.who[name] for name in others} if is_same_run else set()
@@ -191,8 +208,8 @@ class Rolling:
             section = Section()
             if base.snapshot_id is not None:
                 asked = self.processes.analyst.checkpoint_of.remote(base.snapshot_id)
-                section = opened_section((await _within(deadline, asked, "the checkpoint", timeout)).sections)
-            self.way = way = Way(base.snapshot_id, section, is_recovery=True)
+                section = opened_section((await _within(deadline, asked, "the checkpoint", timeout)).of_actors)
+            self.way = way = Way(base.snapshot_id, section=section, is_recovery=True)
             await self._still_there(base, deadline)
             while not self.processes.recovering.are_built(others := self._others(base)) and time.monotonic() < deadline:
                 await asyncio.sleep(LOOK_S)
@@ -223,6 +240,25 @@ class Rolling:
                     break
                 await asyncio.sleep(LOOK_S)
 
+    async def _plan_hosts(self, life: int, deadline: float, timeout: float) -> None:
+        """Find out what becomes of machines of hosts; `life`: which of the systems that have joined the snapshot has."""
+        here, way, hosts = self.processes.life(), self.way, self.processes.service.recovery
+        obstacle = ""
+        if life and not here:
+            obstacle = "it has machines, and no system of them is open"
+        elif here and not life:
+            obstacle = "it has no machines, and a system of them is open"
+        elif here != life and way.is_same_run:
+            obstacle = "its machines are of a system that was closed"
+        elif here:
+            assert way.hosts_target is not None
+            plan = await _within(deadline, hosts.planned_with(way.hosts_target), "the machines' part", timeout)
+            places = self.processes.directory.places
+            new = [] if way.is_same_run else sorted(places.keys() - plan.places.keys() - {DRIVER})
+            obstacle = f"it has no machines of these names: {', '.join(new[:5])}" if new else ""
+        if obstacle:
+            raise NotRestorableError(f"snapshot {way.target} cannot be restored: {obstacle}", obstacles=[obstacle])
+
     async def _roll(self, coordinator: RollbackCoordinator, deadline: float, timeout: float) -> None:
         assert self.way.done is not None
         try:
@@ -232,6 +268,8 @@ class Rolling:
                 raise self._given_up(coordinator, timeout) from None
         finally:
             self.coordinator = None  # what comes now is too late: no actor is ended for it, or told to stop again
+            if self._has_hosts:
+                self.processes.service.recovery.went_back_with(self.loaded)
             if self.loaded != self.generation and not self.is_torn:
                 await self._release()
 
@@ -276,15 +314,24 @@ class Rolling:
             coordinator.step(Acknowledged(machine, Step.START, self.generation))
         self.coordinator, self.way.done = coordinator, asyncio.get_running_loop().create_future()
         self.way.done.add_done_callback(lambda future: future.exception())
-        self._carry_out(coordinator.step(RollbackAsked(f"rolled back to {self._where}")))
+        if self._has_hosts and self.way.hosts_target is not None:
+            self.processes.service.recovery.go_back_with(self, coordinator, self.way.hosts_target)
+        self.carry_out(coordinator.step(RollbackAsked(f"rolled back to {self._where}")))
         return coordinator
+
+    @property
+    def _has_hosts(self) -> bool:
+        """Whether machines of hosts go back with the actors."""
+        return self.processes.life() > 0
 
     def _given_up(self, coordinator: RollbackCoordinator, timeout: float) -> RaySnapshotError:
         """The error that names the processes that did not do a step in time, and says what becomes of the app."""
         reached = coordinator.reached
         behind = [name for name, step in coordinator.done.items() if step == reached]
+        hosts, roster = self.processes.directory.actors, self.processes.roster
         told = [
-            self.processes.roster.name_of(name) + (f" ({self.way.busy[name]})" if name in self.way.busy else "")
+            (name if name in hosts else roster.name_of(name))
+            + (f" ({self.way.busy[name]})" if name in self.way.busy else "")
             for name in behind
         ]
         what = f"{', '.join(sorted(told)[:5])} to {Step(reached + 1).name.lower()}"
@@ -308,7 +355,9 @@ class Rolling:
         if step == RELEASED:
             self.way.released.add(machine)
         elif self.coordinator is not None:
-            self._carry_out(self.coordinator.step(Acknowledged(machine, Step(step), generation)))
+            self.carry_out(self.coordinator.step(Acknowledged(machine, Step(step), generation)))
+            if step == Step.STOP and self._have_processes_stopped():
+                self.carry_out(self.coordinator.step(AskAgain()))
 
     def failed(self, generation: int, error: RaySnapshotError) -> None:
         """A process could not do a step."""
@@ -337,22 +386,41 @@ class Rolling:
             text = f"{self.processes.roster.name_of(machine)} died while the app was rolled back; {self._outcome()}"
             self.failed(self.generation, NotRestorableError(text, obstacles=[text]))
             return
-        self._carry_out(self.coordinator.step(HostFailed(machine, life, time.monotonic(), is_replaced)))
+        self.carry_out(self.coordinator.step(HostFailed(machine, life, time.monotonic(), is_replaced)))
 
     # ---- what is done about it ------------------------------------------------------------------------------------
 
-    def _carry_out(self, effects: Iterable[CoordinatorEffect]) -> None:
+    def carry_out(self, effects: Iterable[CoordinatorEffect]) -> None:
+        """Do what the coordinator has decided."""
         for effect in effects:
             match effect:
                 case BeginGeneration(generation):
                     self.generation = generation
                     self.way.busy.clear()
                     self.processes.collecting.give_up_all(f"the app is rolled back to {self._where}")
+                    if self._has_hosts:
+                        self.processes.service.recovery.plan_again()
+                        self.way.plan = None
+                case Ask(host, step, generation, _) if host in self.processes.directory.actors:
+                    self._ask_host(effect)
                 case Ask(machine, step, generation, life):
                     if generation == self.generation:
                         self._ask(machine, step, life)
                 case RollbackComplete():
                     self._complete()
+
+    def _have_processes_stopped(self) -> bool:
+        hosts, coordinator = self.processes.directory.actors, self.coordinator
+        return coordinator is not None and all(
+            step >= Step.STOP for name, step in coordinator.done.items() if name not in hosts
+        )
+
+    def _ask_host(self, effect: Ask) -> None:
+        """A host that has stopped cannot go on as it was: it is asked when all processes have stopped, which may be never."""
+        if effect.step is Step.STOP and not self._have_processes_stopped():
+            return
+        self.is_torn = True
+        self.processes.service.recovery.ask(effect)
 
     def _ask(self, machine: str, step: Step, life: int) -> None:
         if step is Step.LOAD and self.way.unneeded:
@@ -361,8 +429,22 @@ class Rolling:
             if self.generation != generation:  # all stop once more, without those
                 return
         self.is_torn |= step is Step.LOAD
+        if step is Step.LOAD and self._has_hosts and self.way.plan is None:
+            self.processes.service.course.background(self._ask_when_planned(machine, self.generation, life))
+            return
         share = self._share(machine) if step is Step.LOAD else None
         self.processes.tell(machine, Roll(Asked(step, self.generation, life), share))
+
+    async def _ask_when_planned(self, machine: str, generation: int, life: int) -> None:
+        """Ask a process to load when the hosts' part is planned: it says what mail is sent again, and by whom."""
+        try:
+            plan, share = await self.processes.service.recovery.share_of_driver()
+        except RaySnapshotError as error:
+            self.failed(generation, error)
+            return
+        if generation == self.generation and self.coordinator is not None:
+            self.way.plan, self.way.post = plan, share
+            self._ask(machine, Step.LOAD, life)
 
     def _end_unneeded(self) -> None:
         """End the actors that were made since the snapshot: all have stopped, and the others go back without them."""
@@ -389,15 +471,42 @@ class Rolling:
             name: self.way.section.names[name] for saved in (names, *(call[-1][1] for call in calls)) for name in saved
         }
         needed |= {call[1]: call[1] for call in calls}
-        return Share(
+        share = Share(
             facts[machine]["incarnation"],
             self.processes.coordinator.last,
-            {name: facts[name]["incarnation"] for name in self.processes.parties.machines},
+            self._incarnations(),
             state,
             machine in self.way.anew,
             self.way.is_recovery,
             [(target, method, group, blob) for _, target, _, method, group, (blob, _) in calls],
             {name: self._actor(living.get(known, name)) for name, known in needed.items()},
+        )
+        joined = self.processes.joined()
+        if (plan := self.way.plan) is not None and joined is not None:
+            share.joined, share.aliases = replace(joined, stopped=plan.stopped), plan.aliases
+            share.post = self.way.post if machine == DRIVER else None
+            share.mail = [one for name in self.way.names_of(shown) for one in plan.mail.get(name, ())]
+        return share
+
+    def _incarnations(self) -> dict[str, int]:
+        """Of all that go on; calls of earlier ones are of the past."""
+        facts = self.processes.roster.facts
+        found = {name: int(facts[name]["incarnation"]) for name in self.processes.parties.machines}
+        places = () if self.way.plan is None else self.way.plan.places
+        return found | dict.fromkeys(places, self.processes.life() + self.generation)
+
+    def abroad(self, host: str, plan: Plan) -> Again:
+        """What a host that loads has to know of the actors."""
+        section, way = self.way.section, self.way
+        if way.moved != self.generation:
+            self._move()
+        facts = self.processes.roster.facts
+        here = sorted((call for call in section.calls if plan.places.get(call[0]) == host), key=lambda call: call[2])
+        return Again(
+            [(source, target, method, group, blob) for source, target, _, method, group, (blob, _) in here],
+            {name: [self.handles.get(way.who.get(known, name))] for name, known in section.names.items()}
+            | {shown: [self.handles.get(machine)] for shown, machine in way.who.items()},
+            {name: int(facts[name]["incarnation"]) for name in self.processes.parties.machines},
         )
 
     def _actor(self, machine: str) -> tuple[str, list[Any]]:
@@ -414,6 +523,8 @@ class Rolling:
             coordinator.join(machine, self.processes.roster.facts[machine]["incarnation"], coordinator.last)
 
     def _complete(self) -> None:
+        if self.way.plan is not None:
+            self.processes.went_back(self.way.plan.stopped)
         self.loaded, self.restored_from, self.is_torn = self.generation, self.way.target, False
         if self.way.is_same_run:
             self.past = self.generation

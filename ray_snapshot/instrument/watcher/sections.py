@@ -8,11 +8,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.here import class_in
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, is_actor
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, Sent
+from ray_snapshot.protocol.mailbox import TIMER
+from ray_snapshot.runtime.rows import MESSAGE_ROW
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.states import SavedValue
@@ -50,7 +52,8 @@ def opened_section(sections: Iterable[bytes]) -> Section:
 def section_of(collected: CollectedCalls) -> Section:
     """The section of a snapshot that has no obstacles."""
     facts = collected.facts
-    found = Section(names={name: str(one["shown"]) for name, one in facts.items()})
+    names = {name: str(one["shown"]) for name, one in facts.items()}
+    found = Section(names=names)
     for name in collected.completed.machines:
         recorded = collected.recorded.get(name)
         if name != DRIVER and recorded is not None and recorded.kept is not None and recorded.kept.blob is not None:
@@ -58,7 +61,7 @@ def section_of(collected: CollectedCalls) -> Section:
     for channel in collected.completed.channels:
         for number, sent in sorted(channel.in_flight.items()):
             if sent.kept is not None and sent.kept.blob is not None:
-                ends = found.names[channel.source], found.names[channel.target]
+                ends = names.get(channel.source, channel.source), names[channel.target]  # a machine has one name
                 found.calls.append((*ends, number, sent.method, sent.group, (sent.kept.blob, sent.kept.names)))
     return found
 
@@ -72,14 +75,31 @@ def obstacles_of(collected: CollectedCalls, uncovered: Iterable[str]) -> list[st
         return [CHECKPOINT_OFF]
     found = [f"it is not known what this does: {text}" for text in uncovered]
     for report in collected.completed.machines.values():
-        if report.machine != DRIVER:
+        if is_actor(report.machine):
             found += _of_actor(collected, report)
-        elif not collected.header.is_journaled:
+        elif report.machine == DRIVER and not collected.header.is_journaled:
             found += _of_driver(report)
     for channel in collected.completed.channels:
         for number, sent in sorted(channel.in_flight.items()):
             found += _of_call(collected, channel.source, channel.target, number, sent)
+    for machine, recorded in collected.recorded.items():
+        found += _of_mail(collected.shown(machine), () if recorded.mail is None else recorded.mail.messages)
+    for host in collected.hosted:
+        for name in host.kept - collected.facts.keys():
+            found.append(f"a machine of {host.host}: {_unwatched(name)} in its state")
     return list(dict.fromkeys(found))
+
+
+def _of_mail(shown: str, messages: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    """What waits in the process of a sender, and is nowhere in what is kept."""
+    for row in messages:
+        about = dict(zip(MESSAGE_ROW, row, strict=True))
+        what = "a timer" if about["kind"] == TIMER else "a message to a machine that is not there yet"
+        yield f"{shown}: {what}, for {about['target']}.{about['method']}"
+
+
+def _unwatched(name: str) -> str:
+    return f"a handle of an actor that is not watched ({class_in(name)})"
 
 
 def _of_driver(report: MachineReport) -> Iterator[str]:
@@ -140,4 +160,4 @@ def _of_kept(collected: CollectedCalls, who: str, kept: SavedValue | None, what:
         yield f"{who}: {kept.obstacle}"
     for name in kept.names:
         if name not in collected.facts:
-            yield f"{who}: a handle of an actor that is not watched ({class_in(name)}) in {what}"
+            yield f"{who}: {_unwatched(name)} in {what}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +17,16 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.watcher.processes import Processes
-from ray_snapshot.instrument.watcher.recovering import Limits
+from ray_snapshot.instrument.watcher.recovering import LOOK_S, Limits
 from ray_snapshot.names import run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
 from ray_snapshot.runtime.collected import JoinedSystem
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.config import ServiceConfig
+from ray_snapshot.runtime.service.recovery import Target
+
+NOTHING: Mapping[str, Any] = {}
 
 
 class Watcher(Service):
@@ -51,10 +54,10 @@ class Watcher(Service):
             has_beginning=has_beginning,
         )
         self.joined: JoinedSystem | None = None
-        self.stopped_names: list[str] = []
         self.lives = 0
         super().__init__(config, analyst, self.processes)
-        self.processes.begin(self, lambda: 0 if self.joined is None else self.joined.life)
+        self.processes.begin(self, lambda: self.joined)
+        self.recovery.abroad = self.processes.rolling.abroad
 
     # ---- what processes say ---------------------------------------------------------------------------------------
 
@@ -93,10 +96,14 @@ class Watcher(Service):
     async def admit_system(self, protocol: str, spawn_timeout: float) -> JoinedSystem:
         """A system of machines joins; there is one at a time."""
         self.course.check()
+        rolling = self.processes.rolling
+        while rolling.coordinator is not None:
+            await asyncio.sleep(LOOK_S)
         self.lives += 1
-        self.joined = JoinedSystem(protocol, spawn_timeout, run_of_machines(self.config.run_id, self.lives), self.lives)
+        run_id = run_of_machines(self.config.run_id, self.lives)
+        self.joined = JoinedSystem(protocol, spawn_timeout, run_id, self.lives, generation=rolling.loaded)
+        self.recovery.begin(rolling.loaded)
         self.collecting.protocol = self.directory.protocol = protocol
-        self.stopped_names = []
         for number in self.admit_hosts():
             self.orders.to_driver(Request(number))
         return self.joined
@@ -104,7 +111,7 @@ class Watcher(Service):
     async def joined_system(self, machine: str) -> JoinedSystem | None:
         """What a process must know to send to machines; None if there are none."""
         self.processes.senders.known.add(machine)
-        return None if self.joined is None else replace(self.joined, stopped=tuple(self.stopped_names))
+        return None if self.joined is None else replace(self.joined, stopped=tuple(self.processes.stopped_names))
 
     async def claim(self, *claimed: Any) -> list[str]:
         """Take names for machines; actors that are called so in snapshots get others."""
@@ -114,7 +121,6 @@ class Watcher(Service):
 
     async def stopped(self, names: list[str], colour: int, generation: int) -> None:
         """Machines have stopped; processes that send to machines are told, too."""
-        self.stopped_names += names
         self.processes.stopped(tuple(names), colour)
         await super().stopped(names, colour, generation)
 
@@ -134,9 +140,15 @@ class Watcher(Service):
 
     # ---- going back (see `rolling`) -------------------------------------------------------------------------------
 
-    async def go_back(self, snapshot_id: str, timeout: float) -> list[str]:
-        """Roll the app back; see `Rolling.restore`."""
-        return await self.processes.rolling.restore(snapshot_id, timeout)
+    async def go_back(
+        self,
+        snapshot_id: str,
+        timeout: float,
+        claimed: Mapping[str, str] = NOTHING,
+        classes: Mapping[str, tuple[str, bytes]] = NOTHING,
+    ) -> list[str]:
+        """Roll the app back; see `Rolling.restore`. `claimed` and `classes`: of machines, as in `planning.Ground`."""
+        return await self.processes.rolling.restore(Target(snapshot_id, dict(claimed), dict(classes)), timeout)
 
     async def stepped(self, machine: str, step: int, generation: int) -> None:
         """A process has done a step of a restore."""

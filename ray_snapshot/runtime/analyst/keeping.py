@@ -60,6 +60,8 @@ class Keeper:
                 "number": snapshot.sequence,
                 "protocol": snapshot.protocol,
                 "aliases": self.aliases,
+                "sections_of_actors": collected.sections_of_actors,
+                "life": collected.life,
             }
             snapshot = self._stored(snapshot, Checkpoint(about, collected.checkpoints))
         with self.lock:
@@ -118,7 +120,7 @@ class Keeper:
     def plan(self, snapshot_id: str, ground: Ground) -> Plan:
         """Deal a checkpoint out. Raises `NotRestorableError`, naming the obstacles, and `CheckpointError`."""
         found = self.fetch(snapshot_id)
-        plan = planned(found.about, found.sections, ground)
+        plan = planned(found.about, found.of_hosts, ground)
         known = {*self.aliases, self.run_id}
         self.aliases += [run for run in (*found.about["aliases"], found.about["run_id"]) if run not in known]
         return plan

@@ -110,11 +110,12 @@ class DriverPost(Post):
         checkpoint: bool = False,
         attendant: Attendant | None = None,
         beside: Beside | None = None,
+        generation: int = 0,
     ) -> None:
-        """`beside`: the driver's part in the watch that the system has joined."""
+        """`beside`: the driver's part in the watch that the system has joined; `generation`: of that."""
         lock = None if beside is None else beside.lock
-        loop = asyncio.new_event_loop()
-        member = Membership(run_id, DRIVER, service, loop, recovers=attendant is not None, lock=lock)
+        loop, recovers = asyncio.new_event_loop(), attendant is not None
+        member = Membership(run_id, DRIVER, service, loop, generation=generation, recovers=recovers, lock=lock)
         self.beside = beside
         self.protocol, self.mailbox_bound = protocol, mailbox_bound
         self.program = Program(member.lock, checkpoint=checkpoint)
@@ -281,6 +282,24 @@ class DriverPost(Post):
 
     def leave(self) -> None:
         """The system sees to its own end."""
+
+    def pause(self) -> None:
+        """The app is to go back: the program waits where it sends."""
+        self.member.is_rolling = True
+
+    def load(self, generation: int, share: bytes | None) -> bool:
+        """True: the program keeps this post; the core is another."""
+        self._leave_generation(generation)
+        self._load(opened_share(share))
+        return True
+
+    def resume(self) -> None:
+        """All go on."""
+        self.member.loop.call_soon_threadsafe(self._resume)
+
+    def _resume(self) -> None:
+        with self.member.lock:
+            self._go_on()
 
     # ---- commands -------------------------------------------------------------------------------------------------
 

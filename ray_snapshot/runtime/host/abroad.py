@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.runtime.waits import TrackedWait
+
+
+@dataclass(slots=True)
+class Again:
+    """What a host that goes back has to know of actors."""
+
+    calls: list[tuple[str, str, str, str | None, bytes]] = field(default_factory=list)
+    """(caller, target, method, concurrency group, arguments) of its machines' calls in flight, by their numbers."""
+    actors: dict[str, list[Any]] = field(default_factory=dict)
+    """By the name that stands for an actor in what is kept: its handle, in a list."""
+    incarnations: dict[str, int] = field(default_factory=dict)
+    """Of the actors."""
 
 
 class Abroad(Protocol):
@@ -37,3 +50,15 @@ class Abroad(Protocol):
 
     def forget(self, number: int) -> None:
         """Nothing is wanted of a number."""
+
+    def keep(self, machine: Machine, state: Any) -> tuple[bytes | None, str | None]:
+        """(a machine's state as bytes in which names stand for handles of actors, None), or (None, why there are none)."""
+
+    def load(self, again: Again | None) -> None:
+        """The host goes back; before any state is opened."""
+
+    def opened(self, blob: bytes) -> Any:
+        """The state that was kept."""
+
+    def call_again(self) -> None:
+        """Make the calls that were in flight; before any machine acts."""

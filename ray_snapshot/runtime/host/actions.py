@@ -184,7 +184,7 @@ class Actions:
 
     def _failed(self, machine: Machine, method: str, source: str, payload: Any, error: BaseException) -> None:
         """An action raised: the system stops, and says where."""
-        if self.member.recovers and _is_of_a_lost_host(error):
+        if self.member.may_be_undone and _is_of_a_lost_host(error):
             self.stage.is_broken = True  # the system is about to be rolled back
             self.member.stop_with(
                 RolledBackError(f"{machine.name}.{method} needed a host that is gone", snapshot_id=None)

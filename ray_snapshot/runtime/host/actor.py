@@ -11,6 +11,7 @@ import logging
 import os
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never, cast
@@ -50,7 +51,7 @@ from ray_snapshot.protocol.rollback import (
     StopAccepting,
 )
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.classes import extend_import_path
+from ray_snapshot.runtime.classes import ClassStore, extend_import_path
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.post import HostPost
@@ -91,15 +92,19 @@ class Host:
         self.service = service
         self.loop = asyncio.get_event_loop()
         self.rollback = RollbackHost(*_beginning(config), config.incarnation)
-        self.post = HostPost(config, service, self.loop)
-        if config.stamp is not None:
-            from ray_snapshot.instrument.crossing.hosted import join
-
-            join(self.post, config.stamp, service)
+        self.post = self._new_post(config)
         self.leaving: list[HostPost] = []
         """Posts of older generations in which an action was still under way when they were left."""
         if config.grace:
             before_worker_exit(self._leave_soon)
+
+    def _new_post(self, config: HostConfig, classes: ClassStore | None = None) -> HostPost:
+        post = HostPost(config, self.service, self.loop, classes)
+        if config.stamp is not None:
+            from ray_snapshot.instrument.crossing.hosted import join
+
+            join(post, config.stamp, self.service)
+        return post
 
     def _leave_soon(self) -> None:
         """Begin to leave, on SIGTERM; called in Ray's main thread."""
@@ -141,8 +146,9 @@ class Host:
     async def _load(self, generation: int, blob: bytes | None) -> list[int]:
         share = opened_share(blob)
         config = replace(self.config, generation=generation, colour=share.last, open_at_birth=())
-        post = HostPost(config, self.service, self.loop, self.post.classes)
-        await self.loop.run_in_executor(None, load, post, share)
+        post = self._new_post(config, self.post.classes)
+        with ThreadPoolExecutor(1, thread_name_prefix="ray-snapshot-load") as pool:  # Python's own pool would stay
+            await self.loop.run_in_executor(pool, load, post, share)
         if self.rollback.generation == generation:
             self.post = post
         effects = self.rollback.step(LoadFinished(generation))
@@ -330,11 +336,9 @@ def _obey(post: HostPost, command: HostCommand) -> None:  # noqa: PLR0912 - one 
                 ledger.acknowledge(acks)
                 post.recorder.guard_soon()
         case Died(actor):
-            for ledger in post.core.ledgers.known.values():
-                ledger.target_died(actor)
+            post.core.ledgers.target_died(actor)
         case Restarted(actor, incarnation):
-            for ledger in post.core.ledgers.known.values():
-                ledger.target_restarted(actor, incarnation)
+            post.core.ledgers.target_restarted(actor, incarnation)
         case _:
             assert_never(command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot import redaction
@@ -17,6 +18,7 @@ from ray_snapshot.runtime.checkpointing import pickled_state
 from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.runtime.here import HERE, call_site_of
+from ray_snapshot.runtime.host.abroad import Abroad
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.floor import Floor
 from ray_snapshot.runtime.host.ports import Ports
@@ -48,6 +50,7 @@ class Copier:
         self.classes = classes
         self.ports = ports
         self.replies = replies
+        self.abroad: Abroad | None = None
 
     def copy(self, machine: Machine) -> BodyCopy:
         """What the snapshot holds of a machine; called by the core, under the lock, at most once per machine and instant."""
@@ -75,12 +78,24 @@ class Copier:
             found.status = "stopped"
         elif machine.is_held:
             self._describe_held(found, machine)
-        wrong = _ask_hooks(found, machine.body, self.classes if self.config.checkpoint else None)
+        wrong = _ask_hooks(found, machine.body, self._keep(machine) if self.config.checkpoint else None)
         if wrong is not None:
             self._wrong_hook(machine, wrong)
         if found.status == "passive":
             found.inputs = self.ports.inputs_of(machine)
         return found
+
+    def _keep(self, machine: Machine) -> Callable[[BodyCopy, Any], None]:
+        """What pickles a machine's state for a restore, or says why there will be none."""
+
+        def keep(found: BodyCopy, state: Any) -> None:
+            abroad = self.abroad
+            blob, obstacle = pickled_state(state) if abroad is None else abroad.keep(machine, state)
+            if blob is not None:
+                found.kept = self.classes.keys[type(machine.body)], blob
+            found.obstacle = found.obstacle or obstacle
+
+        return keep
 
     def _instant(self) -> float | None:
         """When this machine turns red, if it does so by itself: now."""
@@ -132,15 +147,7 @@ class Copier:
         ]
 
 
-def _keep(found: BodyCopy, body: Any, state: Any, classes: ClassStore) -> None:
-    """Pickle the state for a restore, or say why there will be none."""
-    blob, obstacle = pickled_state(state)
-    if blob is not None:
-        found.kept = classes.keys[type(body)], blob
-    found.obstacle = found.obstacle or obstacle
-
-
-def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | None:
+def _ask_hooks(found: BodyCopy, body: Any, keep: Callable[[BodyCopy, Any], None] | None) -> str | None:
     """What the machine says of itself; returns what is wrong with an answer, if it is no answer at all.
 
     A hook that raises stops nothing: it is an obstacle, and the machine may act.
@@ -149,8 +156,8 @@ def _ask_hooks(found: BodyCopy, body: Any, classes: ClassStore | None) -> str | 
         state = body.snapshot_state()
         found.state = to_json(state, STATE_MS)
         found.shape = shape_of(type(body), state)
-        if classes is not None:
-            _keep(found, body, state, classes)
+        if keep is not None:
+            keep(found, state)
     except Exception as error:
         found.obstacle = f"snapshot_state raised {type(error).__name__}: {told(error, body)}"
         text = to_json({"$error": found.obstacle}).text

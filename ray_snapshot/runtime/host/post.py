@@ -62,7 +62,7 @@ class HostPost(Post):
         self.ports = Ports(self.classes)
         self.replies = Replies(config.run_id)
         self.notices = Notices()
-        copier = Copier(config, member, stage, floor, self.classes, self.ports, self.replies)
+        self.copier = copier = Copier(config, member, stage, floor, self.classes, self.ports, self.replies)
         core = core_for(
             config.protocol,
             config.host,
@@ -72,7 +72,7 @@ class HostPost(Post):
             bound=config.mailbox_bound,
             polled=("driver",),
             open_at_birth=config.open_at_birth,
-            life=config.life,
+            life=config.life + config.generation,  # neither ever falls: no two of its hosts' lives are numbered alike
         )
         super().__init__(member, core, spawn_timeout=config.spawn_timeout, tracer=tracer)
         self.held = HeldWatch(member, core, stage, config.send_timeout)
@@ -88,6 +88,7 @@ class HostPost(Post):
         )  # fmt: skip
         self.waiting = Waiting(member, core, stage, floor, self.carrier, self.recorder, tracer, self.runner.new_thread)
         self.warming = threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True)
+        self.abroad: Abroad | None = None
         self.timers: list[Timer] = []
         """Restored timers, to be set when the host starts."""
         member.on_wake = floor.wake
@@ -95,8 +96,8 @@ class HostPost(Post):
 
     def join(self, abroad: Abroad) -> None:
         """Watched actors are part of the system; before the host starts."""
-        self.is_joined = True
-        self.waiting.abroad = self.runner.abroad = self.recorder.abroad = abroad
+        self.is_joined = self.member.may_be_undone = True
+        self.abroad = self.waiting.abroad = self.runner.abroad = self.recorder.abroad = self.copier.abroad = abroad
 
     def _opened(self, number: int) -> None:
         """Under barriers: this host has heard of a snapshot, and may align for so long from now on."""
@@ -115,6 +116,8 @@ class HostPost(Post):
         """Begin to act."""
         POSTS[self.member.run_id] = self
         gc.set_threshold(*GC_THRESHOLD)
+        if self.abroad is not None:
+            self.abroad.call_again()
         self.runner.new_thread()
         self.warming.start()
 

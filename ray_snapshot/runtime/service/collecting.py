@@ -82,6 +82,11 @@ class Collection:
             self.done.exception()  # looked at, even if nothing waits
 
 
+def sections_of(payloads: list[HostPayload]) -> tuple[bytes, ...]:
+    """What hosts keep for a restore."""
+    return tuple(payload.checkpoint for payload in payloads if payload.checkpoint is not None)
+
+
 class Others(Protocol):
     """Parties of a system that are no hosts: the processes of a watched app, if there is one."""
 
@@ -124,7 +129,7 @@ class NoOthers:
 
     def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Collected:  # noqa: ARG002 - counts have done their work
         """What the hosts have reported."""
-        return Collected(header, [payload.part for payload in payloads])
+        return Collected(header, [payload.part for payload in payloads], checkpoints=sections_of(payloads))
 
     async def given(self, collected: Any) -> None:
         """Nothing else waits for it."""
@@ -331,8 +336,7 @@ class Collecting:
         self.others.over(number, is_complete=True)
         header.control_messages += len(self.coordinator.hosts)
         collection.complete(found)
-        sections = tuple(payload.checkpoint for payload in payloads if payload.checkpoint is not None)
-        self.line.put(number, replace(found, checkpoints=sections) if sections else found)
+        self.line.put(number, found)
         self._advance()
         self.course.background(self.course.notify())
         return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,6 +44,7 @@ from ray_snapshot.runtime.planning import Ground, Plan, Share
 if TYPE_CHECKING:
     from ray_snapshot.protocol.coordinator import Coordinator
     from ray_snapshot.runtime.collected import SnapshotHeader
+    from ray_snapshot.runtime.host.abroad import Again
     from ray_snapshot.runtime.host.config import HostConfig
     from ray_snapshot.runtime.service.config import ServiceConfig
     from ray_snapshot.runtime.service.course import Course
@@ -80,6 +81,22 @@ class Events(Protocol):
         """Answers when the analyst has this snapshot."""
 
 
+class Wider(Protocol):
+    """A rollback that processes of watched actors take part in, too: one coordinator for all (`watcher.rolling`)."""
+
+    def carry_out(self, effects: Iterable[CoordinatorEffect]) -> None:
+        """Do what the coordinator has decided; of hosts, `Recovery.ask` does it."""
+
+    def failed(self, generation: int, error: RaySnapshotError) -> None:
+        """A host could not do a step."""
+
+
+def admit(coordinator: RollbackCoordinator, party: str, incarnation: int) -> None:
+    """A party takes part that is there, and has nothing to load."""
+    coordinator.step(HostJoined(party, incarnation, coordinator.generation))
+    coordinator.step(Acknowledged(party, Step.START, coordinator.generation))
+
+
 class Recovery:
     """The rollbacks of one system. Everything runs on the service's event loop."""
 
@@ -100,7 +117,6 @@ class Recovery:
         self.snapshots = snapshots
         self.handing = handing
         self.events = events
-        self.begin()
         self.births: dict[str, tuple[HostConfig, dict[str, Any]]] = {}
         self.target: Target | None = None
         """What is being restored because the program asked for it."""
@@ -116,13 +132,55 @@ class Recovery:
         self.done: asyncio.Future[None] | None = None
         self.cause: HostDiedError | None = None
         """The last host that was lost."""
+        self.wider: Wider | None = None
+        """The rollback that is under way, if others than hosts take part; the driver is one of these."""
+        self.abroad: Callable[[str, Plan], Again | None] = lambda host, plan: None  # noqa: ARG005
+        """What a host has to know of watched actors, for its share."""
+        self.begin()
 
-    def begin(self) -> None:
+    def begin(self, generation: int = 0) -> None:
         """There are no hosts yet, or no more; the driver goes."""
-        config = self.config
-        self.coordinator = RollbackCoordinator(most_failures=config.most_failures, within_s=config.failures_within)
-        self.coordinator.step(HostJoined(DRIVER, 0, 0))
-        self.coordinator.step(Acknowledged(DRIVER, Step.START, 0))
+        config, self.wider, self.target = self.config, None, None
+        self.coordinator = RollbackCoordinator(
+            last=generation, most_failures=config.most_failures, within_s=config.failures_within
+        )
+        admit(self.coordinator, DRIVER, 0)
+
+    # ---- beside watched actors ------------------------------------------------------------------------------------
+
+    def go_back_with(self, wider: Wider, coordinator: RollbackCoordinator, target: Target) -> None:
+        """Hosts take part in a rollback of others; what they are to load is planned when its generation begins."""
+        for host in self.directory.actors:
+            admit(coordinator, host, self.incarnation(host))
+        self.coordinator, self.wider, self.target = coordinator, wider, target
+
+    def went_back_with(self, generation: int) -> None:
+        """That has ended, or was given up; `generation`: that all are in now."""
+        incarnations = {host: self.incarnation(host) for host in self.directory.actors}
+        if generation == self.generation and self.target is not None:
+            self.restored_from = self.target.snapshot_id
+        self.begin(generation)
+        for host, incarnation in incarnations.items():
+            admit(self.coordinator, host, incarnation)
+        self.course.background(self.course.notify())
+
+    async def planned_with(self, target: Target) -> Plan:
+        """The plan for a snapshot, as long as nothing has been stopped; raises what there is against it."""
+        return await self._planned(target)
+
+    def plan_again(self) -> None:
+        """A generation has begun: deal out what is restored."""
+        self._plan(self.target)
+
+    async def share_of_driver(self) -> tuple[Plan, bytes]:
+        """The plan, and what the driver's part loads."""
+        share = await self._share(Ask(DRIVER, Step.LOAD, self.generation, 0))
+        assert self.plan is not None
+        return await self.plan, share
+
+    def ask(self, effect: Ask) -> None:
+        """Ask a host for a step."""
+        self.course.background(self._ask(effect))
 
     @property
     def generation(self) -> int:
@@ -263,6 +321,8 @@ class Recovery:
 
     def failed(self, error: RaySnapshotError) -> None:
         """The system has failed: the call that waits for the rollback gets the error."""
+        if self.wider is not None:
+            self.wider.failed(self.generation, error)
         if self.done is not None and not self.done.done():
             self.done.set_exception(error)
             self.done.exception()
@@ -270,6 +330,9 @@ class Recovery:
     # ---- what is done about it ------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Iterable[CoordinatorEffect]) -> None:
+        if self.wider is not None:
+            self.wider.carry_out(effects)
+            return
         for effect in effects:
             match effect:
                 case BeginGeneration(generation, reason):
@@ -283,12 +346,14 @@ class Recovery:
 
     def _begin(self, generation: int, reason: str) -> None:
         self.events.give_up_all(f"the system is rolled back: {reason}")
-        target = self.target or self.base
+        self._plan(self.target or self.base)
+        self.course.background(self._bounded(generation))
+
+    def _plan(self, target: Target | None) -> None:
         assert target is not None
         if self.plan is not None:
             self.plan.cancel()
         self.plan = asyncio.get_running_loop().create_task(self._planned(target))
-        self.course.background(self._bounded(generation))
 
     async def _planned(self, target: Target) -> Plan:
         directory, handing = self.directory, self.handing
@@ -330,7 +395,7 @@ class Recovery:
                 return  # another generation has begun, with a plan of its own
             raise
         except RaySnapshotError as error:
-            await self._give_up(str(error))
+            await self._could_not(error, ask.generation, self._give_up(str(error)))
             return
         if ask.generation != self.generation:
             return
@@ -345,10 +410,18 @@ class Recovery:
             await self.events.gone(ask.host, first_line(error), ask.incarnation)
             return
         except Exception as error:  # a state that is not taken back, most likely
-            await self.events.fail(as_error(error), ask.generation)
+            await self._could_not(as_error(error), ask.generation, self.events.fail(as_error(error), ask.generation))
             return
         for step in done:
             self.acknowledged(ask.host, step, ask.generation)
+
+    async def _could_not(self, error: RaySnapshotError, generation: int, otherwise: Coroutine[Any, Any, None]) -> None:
+        """A host could not do a step: `otherwise` the whole system fails, or gives up."""
+        if self.wider is None:
+            await otherwise
+        else:
+            otherwise.close()
+            self.wider.failed(generation, error)
 
     async def _share(self, ask: Ask) -> bytes:
         """What a host is to load: its part of the plan, or nothing, if it was made when the plan had been made already."""
@@ -357,6 +430,10 @@ class Recovery:
         if ask.generation == self.generation and self.is_rolling:
             self.directory.places = {DRIVER: DRIVER, **plan.places}
         share = plan.shares.get(ask.host) or pickle.dumps(Share(last=self.snapshots.last), protocol=5)
+        if ask.host != DRIVER and (abroad := self.abroad(ask.host, plan)) is not None:
+            with_abroad: Share = pickle.loads(share)
+            with_abroad.abroad = abroad
+            return pickle.dumps(with_abroad, protocol=5)
         if ask.host == DRIVER:
             opened: Share = pickle.loads(share)
             opened.actors = {host: [actor] for host, actor in self.directory.actors.items()}

@@ -36,6 +36,8 @@ class Membership:
         """The generation of the whole system: how often it has been rolled back."""
         self.recovers = recovers
         """Whether the system goes on by itself when a process of it dies."""
+        self.may_be_undone = recovers
+        """Whether an action that is cut short because others go back already is no failure: it will be undone."""
         self.lock = lock or threading.RLock()
         self.failure: RaySnapshotError | None = None
         self.is_closing = False
