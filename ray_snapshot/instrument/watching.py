@@ -74,13 +74,15 @@ class Watch(Session):
         """Start the watcher and the analyst, which writes the history, on the driver's own node."""
         ready = delivery.check_nodes()
         options = {"num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": delivery.here_if_possible()}
+        settings, keeps = self.settings, self.is_checkpointing
+        config = ServiceConfig(self.name, self.run_id, CALLS, settings.most_open, settings.snapshot_timeout, keeps)
         analyst = AnalystActor.options(**options).remote(self.name, self.history, import_path())
         try:
             self._service = WatcherActor.options(**options, name=PREFIX + self.name, namespace=NAMESPACE).remote(
-                ServiceConfig(self.name, self.run_id, CALLS, self.settings.most_open, self.settings.snapshot_timeout),
+                config,
                 analyst,
                 ready=ready,
-                keeps=self._is_checkpointing or self.restored,
+                keeps=keeps,
                 has_hook=bool(_plans),
                 library_states=self.settings.library_states,
                 limits=self._limits(),

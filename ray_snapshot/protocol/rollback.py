@@ -29,6 +29,10 @@ special. A host that is made while the system runs has nothing to load, but join
 generation of whoever made it), or it would act on in a generation that everybody else has left. If that has happened by then
 it is taken through all steps, with nothing to load.
 
+Stopping may be final: a host drops what it was doing, while a process of an app that we did not write only comes to rest, and
+could go on. Where both take part, those for which it is final (`last_to_stop`) are asked when all others have stopped; so a
+rollback can be given up, with nothing lost, as long as one of the others has not.
+
 Time is an input: seconds, of the caller's clock; only to give up after too many failures. Imports the standard library only.
 """
 
@@ -297,6 +301,8 @@ class RollbackCoordinator:
         self.incarnations: dict[str, int] = {}
         self.down: set[str] = set()
         """Hosts that are waited for, and not there."""
+        self.last_to_stop: set[str] = set()
+        """Those that cannot go on as they were once they have stopped: asked for it when all others have stopped."""
         self.failures: deque[float] = deque()
         self.in_vain = 0
         """Failures since a snapshot was kept."""
@@ -342,6 +348,8 @@ class RollbackCoordinator:
         if reached == Step.START:
             return ()
         behind = [host for host, done in self.done.items() if done == reached and host not in self.down]
+        if any(done < Step.STOP for host, done in self.done.items() if host not in self.last_to_stop):
+            behind = [host for host in behind if host not in self.last_to_stop]
         step = Step(reached + 1)
         return tuple(Ask(host, step, self.generation, self.incarnations[host]) for host in behind)
 
@@ -355,7 +363,7 @@ class RollbackCoordinator:
         before = self.reached
         self.done[host] = step
         if self.reached == before:
-            return ()
+            return self._asks() if step is Step.STOP and self.last_to_stop else ()
         if self.reached < Step.START or self.is_running:
             return self._asks()
         self.is_running = True
@@ -383,6 +391,7 @@ class RollbackCoordinator:
         self.down.add(host)
         if not is_replaced:
             self.down.discard(host)
+            self.last_to_stop.discard(host)
             del self.done[host]
         return self._give_up(now) or self._begin(f"host {host} is gone")
 
@@ -415,4 +424,5 @@ class RollbackCoordinator:
     def fingerprint(self) -> Hashable:
         """A value that is equal exactly for states that behave alike."""
         hosts = tuple(sorted(self.done.items())), tuple(sorted(self.incarnations.items())), tuple(sorted(self.down))
-        return self.generation, hosts, tuple(self.failures), self.in_vain, self.is_running, self.has_given_up
+        last = tuple(sorted(self.last_to_stop))
+        return self.generation, hosts, last, tuple(self.failures), self.in_vain, self.is_running, self.has_given_up

@@ -409,7 +409,8 @@ class System(Session):
 
         In a program whose actors are watched they go back, too: see `Watch.restore`.
         """
-        self._restore(self._restorable_id(snapshot, "System(checkpoint=True)"), {}, {})
+        how = "System(checkpoint=True)" if self._watch is None else "rs.watch(checkpoint=True)"
+        self._restore(self._restorable_id(snapshot, how), {}, {})
 
     def _restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
         if self._watch is not None:

@@ -77,7 +77,8 @@ class Analyst:
 
     def _checkpoint_of(self, snapshot_id: str) -> Checkpoint:
         found = self.found[snapshot_id]
-        return Checkpoint({"snapshot_id": snapshot_id, "run_id": found.header.run_id}, found.checkpoints)
+        about = {"snapshot_id": snapshot_id, "run_id": found.header.run_id, "sections_of_actors": 1}
+        return Checkpoint(about, found.checkpoints)
 
 
 @dataclass

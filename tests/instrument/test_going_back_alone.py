@@ -51,7 +51,7 @@ async def carried(app: App, work: Awaitable[Any]) -> Any:
 def as_of_another_run(app: App, found: Any) -> None:
     """What was recorded was recorded by an earlier program."""
     section = found.checkpoints
-    known = {"snapshot_id": found.header.snapshot_id, "run_id": "an earlier one"}
+    known = {"snapshot_id": found.header.snapshot_id, "run_id": "an earlier one", "sections_of_actors": 1}
     app.analyst._checkpoint_of = lambda _: Checkpoint(known, section)  # type: ignore[method-assign]
     app.analyst.checkpoint_of.work = app.analyst._checkpoint_of
 

@@ -206,7 +206,7 @@ def what_comes_too_early_is_refused(patch: Patch) -> None:
 
 def nothing_is_asked_again(patch: Patch) -> None:
     step = RollbackCoordinator.step
-    patch.setattr(RollbackCoordinator, "step", lambda self, event: () if event == AskAgain() else step(self, event))
+    patch.setattr(RollbackCoordinator, "step", _without_asking_again(step))
 
 
 def a_late_request_stops_a_host_again(patch: Patch) -> None:
@@ -224,7 +224,39 @@ def what_was_held_is_forgotten(patch: Patch) -> None:
     patch.setattr(Lineage, "started", lambda self, name: self.held.pop(name, None))
 
 
+def all_are_asked_to_stop_at_once(patch: Patch) -> None:
+    """Those for which it is final, too."""
+    asks = RollbackCoordinator._asks
+
+    def hasty(self: RollbackCoordinator) -> Any:
+        last, self.last_to_stop = self.last_to_stop, set()
+        effects = asks(self)
+        self.last_to_stop = last
+        return effects
+
+    patch.setattr(RollbackCoordinator, "_asks", hasty)
+
+
+def those_that_stop_last_are_never_asked(patch: Patch) -> None:
+    """When the last of the others has stopped nobody says so."""
+    acknowledged = RollbackCoordinator._acknowledged
+
+    def forgets(self: RollbackCoordinator, host: str, step: Step, generation: int) -> Any:
+        before = self.reached
+        effects = acknowledged(self, host, step, generation)
+        return effects if self.reached != before else ()
+
+    patch.setattr(RollbackCoordinator, "_acknowledged", forgets)
+    patch.setattr(RollbackCoordinator, "step", _without_asking_again(RollbackCoordinator.step))
+
+
+def _without_asking_again(step: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, event: () if event == AskAgain() else step(self, event)
+
+
 WRONG = {
+    all_are_asked_to_stop_at_once: ("mixed-chandy-lamport", "stops last, and has stopped before"),
+    those_that_stop_last_are_never_asked: ("mixed-observer", "does not end"),
     old_messages_are_accepted_in_the_second_phase: ("flow-chandy-lamport", "."),
     a_host_starts_before_all_are_prepared: ("storm-observer", "has not loaded"),
     a_host_is_asked_for_its_next_step_whatever_the_others_do: ("storm-observer", "somebody acts in generation"),

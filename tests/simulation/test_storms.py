@@ -17,7 +17,7 @@ from ray_snapshot.simulation.rollback.storms import STORMS, run_storm
 
 SEEDS = 120
 RESTORES = 20
-NIGHTLY = {"storm": 1_500, "flow": 1_500, "restore": 300}
+NIGHTLY = {"storm": 1_500, "flow": 1_500, "restore": 300, "mixed": 1_500}
 """Per protocol; five protocols make 100,000."""
 
 EXPECTED = {
@@ -41,6 +41,7 @@ EXPECTED = {
     ),
     "restore": ("completed", "aborted", "rollbacks to a snapshot", "messages refilled", "timers set again"),
 }
+EXPECTED["mixed"] = EXPECTED["storm"]
 
 
 @pytest.mark.parametrize("name", STORMS)

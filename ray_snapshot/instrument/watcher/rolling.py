@@ -27,7 +27,6 @@ from ray_snapshot.protocol.rollback import (
     NO_GENERATION,
     Acknowledged,
     Ask,
-    AskAgain,
     Asked,
     BeginGeneration,
     CoordinatorEffect,
@@ -356,8 +355,6 @@ class Rolling:
             self.way.released.add(machine)
         elif self.coordinator is not None:
             self.carry_out(self.coordinator.step(Acknowledged(machine, Step(step), generation)))
-            if step == Step.STOP and self._have_processes_stopped():
-                self.carry_out(self.coordinator.step(AskAgain()))
 
     def failed(self, generation: int, error: RaySnapshotError) -> None:
         """A process could not do a step."""
@@ -402,25 +399,13 @@ class Rolling:
                         self.processes.service.recovery.plan_again()
                         self.way.plan = None
                 case Ask(host, step, generation, _) if host in self.processes.directory.actors:
-                    self._ask_host(effect)
+                    self.is_torn = True  # when it has stopped it cannot go on as it was
+                    self.processes.service.recovery.ask(effect)
                 case Ask(machine, step, generation, life):
                     if generation == self.generation:
                         self._ask(machine, step, life)
                 case RollbackComplete():
                     self._complete()
-
-    def _have_processes_stopped(self) -> bool:
-        hosts, coordinator = self.processes.directory.actors, self.coordinator
-        return coordinator is not None and all(
-            step >= Step.STOP for name, step in coordinator.done.items() if name not in hosts
-        )
-
-    def _ask_host(self, effect: Ask) -> None:
-        """A host that has stopped cannot go on as it was: it is asked when all processes have stopped, which may be never."""
-        if effect.step is Step.STOP and not self._have_processes_stopped():
-            return
-        self.is_torn = True
-        self.processes.service.recovery.ask(effect)
 
     def _ask(self, machine: str, step: Step, life: int) -> None:
         if step is Step.LOAD and self.way.unneeded:

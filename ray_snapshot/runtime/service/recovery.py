@@ -150,6 +150,7 @@ class Recovery:
 
     def go_back_with(self, wider: Wider, coordinator: RollbackCoordinator, target: Target) -> None:
         """Hosts take part in a rollback of others; what they are to load is planned when its generation begins."""
+        coordinator.last_to_stop.update(self.directory.actors)
         for host in self.directory.actors:
             admit(coordinator, host, self.incarnation(host))
         self.coordinator, self.wider, self.target = coordinator, wider, target
@@ -226,6 +227,8 @@ class Recovery:
         if config is not None:
             self.births[host] = config, options
         generation = self.generation if config is None else config.generation
+        if self.wider is not None:
+            self.coordinator.last_to_stop.add(host)
         self._carry_out(self.coordinator.step(HostJoined(host, 0, generation)))
 
     def acknowledged(self, host: str, step: int, generation: int) -> None:

@@ -65,6 +65,10 @@ class Rollback:
     lives: dict[str, int] = field(default_factory=dict)
     """By host: its incarnation."""
     alive: set[str] = field(default_factory=set)
+    stopped: set[tuple[str, int]] = field(default_factory=set)
+    """(host, generation) of those that have stopped for it, in one life or another."""
+    known: set[str] = field(default_factory=set)
+    """Hosts that took part when the generation began."""
 
     def __post_init__(self) -> None:
         world = self.world
@@ -129,6 +133,7 @@ class Rollback:
         for effect in gates[name].step(event):
             match effect:
                 case StopAccepting():
+                    self._check_order(name, effect.generation)
                     self._trace(f"{name} stops, for generation {effect.generation}")
                     if name in (old := self.world.lineage.generations.get(before, self.world)).hosts:
                         old.stop(name)
@@ -139,6 +144,17 @@ class Rollback:
                     self.world.lineage.started(name)
                 case Acknowledge(step, generation):
                     self.mail.append((COORDINATOR, Acknowledged(name, step, generation)))
+
+    def _check_order(self, name: str, generation: int) -> None:
+        """Of those that stop last none stops before one of the others that ran when it began. Raises `OracleError`."""
+        coordinator, gates = self.coordinator, self.world.lineage.gates
+        self.stopped.add((name, generation))
+        others = (self.known & coordinator.done.keys() & self.alive) - coordinator.last_to_stop
+        early = [
+            one for one in others if (one, generation) not in self.stopped and gates[one].generation != NO_GENERATION
+        ]
+        if name in coordinator.last_to_stop and generation == coordinator.generation and early:
+            raise OracleError(f"{name} stops last, and has stopped before {', '.join(early)}")
 
     def _live(self, name: str, generation: int) -> None:
         """A host has come up, and says so."""
@@ -182,6 +198,7 @@ class Rollback:
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         match effect:
             case BeginGeneration(generation):
+                self.known = {*self.coordinator.done}
                 for number in sorted(self.world.central.coordinator.pending):
                     self.world.perform(("abort", number))
                 self.world = self.begin()

@@ -8,6 +8,7 @@ doubled, among those of the generation before). Every *generation* is a run of i
 - `storm-PROTOCOL`: `Wanderer`s that conserve tokens. What is in a generation at its end is what it began with.
 - `flow-PROTOCOL`: a dataflow (`flows`). However often it was rolled back, it ends in the result that it would have had; under
   `at-least-once-barrier` with exactly the duplicates that were foretold.
+- `mixed-PROTOCOL`: as `storm`, and half of the hosts stop last, as hosts do beside processes that could still go on.
 - `restore-PROTOCOL`: a dataflow is run undisturbed, then with snapshots; each of these is restored, and run to its end.
 
 Every run is a seed: `python -m ray_snapshot.simulation NAME SEED` replays it. Imports the standard library only.
@@ -32,7 +33,10 @@ from ray_snapshot.simulation.rollback.flows import Flow, Source, effects, random
 from ray_snapshot.simulation.rollback.restoring import latest, obstacles, prepared, repeated
 from ray_snapshot.simulation.rollback.rolling_back import Rollback, check_that_generations_do_not_overlap
 
-STORMS = tuple(f"{kind}-{protocol}" for kind in ("storm", "flow", "restore") for protocol in PROTOCOLS)
+STORMS = (
+    *(f"{kind}-{protocol}" for kind in ("storm", "flow", "restore") for protocol in PROTOCOLS),
+    *(f"mixed-{protocol}" for protocol in PROTOCOLS if protocol not in BARRIERS),
+)
 """The names of all kinds of runs."""
 
 ALIGNING = (ALIGNED, AT_LEAST_ONCE)
@@ -77,7 +81,9 @@ def run_storm(name: str, seed: int, trace: list[str] | None = None) -> Run:
     try:
         if kind == "restore":
             return _restore_each(protocol, chance, trace)
-        run = _wanderers(protocol, chance, trace) if kind == "storm" else _flow(protocol, chance, trace)
+        run = _flow(protocol, chance, trace) if kind == "flow" else _wanderers(protocol, chance, trace)
+        if kind == "mixed":
+            run.rollback.coordinator.last_to_stop.update([*run.world.hosts][::2])
         weather(run, 400)
         settle(run)
         check(run)
