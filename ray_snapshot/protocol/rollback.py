@@ -315,6 +315,15 @@ class RollbackCoordinator:
         """The last step that every host has done."""
         return min(self.done.values(), default=int(Step.START))
 
+    @property
+    def behind(self) -> list[str]:
+        """Those that all others wait for: they are to do the next step."""
+        reached = self.reached
+        found = [host for host, done in self.done.items() if done == reached]
+        if any(done < Step.STOP for host, done in self.done.items() if host not in self.last_to_stop):
+            found = [host for host in found if host not in self.last_to_stop]
+        return found
+
     def step(self, event: CoordinatorEvent) -> tuple[CoordinatorEffect, ...]:
         """Take one event; returns the effects, in the order in which the world must carry them out."""
         if self.has_given_up:
@@ -347,10 +356,7 @@ class RollbackCoordinator:
         reached = self.reached
         if reached == Step.START:
             return ()
-        behind = [host for host, done in self.done.items() if done == reached and host not in self.down]
-        if any(done < Step.STOP for host, done in self.done.items() if host not in self.last_to_stop):
-            behind = [host for host in behind if host not in self.last_to_stop]
-        step = Step(reached + 1)
+        step, behind = Step(reached + 1), [host for host in self.behind if host not in self.down]
         return tuple(Ask(host, step, self.generation, self.incarnations[host]) for host in behind)
 
     def _acknowledged(self, host: str, step: Step, generation: int) -> tuple[CoordinatorEffect, ...]:

@@ -409,13 +409,12 @@ class System(Session):
 
         In a program whose actors are watched they go back, too: see `Watch.restore`.
         """
-        how = "System(checkpoint=True)" if self._watch is None else "rs.watch(checkpoint=True)"
-        self._restore(self._restorable_id(snapshot, how), {}, {})
+        if self._watch is None:
+            self._restore(self._restorable_id(snapshot, "System(checkpoint=True)"), {}, {})
+        else:
+            self._watch.restore(snapshot, timeout=self.settings.start_timeout)
 
     def _restore(self, snapshot_id: str, claimed: dict[str, str], classes: dict[str, tuple[str, bytes]]) -> None:
-        if self._watch is not None:
-            self._watch.roll_back(snapshot_id, self.settings.start_timeout)
-            return
         restore = partial(self._service.restore.remote, snapshot_id, claimed, classes)
         self._again(restore, f"snapshot {snapshot_id} to be restored", self.settings.start_timeout + 60)
 

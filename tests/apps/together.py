@@ -4,6 +4,7 @@ A line of JSON says what came of it.
 """
 
 import json
+import os
 import random
 import sys
 
@@ -14,6 +15,9 @@ from ray_snapshot import detectors
 
 KINDS = [detectors.Termination(), detectors.Deadlock()]
 BOUND_S = 60.0
+
+MADE = []
+"""The actors of this scenario: they know each other, so Ray would keep them for the next."""
 
 
 class Vault:
@@ -35,6 +39,13 @@ class Vault:
 
     def confirm(self, desk):
         return ray.get(desk.sign.remote())
+
+    def compute(self, come, go):
+        """Long, and without a wait of Ray's."""
+        with open(come, "wb", buffering=0) as arrival, open(go, "rb", buffering=0) as departure:
+            arrival.write(b"x")
+            departure.read(1)
+        return "computed"
 
     def read(self):
         return self.tokens
@@ -59,6 +70,14 @@ class Purse(rs.SnapshotMixin):
 
     def sign(self):
         return 1
+
+    def restore_state(self, state):
+        if os.path.exists(state.get("stumbles_over", "")):
+            raise ValueError("it stumbles")
+        self.__dict__.update(state)
+
+    def stumble(self, path):
+        self.stumbles_over = path
 
     def ask(self, vault):
         self.tokens += ray.get(vault.confirm.remote(self.machine("purse-0")))
@@ -92,13 +111,14 @@ def kinds(snapshot):
 
 
 def kind_of(name):
-    return {"purse": "machine", "vault": "actor"}.get(name.partition("-")[0], name)
+    return {"purse": "machine", "Vault": "actor"}.get(name.partition("-")[0], name)
 
 
 def market(system):
     """Two actors and four machines that know each other."""
     vault = rs.remote(Vault)
-    vaults = [vault.options(name=f"vault-{n}").remote(50, n) for n in range(2)]
+    vaults = [vault.remote(50, n) for n in range(2)]
+    MADE.extend(vaults)
     purses = system.spawn_many(Purse, [(50, n) for n in range(4)], names=[f"purse-{n}" for n in range(4)], per_host=2)
     return vaults, purses
 
@@ -115,11 +135,11 @@ def begin(vaults, purses, hops):
 
 
 def restorable(system, tries=40):
-    """The first snapshot that can be restored and has something in flight, and why others could not be."""
+    """The first snapshot that can be restored, with calls and messages in flight across both; and why others could not be."""
     refused = []
     for _ in range(tries):
         found = system.snapshot(timeout=BOUND_S)
-        if found.restorable and found.messages:
+        if found.restorable and {"machine to actor", "actor to machine"} <= kinds(found).keys():
             return found, refused
         refused += found.obstacles
     raise AssertionError(refused[-5:])
@@ -199,7 +219,62 @@ def stuck(protocol="chandy-lamport"):
         }
 
 
+def error_of(work):
+    """What it raises."""
+    try:
+        work()
+    except rs.RaySnapshotError as error:
+        return {"kind": type(error).__name__, "text": str(error)}
+    return {"kind": "", "text": ""}
+
+
+def slow(folder):
+    """One who does not stop is named, and all go on as they were; afterwards they can go back."""
+    come, go = os.path.join(folder, "come"), os.path.join(folder, "go")
+    os.mkfifo(come)
+    os.mkfifo(go)
+    with rs.watch("slow", checkpoint=True, detectors=KINDS) as watch, rs.System("purses") as system:
+        vaults, purses = market(system)
+        system.start()
+        good = system.snapshot(timeout=BOUND_S)
+        with open(come, "r+b", buffering=0) as arrival, open(go, "r+b", buffering=0) as departure:
+            answer = vaults[0].compute.remote(come, go)
+            arrival.read(1)
+            given_up = error_of(lambda: watch.restore(good, timeout=1.0))
+            purses[0].put.send(5, 0)
+            purses[1].put.send(0, 1)
+            departure.write(b"x")
+            computed = ray.get(answer, timeout=BOUND_S)
+        system.wait_for("termination", timeout=BOUND_S)
+        meanwhile = held(system.snapshot())
+        watch.restore(good)
+        system.wait_for("termination", timeout=BOUND_S)
+        return {"given_up": given_up, "computed": computed, "meanwhile": meanwhile, "held": held(system.snapshot())}
+
+
+def stumbles(folder):
+    """A machine that does not take its state back: the app stands still until another restore succeeds."""
+    path = os.path.join(folder, "stone")
+    with rs.watch("stumbles", checkpoint=True, detectors=KINDS) as watch, rs.System("purses") as system:
+        vaults, purses = market(system)
+        system.start()
+        purses[2].stumble.send(path)
+        vaults[1].put.remote(7, 0)
+        system.wait_for("termination", timeout=BOUND_S)
+        good = system.snapshot(timeout=BOUND_S)
+        with open(path, "w"):
+            failed = error_of(lambda: system.restore(good))
+        no_snapshot = error_of(lambda: watch.snapshot(timeout=5.0))
+        os.unlink(path)
+        system.restore(good)
+        purses[2].put.send(1, 0)
+        system.wait_for("termination", timeout=BOUND_S)
+        return {"failed": failed, "no_snapshot": no_snapshot, "held": held(system.snapshot())}
+
+
 if __name__ == "__main__":
     ray.init(logging_level="ERROR")
     for name, *arguments in (one.split(":") for one in sys.argv[1:]):
         print(json.dumps({"scenario": name, **globals()[name](*arguments)}), flush=True)
+        while MADE:
+            ray.kill(MADE.pop())

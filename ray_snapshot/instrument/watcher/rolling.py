@@ -326,7 +326,7 @@ class Rolling:
     def _given_up(self, coordinator: RollbackCoordinator, timeout: float) -> RaySnapshotError:
         """The error that names the processes that did not do a step in time, and says what becomes of the app."""
         reached = coordinator.reached
-        behind = [name for name, step in coordinator.done.items() if step == reached]
+        behind = coordinator.behind
         hosts, roster = self.processes.directory.actors, self.processes.roster
         told = [
             (name if name in hosts else roster.name_of(name))

@@ -386,7 +386,7 @@ class Recovery:
         seconds = self.config.start_timeout
         await asyncio.sleep(seconds)
         if self.is_rolling and self.generation == generation:
-            behind = [host for host, done in self.coordinator.done.items() if done == self.coordinator.reached]
+            behind = self.coordinator.behind
             step = Step(self.coordinator.reached + 1).name.lower()
             await self._give_up(f"{', '.join(behind[:3])} did not {step} within {seconds:g} s")
 

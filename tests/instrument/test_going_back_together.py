@@ -1,0 +1,108 @@
+"""Spawned machines and ordinary actors go back to one moment, in this run and in another; `together.py` has the scenarios."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_runner import APPS, Done, Runner
+
+from ray_snapshot.history.checkpoints import KEY_VARIABLE
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+KEY = "the key of these tests"
+PROGRAM = str(APPS / "together.py")
+TOKENS = 300
+"""Fifty with each of two actors and four machines."""
+
+
+def told(done: Done) -> dict[str, dict[str, Any]]:
+    """What each scenario has printed, by its name."""
+    assert done.exit_code == 0, done.errors
+    lines = [json.loads(line) for line in done.output.splitlines()]
+    return {line.pop("scenario"): line for line in lines}
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("going-back-together") / "history"
+
+
+@pytest.fixture(scope="module")
+def together(runner: Runner, history: Path) -> dict[str, dict[str, Any]]:
+    folders = [history.with_name(name) for name in ("slow", "stumbles")]
+    for folder in folders:
+        folder.mkdir()
+    scenarios = [f"storm:chandy-lamport:{history}", "stuck", *(f"{folder.name}:{folder}" for folder in folders)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEY_VARIABLE, KEY)
+        return told(runner.plain(PROGRAM, *scenarios))
+
+
+def check_storm(found: dict[str, Any]) -> None:
+    """What was in flight, both ways, came once each time; whatever was seen, no token was lost or doubled."""
+    assert {"machine to actor", "actor to machine"} <= found["kinds"].keys()
+    assert found["totals"] == [TOKENS]
+    assert found["problems"] == found["uncovered"] == []
+    assert found["again"] == [True, True, True]
+    assert found["last"] == TOKENS
+    assert found["end"] == "Terminated: 7 machines passive or stopped, nothing in flight."
+
+
+def test_messages_and_calls_in_flight_across_both_come_once_each_time(together: dict[str, Any]) -> None:
+    check_storm(together["storm"])
+
+
+def test_a_machine_and_an_actor_that_wait_for_each_other_go_back_to_the_moment_before(together: dict[str, Any]) -> None:
+    found = together["stuck"]
+    assert found["cores"] == [["purse-0", "Vault-0"]]
+    inside = {text.partition(" at ")[0] for text in found["obstacles"]}
+    assert inside == {
+        "purse-0: inside ask",
+        "Vault-0: inside confirm",
+        "Vault-0: its call of purse-0.sign is in flight",
+    }
+    assert found["end"].startswith("Terminated")
+    assert found["held"] == dict.fromkeys(found["held"], 50) | {"purse-0": 51, "Vault-0": 53}
+
+
+def test_an_actor_that_does_not_stop_is_named_and_machines_go_on_as_they_were(together: dict[str, Any]) -> None:
+    found = together["slow"]
+    assert found["given_up"]["kind"] == "SnapshotTimeoutError"
+    assert f"waiting for Vault-0 (at {PROGRAM}:" in found["given_up"]["text"]
+    assert "all go on as they were" in found["given_up"]["text"]
+    assert (found["computed"], found["meanwhile"]["purse-0"]) == ("computed", 55)
+    assert found["held"] == dict.fromkeys(found["held"], 50)
+
+
+def test_a_machine_that_does_not_take_its_state_back_is_named_and_another_restore_may_succeed(
+    together: dict[str, Any],
+) -> None:
+    found = together["stumbles"]
+    assert found["failed"] == {
+        "kind": "MachineFailedError",
+        "text": "purse-2 does not take its state back: ValueError: it stumbles",
+    }
+    assert "stands still, for that failed: restore again" in found["no_snapshot"]["text"]
+    assert found["held"] == dict.fromkeys(found["held"], 50) | {"purse-2": 51, "Vault-1": 57}
+
+
+def test_another_run_of_the_program_goes_on_from_the_snapshot(
+    runner: Runner, together: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    storm = f"storm:chandy-lamport:{tmp_path / 'history'}"
+    found = told(runner.command("restore", str(history), together["storm"]["id"], PROGRAM, storm))["storm"]
+    assert (found["restored"], found["restored_from"]) == (True, together["storm"]["id"])
+    assert (found["first"], found["last"]) == (TOKENS, TOKENS)
+    assert found["end"].startswith("Terminated")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("protocol", ["chandy-lamport", "observer"])
+def test_storms_go_back_together_again_and_again(runner: Runner, protocol: str) -> None:
+    for _ in range(5):
+        check_storm(told(runner.plain(PROGRAM, f"storm:{protocol}"))["storm"])
