@@ -17,7 +17,18 @@ from ray_snapshot.names import DRIVER, is_actor, life_of, run_of_machines
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.checkpointing import SavedCreation, SavedMachine, SavedMessage
-    from ray_snapshot.runtime.host.abroad import Again
+
+
+@dataclass(slots=True)
+class Again:
+    """What a host that goes back has to know of actors."""
+
+    calls: list[tuple[str, str, str, str | None, bytes]] = field(default_factory=list)
+    """(caller, target, method, concurrency group, arguments) of its machines' calls in flight, by their numbers."""
+    actors: dict[str, list[Any]] = field(default_factory=dict)
+    """By the name that stands for an actor in what is kept: its handle, in a list."""
+    incarnations: dict[str, int] = field(default_factory=dict)
+    """Of the actors."""
 
 
 @dataclass(slots=True)

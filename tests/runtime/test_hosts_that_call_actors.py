@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from typing import Any
 
@@ -12,11 +13,13 @@ from until import until
 import ray_snapshot as rs
 from ray_snapshot.instrument.crossing.hosted import Hosted
 from ray_snapshot.instrument.here import NotActingError
+from ray_snapshot.instrument.process.states import opened
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, MachineReport
 from ray_snapshot.protocol.commands import Acknowledged, Close, Died, Overdue, Request, Restarted
 from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.host import recorder
+from ray_snapshot.runtime.planning import Again
 from ray_snapshot.runtime.waits import TrackedWait
 
 GO_ON = threading.Event()
@@ -78,7 +81,7 @@ def host() -> Any:
         yield found
 
 
-def calls(host: LoneHost, number: int) -> MachineCalls:
+def calls_of(host: LoneHost, number: int) -> MachineCalls:
     """What the host has reported of calls."""
     host.report(number)
     (payload,) = [one for (one,) in host.service.of("report") if one.number == number]
@@ -88,7 +91,7 @@ def calls(host: LoneHost, number: int) -> MachineCalls:
 
 
 def of_a(host: LoneHost, number: int) -> MachineReport:
-    (report,) = calls(host, number).reports
+    (report,) = calls_of(host, number).reports
     assert (report.machine, report.incarnation) == ("a", 1)
     return report
 
@@ -187,13 +190,13 @@ def test_no_boundary_lies_between_the_number_of_a_constructor_and_its_log(host: 
     until(lambda: host.body("a").colours == [0])
     (out,) = of_a(host, 1).outputs
     assert CONSTRUCTOR in out.log
-    assert calls(host, 1).births == {VAULT: {"class": "Vault", "name": None, "ordinal": None, "key": "1"}}
+    assert calls_of(host, 1).births == {VAULT: {"class": "Vault", "name": None, "ordinal": None, "key": "1"}}
 
 
 def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
     found: Any = host.post.runner.abroad
     host.obey(Request(1))
-    assert calls(host, 1).has_strays is False
+    assert calls_of(host, 1).has_strays is False
     with pytest.raises(NotActingError):
         found.submit(VAULT, "lend", (), False, ())
     assert found.begin_creation() is None
@@ -201,8 +204,8 @@ def test_a_thread_that_is_in_no_action_calls_for_nobody(host: LoneHost) -> None:
     found.hold("Vault:2")
     found.may_read("driver/0/Vault:3/1")
     host.obey(Close(1), Request(2))
-    assert calls(host, 2).handles == {"Vault:2", "Vault:3"}
-    assert calls(host, 2).has_strays is True
+    assert calls_of(host, 2).handles == {"Vault:2", "Vault:3"}
+    assert calls_of(host, 2).has_strays is True
 
 
 def test_a_thread_that_a_machine_has_started_is_named(host: LoneHost) -> None:
@@ -211,16 +214,95 @@ def test_a_thread_that_a_machine_has_started_is_named(host: LoneHost) -> None:
     host.send("a", "call")
     until(lambda: host.body("a").colours)
     host.obey(Request(1))
-    first = calls(host, 1).threads
+    first = calls_of(host, 1).threads
     busy = threading.Thread(target=_spin, name="busy-one", daemon=True)
     busy.start()
     host.obey(Close(1), Request(2))
     assert [text for text in first.parked if text.startswith("of-the-app")], "another thread may wake it"
     assert [text for text in (*first.acting, *first.parked) if "actions" in text or "warm-up" in text] == []
-    assert [text.split(" (")[0] for text in calls(host, 2).threads.acting if "-one" in text] == ["busy-one"]
+    assert [text.split(" (")[0] for text in calls_of(host, 2).threads.acting if "-one" in text] == ["busy-one"]
     GO_ON.set()
 
 
 def _spin() -> None:
     while not GO_ON.is_set():
         sum(range(1000))
+
+
+def test_a_machine_that_calls_an_actor_which_had_started_again_before_waits_for_that_life_of_it(host: LoneHost) -> None:
+    """Else it could never be said that the call is unanswered."""
+    host.obey(Restarted(VAULT, 2))
+    host.send("a", "call")
+    until(lambda: host.body("a").colours)
+    host.obey(Request(1))
+    (out,) = of_a(host, 1).outputs
+    assert out.target_incarnation == 2
+
+
+# ---- going back -------------------------------------------------------------------------------------------------------------
+
+
+class Actor:
+    """A handle: what is called is written down."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[Any, ...]] = []
+        self.group: str | None = None
+        self.lend = self
+
+    def options(self, concurrency_group: str) -> Actor:
+        self.group = concurrency_group
+        return self
+
+    def remote(self, *args: Any) -> None:
+        header, _ = abroad().submit(VAULT, "lend", args, False, ())
+        self.called.append((*header[:3], self.group, *args))
+
+
+@pytest.fixture
+def keeping_host() -> Any:
+    with lone_host(stamp="app:1", life=1, checkpoint=True, generation=3) as found:
+        found.post.join(Hosted(found.post, "app:1:3", None))
+        yield found
+
+
+def test_calls_in_flight_are_made_again_by_their_machines_as_others_than_before(keeping_host: LoneHost) -> None:
+    keeping_host.create("a", Caller)
+    keeping_host.body("a")
+    actor, kept = Actor(), [pickle.dumps(((number,), {})) for number in (5, 6)]
+    post: Any = keeping_host.post
+    calls = [("a", VAULT, "lend", None, kept[0]), ("a", VAULT, "lend", "io", kept[1])]
+    post.abroad.load(Again(calls, {VAULT: [actor]}, {VAULT: 7}))
+    post.abroad.call_again()
+    assert actor.called == [("a", 4, 1, None, 5), ("a", 4, 2, "io", 6)], "the fourth caller of that name"
+    assert HERE.machine is None
+    keeping_host.obey(Request(1))
+    (report,) = calls_of(keeping_host, 1).reports
+    (out,) = report.outputs
+    assert (report.status, report.calls, out.target_incarnation, [*out.log]) == ("passive", (), 7, [1, 2])
+    saved = [opened(sent.kept.blob, str) for sent in out.log.values()]
+    assert saved == [((5,), {}), ((6,), {})], "and so again, if it must go back once more"
+    post.abroad.call_again()
+    assert len(actor.called) == 2
+
+
+def test_an_actor_in_a_machines_state_is_kept_by_its_name(keeping_host: LoneHost) -> None:
+    post: Any = keeping_host.post
+    post.abroad.load(Again(actors={VAULT: ["the handle"]}))
+    machine = post.core.machine("a")
+    blob, obstacle = post.abroad.keep(machine, {"tokens": 3})
+    assert (post.abroad.opened(blob), obstacle) == ({"tokens": 3}, None)
+    post.abroad.kept["a"] = (VAULT,)
+    assert post.abroad.part(1).kept == {VAULT}
+
+
+def test_an_action_of_the_past_calls_nobody(keeping_host: LoneHost) -> None:
+    post: Any = keeping_host.post
+    post.retire(rs.RolledBackError("rolled back", snapshot_id=None))
+    HERE.post = post
+    try:
+        with pytest.raises(rs.RolledBackError):
+            post.abroad.check_sending()
+    finally:
+        HERE.post = None
+    post.abroad.check_sending()

@@ -18,7 +18,7 @@ class Watched:
 
     def __init__(self, **given: Any) -> None:
         self.is_asked_for = True
-        self.restored = False
+        self.is_checkpointing = False
         self.joined: Any = None
         self.history: str | None = None
         self.settings = settings_of({})
@@ -42,6 +42,9 @@ def test_a_system_joins_the_watch_of_its_program(watch: Watched, protocol: str, 
     watch.history = "/h"
     assert to_join("bank", settings_of({}), "/h") is watch
     assert to_join("bank", settings_of({}), None) is watch
+    watch.is_checkpointing = True
+    assert to_join("bank", settings_of({"checkpoint": True}), None) is watch
+    assert to_join("bank", settings_of({}), None) is watch
     assert capsys.readouterr().err == ""
 
 
@@ -60,10 +63,14 @@ def test_a_barrier_protocol_is_refused_beside_a_watch_that_the_program_has_asked
             "it is under unaligned-barrier: a process has",
         ),
         ({"joined": object()}, {}, None, "another system of this program has joined"),
-        ({}, {"checkpoint": True}, None, "cannot be restored together yet"),
-        ({}, {"recover": "rollback"}, None, "cannot be restored together yet"),
-        ({"settings": settings_of({"checkpoint": True})}, {}, None, "cannot be restored together yet"),
-        ({"restored": True}, {}, None, "cannot be restored together yet"),
+        ({}, {"checkpoint": True}, None, "it keeps checkpoints, and they do not: rs.watch(checkpoint=True)"),
+        ({}, {"recover": "rollback"}, None, "recover= is for machines alone, or for actors alone"),
+        (
+            {"settings": settings_of({"recover": "rollback"}), "is_checkpointing": True},
+            {},
+            None,
+            "recover= is for machines alone",
+        ),
         ({}, {"trace": True}, "/h", "trace=True logs machines only"),
         ({}, {}, "/h", "its history is /h, and theirs is none: give both the same"),
         ({"history": "/w"}, {}, "/h", "its history is /h, and theirs is /w: give both the same"),

@@ -30,8 +30,8 @@ from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import HERE
-from ray_snapshot.runtime.host.abroad import Again
 from ray_snapshot.runtime.host.post import HostPost
+from ray_snapshot.runtime.planning import Again
 from ray_snapshot.runtime.waits import TrackedWait
 
 _T = TypeVar("_T")

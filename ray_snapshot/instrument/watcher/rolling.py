@@ -38,7 +38,7 @@ from ray_snapshot.protocol.rollback import (
     Step,
 )
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.host.abroad import Again
+from ray_snapshot.runtime.planning import Again
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.processes import Processes

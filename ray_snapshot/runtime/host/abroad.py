@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.collected import MachineCalls
+from ray_snapshot.runtime.planning import Again
 from ray_snapshot.runtime.waits import TrackedWait
-
-
-@dataclass(slots=True)
-class Again:
-    """What a host that goes back has to know of actors."""
-
-    calls: list[tuple[str, str, str, str | None, bytes]] = field(default_factory=list)
-    """(caller, target, method, concurrency group, arguments) of its machines' calls in flight, by their numbers."""
-    actors: dict[str, list[Any]] = field(default_factory=dict)
-    """By the name that stands for an actor in what is kept: its handle, in a list."""
-    incarnations: dict[str, int] = field(default_factory=dict)
-    """Of the actors."""
 
 
 class Abroad(Protocol):

@@ -44,8 +44,8 @@ from ray_snapshot.runtime.planning import Ground, Plan, Share
 if TYPE_CHECKING:
     from ray_snapshot.protocol.coordinator import Coordinator
     from ray_snapshot.runtime.collected import SnapshotHeader
-    from ray_snapshot.runtime.host.abroad import Again
     from ray_snapshot.runtime.host.config import HostConfig
+    from ray_snapshot.runtime.planning import Again
     from ray_snapshot.runtime.service.config import ServiceConfig
     from ray_snapshot.runtime.service.course import Course
     from ray_snapshot.runtime.service.directory import Directory
