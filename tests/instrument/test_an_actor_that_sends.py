@@ -15,17 +15,21 @@ from lone_process import lone_process, wire
 from ray.exceptions import RayTaskError
 from until import until
 
-from ray_snapshot.errors import MachineStoppedError, NotAMachineError, SystemNotRunningError
+from ray_snapshot.errors import MachineStoppedError, NotAMachineError, RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument.crossing import sending
 from ray_snapshot.instrument.crossing.sending import ActorPost, open_post
 from ray_snapshot.instrument.hooks import attaching, calls, tracking
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import Share
 from ray_snapshot.protocol.calls import CallLedger
-from ray_snapshot.protocol.commands import HostsLeft, Request, Stopped
+from ray_snapshot.protocol.commands import HostsLeft, Release, Request, Roll, Stopped
+from ray_snapshot.protocol.rollback import Asked, Step
+from ray_snapshot.runtime.checkpointing import SavedMessage
 from ray_snapshot.runtime.collected import JoinedSystem
 from ray_snapshot.runtime.handles import ENTRANCES, POSTS, handle_of
 from ray_snapshot.runtime.reply import accept
 from ray_snapshot.runtime.rows import MailPart
+from ray_snapshot.runtime.waits import CallBook
 
 RUN = "1"
 MACHINE = handle_of(RUN, "m", "host-0")
@@ -272,3 +276,97 @@ def _done(value: Any) -> Any:
     found: Future[Any] = Future()
     found.set_result(value)
     return found
+
+
+# ---- going back -------------------------------------------------------------------------------------------------------------
+
+
+def roll(process: Process, step: Step, generation: int, share: Share | None = None) -> None:
+    process.obey(Roll(Asked(step, generation), share))
+
+
+def joined() -> JoinedSystem:
+    return JoinedSystem("chandy-lamport", 5.0, RUN, 1)
+
+
+def saved(number: int, *args: Any) -> SavedMessage:
+    return ("A", "m", "mail", number, "put", (True, pickle.dumps(args)), 0.0, 1.0)
+
+
+def test_nothing_is_sent_while_the_app_goes_back_and_all_goes_on_when_that_is_given_up(process: Process) -> None:
+    host = Host()
+    post = post_of(process, host)
+    MACHINE.put.send(1)
+    roll(process, Step.STOP, 1)
+    for work in (MACHINE.put.send, lambda count: MACHINE.put.send_after(0.0, count), MACHINE.put.remote):
+        with pytest.raises(RolledBackError, match="what A was asked for, or asked for itself"):
+            work(2)
+    process.obey(Release(1))
+    MACHINE.put.send(3)
+    until(lambda: [one[3] for batch in host.batches for _, messages in batch[3] for one in messages] == [(1,), (3,)])
+    assert process.mail is post
+
+
+def test_what_was_in_flight_is_sent_again_by_a_life_of_another_name_before_anything_else(process: Process) -> None:
+    post = post_of(process, Host())
+    MACHINE.put.send(1)
+    roll(process, Step.STOP, 1)
+    share = Share(1, 4, {"A": 1, "m": 2}, None, joined=joined(), mail=[saved(8, "first"), saved(9, "second")])
+    roll(process, Step.LOAD, 1, share)
+    assert (process.mail, POSTS) == (None, {})
+    with pytest.raises(RolledBackError):
+        post.check()
+    post.thread.join(30)
+    assert not post.thread.is_alive()
+    roll(process, Step.START, 1)
+    later: Any = process.mail
+    host = Host()
+    with process.lock:
+        later.carrier.actors["host-0"] = host
+        later.core.resolve("m", "host-0")
+    assert open_post(process, RUN) is later
+    MACHINE.put.send("third")
+    until(lambda: len(host.sent()) == 3)
+    assert {batch[0] for batch in host.batches} == {"A+1"}
+    sent = [one for batch in host.batches for _, messages in batch[3] for one in messages]
+    assert [one[3] for one in sent] == [("first",), ("second",), ("third",)]
+    assert {colour for colour, _ in host.sent()} == {4}, "red for all numbers so far"
+    assert (later.member.generation, process.stamp) == (1, "app:1:1")
+
+
+class Part:
+    """The program's part in a system of machines, as its process meets it."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.calls = CallBook()
+
+    def turn(self) -> tuple[int, ...]:
+        return ()
+
+    def pause(self) -> None:
+        self.told.append("pause")
+
+    def load(self, generation: int, share: bytes | None) -> bool:
+        self.told.append((generation, share))
+        return True
+
+    def resume(self) -> None:
+        self.told.append("resume")
+
+    def leave(self) -> None:
+        self.told.append("leave")
+
+
+def test_the_programs_part_loads_with_its_process_and_turns_red_with_its_next_ledger() -> None:
+    with lone_process(CallLedger("driver", acts_unasked=True)) as process:
+        part = Part()
+        with process.lock:
+            process.send_with(part)  # type: ignore[arg-type]
+        before = process.ledger
+        roll(process, Step.STOP, 1)
+        roll(process, Step.LOAD, 1, Share(1, 4, {}, None, joined=joined(), post=b"share"))
+        assert process.ledger is not before
+        assert (process.mail, process.ledger.turn) == (part, part.turn)
+        roll(process, Step.START, 1)
+        assert part.told == ["pause", (1, b"share"), "resume"]

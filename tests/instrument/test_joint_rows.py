@@ -37,6 +37,8 @@ class App:
         self.life = -1
         self.threads = Threads()
         """Of the host."""
+        self.kept: frozenset[str] = frozenset()
+        """Actors of which a handle is in a machine's state."""
         self.begin()
 
     def begin(self) -> None:
@@ -111,9 +113,15 @@ class App:
         if completed is None:
             return None
         facts: dict[str, dict[str, Any]] = {VAULT: {"shown": "Vault-0", "class": "Vault", "pid": 7}}
-        header = SnapshotHeader(number, "app", "1", "chandy-lamport", [], 0.0)
+        header = SnapshotHeader(number, "app", "1", "chandy-lamport", [], 0.0, is_kept=True)
         hosted = (
-            MachineCalls(host="host-0", threads=self.threads, loose=Loose(), reports=self.host.ledgers.reports(number)),
+            MachineCalls(
+                host="host-0",
+                threads=self.threads,
+                loose=Loose(),
+                reports=self.host.ledgers.reports(number),
+                kept=self.kept,
+            ),
         )
         parts = [self.payload.part]
         return CollectedCalls(header, completed.calls, self.recorded, facts, parts=parts, hosted=hosted).snapshot()
@@ -213,3 +221,41 @@ def test_a_parked_thread_of_a_host_may_act_unless_nothing_can_wake_it(is_still: 
 @pytest.mark.parametrize("life", [0, 1, 12])
 def test_an_actor_is_told_from_its_lives_whatever_its_class_is_called(actor: str, life: int) -> None:
     assert life_of(sender_name(actor, life)) == (actor, life)
+
+
+# ---- what could not be sent, or made, again ---------------------------------------------------------------------------------
+
+GONE = "Vault-0: it is gone, and mail of it is on its way"
+UNKNOWN = "a machine of host-0: a handle of an actor that is not watched (Other) in its state"
+
+
+def test_mail_of_an_actor_that_is_gone_or_has_started_again_is_an_obstacle() -> None:
+    app = App()
+    app.send(2)
+    assert GONE not in app.snapshot().obstacles
+    app.die()
+    assert app.snapshot().obstacles.count(GONE) == 1
+    app.begin()
+    assert GONE in app.snapshot().obstacles, "its next life has not sent it"
+    app.accept(2)
+    app.send(1)
+    assert GONE not in app.snapshot().obstacles
+
+
+def test_what_waits_in_the_process_of_an_actor_is_an_obstacle() -> None:
+    app = App()
+    me = app.core.machines[app.core.host]
+    app.core.set_timer(me, "m", "put", (9.0, (1,)), 0.0, 9.0)
+    app.core.send(me, "nowhere", "mail", "put", (1,), 0.0)
+    found = app.snapshot().obstacles
+    assert "Vault-0: a timer, for m.put" in found
+    assert "Vault-0: a message to a machine that is not there yet, for nowhere.put" in found
+
+
+@pytest.mark.parametrize(("kept", "is_obstacle"), [("Other:9", True), (VAULT, False)])
+def test_a_handle_of_an_actor_that_is_not_watched_is_an_obstacle_in_a_machines_state(
+    kept: str, is_obstacle: bool
+) -> None:
+    app = App()
+    app.kept = frozenset({kept})
+    assert (UNKNOWN in app.snapshot().obstacles) is is_obstacle
