@@ -24,8 +24,8 @@ STOP, LOAD, START = (int(step) for step in Step)
 BOUND_S = 20.0
 KEPT = (True, pickle.dumps((1,)))
 MAIL = [
-    ("A:a", "m", "mail", 2, "put", KEPT, 0.0, 5.0),
-    ("A:a", "m", "mail", 1, "put", KEPT, 0.0, 4.0),
+    ("A:a+1", "m", "mail", 2, "put", KEPT, 0.0, 5.0),
+    ("A:a+1", "m", "mail", 1, "put", KEPT, 0.0, 4.0),
     ("m", "n", "mail", 1, "put", KEPT, 0.0, 5.0),
     (DRIVER, "m", "mail", 7, "put", KEPT, 0.0, 5.0),
 ]
@@ -34,6 +34,8 @@ CALLS = [("m", "A-0", 2, "lend", None, (b"second", ())), ("m", "A-0", 1, "lend",
 
 class Analyst:
     """Has one checkpoint; `about` is changed by the tests."""
+
+    is_silent = False
 
     def __init__(self) -> None:
         self.about: dict[str, Any] = {
@@ -65,6 +67,8 @@ class Host:
         self.rolled: list[tuple[int, int]] = []
         self.share: Share | None = None
         self.fault: Exception | None = None
+        self.is_silent = False
+        """Whether it never says that it has done a step."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # it travels in the driver's share
@@ -89,7 +93,7 @@ class _Method:
 
     def remote(self, *args: Any) -> Any:
         answer = asyncio.get_running_loop().create_future()
-        if self.name == "watched":
+        if self.name == "watched" or self.owner.is_silent:
             return answer
         try:
             answer.set_result(self.owner.answer(self.name, args))
@@ -187,7 +191,7 @@ def test_what_was_in_flight_goes_to_who_has_sent_it(monkeypatch: pytest.MonkeyPa
         await app.take(START)
         await back
         of_actor, of_driver, of_host = app.share(ACTOR), app.share(DRIVER), app.host.share
-        assert [one[:4] for one in of_actor.mail] == [("A:a", "m", "mail", 1), ("A:a", "m", "mail", 2)]
+        assert [one[:4] for one in of_actor.mail] == [("A:a+1", "m", "mail", 1), ("A:a+1", "m", "mail", 2)]
         assert (of_actor.post, of_driver.mail) == (None, [])
         assert of_actor.joined.run_id == "1"
         assert [one[3] for one in pickle.loads(of_driver.post).messages] == [7]
@@ -218,6 +222,20 @@ def test_who_does_not_stop_leaves_the_machines_as_they_were(monkeypatch: pytest.
             await app.take(step, 2)
         await again
         assert app.host.rolled == [(STOP, 2), (LOAD, 2), (START, 2)]
+
+    played(monkeypatch, scenario)
+
+
+def test_machines_that_have_stopped_cannot_go_on_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(app: App) -> None:
+        app.host.is_silent = True
+        back = app.go_back(0.3)
+        await app.take(STOP)
+        with pytest.raises(
+            SnapshotTimeoutError, match=r"waiting for host-0 to stop; the app stands still: restore again"
+        ):
+            await back
+        assert app.watcher.processes.rolling.is_torn
 
     played(monkeypatch, scenario)
 

@@ -11,6 +11,7 @@ from lone_host import LoneHost, lone_host
 from until import until
 
 import ray_snapshot as rs
+from ray_snapshot.instrument.crossing import hosted
 from ray_snapshot.instrument.crossing.hosted import Hosted
 from ray_snapshot.instrument.here import NotActingError
 from ray_snapshot.instrument.process.states import opened
@@ -38,6 +39,10 @@ class Caller(rs.SnapshotMixin):
 
     def __init__(self) -> None:
         self.colours: list[int] = []
+
+    def fail(self) -> None:
+        """As a call does that an actor refuses, which goes back already."""
+        raise rs.RolledBackError("the app was rolled back", snapshot_id=None)
 
     def call(self, is_retried: bool = False) -> None:
         header, _ = abroad().submit(VAULT, "lend", (1,), is_retried, ())
@@ -306,3 +311,19 @@ def test_an_action_of_the_past_calls_nobody(keeping_host: LoneHost) -> None:
     finally:
         HERE.post = None
     post.abroad.check_sending()
+
+
+def test_an_action_that_an_actor_cuts_short_by_going_back_first_is_no_failure(host: LoneHost) -> None:
+    host.send("a", "fail")
+    until(lambda: host.post.stage.is_broken)
+    assert host.service.of("fail") == []
+
+
+def test_what_a_host_says_of_the_watch_names_the_generation(
+    keeping_host: LoneHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosted.attaching, "replace_ray", lambda: None)
+    monkeypatch.setattr(hosted, "call_for", lambda caller: None)
+    hosted.join(keeping_host.post, "app:1:2", None)  # what the program's said when it made the host
+    found: Any = keeping_host.post.abroad
+    assert found.stamp == "app:1:3"
