@@ -3,7 +3,7 @@
 What to look at: coins go from traders to banks in calls, from banks to traders in messages, and between traders; in every
 snapshot they add up, wherever they are at that moment. Then a trader asks a bank for its word, the bank asks the trader back
 inside that call, and both wait: no look at the machines alone, and none at the actors alone, shows why the market stands
-still. The snapshot of both names the two lines.
+still. The snapshot of both names the two lines; and both go back together to the moment before, which gets them out of it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def play(traders: int = 40, turns: int = 30, say: Callable[[str], None] = print)
     money = detectors.TokenConservation(
         total=total, state="$.balance", messages={"receive": "$[0]", "pay_in": "$[0]"}, name="coins"
     )
-    with rs.watch("market", detectors=[detectors.Termination(), detectors.Deadlock()]), rs.System("stalls") as system:
+    watching = rs.watch("market", checkpoint=True, detectors=[detectors.Termination(), detectors.Deadlock()])
+    with watching, rs.System("stalls") as system:
         bank: Any = Bank
         banks = [bank.options(name=name).remote(START) for name in ("north", "south")]
         stalls = system.spawn_many(
@@ -110,10 +111,15 @@ def play(traders: int = 40, turns: int = 30, say: Callable[[str], None] = print)
             say(f"{held} coins are held, {len(snapshot.messages)} messages and calls are in flight: {verdict.sentence}")
         end = system.wait_for("termination", timeout=BOUND_S).sentence
         say(end)
+        quiet = system.snapshot(timeout=BOUND_S)
         stalls[0].apply.send(banks[0], stalls[0])
         stuck = system.wait_for("deadlock", timeout=BOUND_S)
         say(stuck.sentence)
-    return {"seen": seen, "total": total, "end": end, "core": stuck.evidence["cores"][0], "sentence": stuck.sentence}
+        system.restore(quiet)
+        again = system.wait_for("termination", timeout=BOUND_S).sentence
+        say(f"Back at {quiet.snapshot_id}: {again}")
+    told = {"end": end, "core": stuck.evidence["cores"][0], "sentence": stuck.sentence, "again": again}
+    return {"seen": seen, "total": total, **told}
 
 
 def main() -> int:

@@ -140,7 +140,7 @@ def test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing() -> No
     assert "2 calls can never move again" in found["sentence"]
 
 
-def test_the_market_is_one_system_whose_coins_add_up_and_whose_deadlock_has_both_lines() -> None:
+def test_the_market_is_one_system_whose_coins_add_up_and_which_goes_back_out_of_a_deadlock_with_both_lines() -> None:
     environment = on_cluster(ray.get_runtime_context().gcs_address)
     command = [sys.executable, str(EXAMPLES / "market.py"), "--traders", "10", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
@@ -150,4 +150,5 @@ def test_the_market_is_one_system_whose_coins_add_up_and_whose_deadlock_has_both
     assert found["end"] == "Terminated: 13 machines passive or stopped, nothing in flight."
     assert found["core"] == ["trader-0", "north"]
     assert "market.py" in found["sentence"]
+    assert found["again"] == found["end"], "machines and banks are out of it, together"
     assert "1 machine and 1 call can never move again" in found["sentence"]
