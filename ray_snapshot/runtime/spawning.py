@@ -48,7 +48,7 @@ _CLAIMS = 20
 
 
 class Spawner:
-    """The machines and hosts of one system; `check`, `ask` and `again` are the session's."""
+    """The machines and hosts of one system; `session` knows whether it goes on, and how to ask for what may be asked twice."""
 
     def __init__(
         self,
@@ -64,10 +64,8 @@ class Spawner:
     ) -> None:
         """`stamp` and `life`: of the watch that the system has joined, as in `HostConfig`."""
         self.stamp, self.life = stamp, life
-        self.name = session.name
-        self.run_id = session.run_id
-        self.settings = session.settings
-        self.check, self.ask, self.again = session._check, session._ask, session._again
+        self.name, self.run_id, self.settings = session.name, session.run_id, session.settings
+        self.session = session
         self.post = post
         self.service = service
         self.trace = trace
@@ -113,7 +111,7 @@ class Spawner:
         role: str | None,
     ) -> list[MachineHandle]:
         """Create machines on hosts that are made for them, and return their handles."""
-        self.check()
+        self.session._check()
         self.post.acting()
         if role not in (None, "source", "operator", "sink"):
             raise SettingError(f"role {role!r}: use 'source', 'operator' or 'sink'")
@@ -176,7 +174,7 @@ class Spawner:
             generation = self.post.member.generation
             claim = (class_name, len(places), names, places, role, generation, True)
             try:
-                found = self.again(partial(self.service.claim.remote, *claim), "names")
+                found = self.session._again(partial(self.service.claim.remote, *claim), "names")
             except RolledBackError:
                 continue
             if role == "source" and self.memory is not None:
@@ -251,7 +249,7 @@ class Spawner:
                 self.memory.births[host], self.memory.actors[host] = (config, options), actor
             registered = self.service.register.remote(host, [actor], config, options)
         try:
-            self.ask(registered, "the directory")  # not under the lock: what comes meanwhile must be heard
+            self.session._ask(registered, "the directory")  # not under the lock: what comes meanwhile must be heard
         except HostDiedError:
             if self.memory is None:
                 raise  # else the next service hears of it from the driver
@@ -271,13 +269,15 @@ class Spawner:
         self, source: MachineHandle | str, target: MachineHandle | str, port: str | None, site: str | None
     ) -> None:
         """Declare a channel; `site`: the place in the program that says so."""
-        self.check()
+        self.session._check()
         if port is not None and (not isinstance(port, str) or not port.isidentifier()):
             raise SettingError(f"connect(port={port!r}): it is the name of a port or a method")
         names = [machine_name(item) for item in (source, target)]
         if port is not None:
             self._check_port(names[1], port)
-        self.again(partial(self.service.connect.remote, *names, port, site), f"the channel {names[0]} -> {names[1]}")
+        self.session._again(
+            partial(self.service.connect.remote, *names, port, site), f"the channel {names[0]} -> {names[1]}"
+        )
         if self.memory is not None:
             self.memory.declared.append((names[0], names[1], port))
 
@@ -292,7 +292,7 @@ class Spawner:
 
     def stop(self, machine: MachineHandle | str) -> None:
         """Stop a machine behind its current action, however often the system is rolled back meanwhile."""
-        self.check()
+        self.session._check()
         name = check_target_name(machine_name(machine))
         post = self.post
         post.acting()
@@ -306,7 +306,7 @@ class Spawner:
 
     def _is_stopping(self, name: str, command: Stop, generation: int, most_s: float) -> bool:
         """Tell the host of a machine, which may take `most_s` to be known; whether it was told, and was of this generation."""
-        places = self.again(partial(self.service.locate.remote, [name], most_s), "the directory")
+        places = self.session._again(partial(self.service.locate.remote, [name], most_s), "the directory")
         if name not in places:
             raise UnknownMachineError(
                 f"no machine {name!r} has been spawned in {self.name}, so it cannot be stopped: check the name",

@@ -24,7 +24,7 @@ from ray_snapshot.instrument.process import reloading, threads
 from ray_snapshot.instrument.process.journal import Entry
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
-from ray_snapshot.instrument.watcher import outboxes, recovering, rolling
+from ray_snapshot.instrument.watcher import outboxes, recovering, rolling, surroundings
 from ray_snapshot.instrument.watcher import processes as watchers
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.recovering import Limits
@@ -139,7 +139,7 @@ class App:
             ServiceConfig("app", "1", CALLS, 8, BOUND_S), self.analyst, keeps=True, limits=self.limits
         )
         self.watcher.processes.looker.cancel()
-        self.watcher.processes.uncovered = []
+        self.watcher.processes.surroundings.uncovered = []
         for machine in (DRIVER, *ACTORS):
             await self.join(machine)
         self.machines[ACTORS[0]].body.tokens = TOKENS
@@ -373,7 +373,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "ended_actors_of_job", set)
     patch.setattr(shape, "current_actor_key", lambda: "the watcher's")
     patch.setattr(shape, "actor_key", lambda handle: "the analyst's")
-    patch.setattr(watchers, "living_nodes", dict)
+    patch.setattr(surroundings, "living_nodes", dict)
     patch.setattr(watchers, "LOOK_S", 0.0)
     patch.setattr(outboxes, "HEARD_S", 0.0)
     patch.setattr(rolling, "LOOK_S", 0.0)

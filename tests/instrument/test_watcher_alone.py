@@ -14,7 +14,7 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.process.process import ProcessReport
-from ray_snapshot.instrument.watcher import outboxes
+from ray_snapshot.instrument.watcher import outboxes, surroundings
 from ray_snapshot.instrument.watcher import processes as watchers
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch
@@ -54,7 +54,7 @@ class World:
         monkeypatch.setattr(shape, "actor_state", lambda key: self.states.get(key, ("ALIVE", 0)))
         monkeypatch.setattr(shape, "current_actor_key", lambda: "the watcher's")
         monkeypatch.setattr(shape, "actor_key", lambda handle: "the analyst's")
-        monkeypatch.setattr(watchers, "living_nodes", dict)
+        monkeypatch.setattr(surroundings, "living_nodes", dict)
         monkeypatch.setattr(outboxes, "HEARD_S", 0.0)
 
     def run(self, scenario: Callable[[Watcher], Awaitable[Any]]) -> Any:
@@ -202,7 +202,8 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
             "0123456789": "Watcher",
             "abcdefghij": "Analyst",
         }
-        return watcher.processes._strangers(await watcher.processes._listed(), {})
+        processes = watcher.processes
+        return surroundings.strangers(await processes.surroundings.look(), processes._known_actors({}))
 
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
 
@@ -231,7 +232,7 @@ def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_wa
         assert await uncovered(watcher) == ["actor Shop (88-in-ra)"]
         monkeypatch.setattr(shape, "actors_of_job", lambda: 1 / 0)
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
-        monkeypatch.setattr(watchers, "LIST_S", 0.0)
+        monkeypatch.setattr(surroundings, "LIST_S", 0.0)
         monkeypatch.setattr(shape, "actors_of_job", dict)
         assert await uncovered(watcher) == ["actors and nodes that Ray did not list"]
 

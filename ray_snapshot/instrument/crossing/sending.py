@@ -20,12 +20,13 @@ from ray_snapshot.errors import MachineStoppedError, RaySnapshotError, SystemNot
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.names import sender_name
+from ray_snapshot.parts.refilling import Sent, refill
 from ray_snapshot.parts.reporting import report
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime.checkpointing import SavedMessage, payload_of
 from ray_snapshot.runtime.collected import JoinedSystem
-from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
+from ray_snapshot.runtime.handles import POSTS, MachineHandle
 from ray_snapshot.runtime.rows import MailPart
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.post import Post
@@ -207,10 +208,11 @@ def _opened(process: Process, joined: JoinedSystem) -> ActorPost:
 def send_again(process: Process, joined: JoinedSystem, messages: Iterable[SavedMessage]) -> None:
     """The app has gone back: send what was in flight, before anything else is sent; under the lock."""
     post = _opened(process, joined)
-    me = post.core.machines[post.sender]
-    for _, target, kind, _, method, payload, _, sent_at in messages:
-        post.places.learn(handle_of(joined.run_id, target))
-        post.core.send(me, target, kind, method, payload_of(payload), sent_at)
+    again = (
+        Sent(post.sender, target, kind, method, payload_of(payload), sent_at)
+        for _, target, kind, _, method, payload, _, sent_at in messages
+    )
+    refill(post.core, {}, (), again)
     post.places.look_up()
     post.carrier.flush()
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.watcher import outboxes
@@ -24,6 +23,7 @@ from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
+from ray_snapshot.instrument.watcher.surroundings import Surroundings, strangers
 from ray_snapshot.names import DRIVER, life_of
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import (
@@ -46,9 +46,6 @@ from ray_snapshot.runtime.service.collecting import sections_of
 
 MOST_UNPRUNED = 1_000
 """So many calls may stay in a sender's log until it asks by itself."""
-
-LIST_S = 5.0
-"""How long a snapshot waits, before it begins, for Ray's lists of nodes and actors."""
 
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
@@ -88,17 +85,12 @@ class Processes:
         self.outboxes = Outboxes()
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
-        self.uncovered: list[str] = ["nodes that have not been looked at"]
-        """Nodes of which nothing is seen; this one item until Ray has listed them."""
+        self.surroundings = Surroundings(ready, has_hook=has_hook)
         self.stopped_names: list[str] = []
         """Machines of hosts that have stopped."""
         self.unborn: dict[str, str] = {}
         """Machines whose constructors had not begun in the latest snapshot, with their keys in Ray."""
         self.covered_at = -1
-        self.nodes = Nodes(ready)
-        self.has_hook = has_hook
-        """Whether our functions are in every worker of the job."""
-        self.node_count = 0
         self.pending: dict[int, Pending] = {}
         self.begun_with: dict[int, int] = {}
         """Deaths before each snapshot that is on its way to the analyst, where they are undone."""
@@ -107,8 +99,6 @@ class Processes:
 
     def begin(self, service: Service, joined: Callable[[], JoinedSystem | None]) -> None:
         """Take part in the snapshots of this service, and look after the dead; `joined`: the system that has joined."""
-        self.system = service.config.system
-        self.run_id = service.config.run_id
         self.service = service
         self.analyst = service.handing.analyst
         self.directory = service.directory
@@ -133,7 +123,8 @@ class Processes:
         None if its run (`name:run_id`, in `stamp`) is another: the header that it heard of us by is from an earlier
         watching. Raises `RolledBackError` if it was made in a past that was given up.
         """
-        generation = generation_of(stamp, f"{self.system}:{self.run_id}")
+        config = self.service.config
+        generation = generation_of(stamp, f"{config.system}:{config.run_id}")
         if generation is None:
             return None
         restarts = 0
@@ -241,14 +232,14 @@ class Processes:
 
     async def prepare(self) -> Mapping[str, str] | None:
         """What Ray lists of actors, before anything is asked to record: what was made before the cut is among them."""
-        actors = await self._listed()
+        actors = await self.surroundings.look()
         torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
         is_going_back = self.rolling.is_rolling or self.recovering.is_under_way
         reason = f"it is being rolled back{torn}" if is_going_back else ""
         if not self.roster.facts:
             reason = "its program has not begun"
         if reason:
-            text = f"there can be no snapshot of {self.system} now: {reason}"
+            text = f"there can be no snapshot of {self.service.config.system} now: {reason}"
             raise SnapshotAbortedError(text, snapshot_id=None, reason=reason, machine=None, call_site=None)
         return actors
 
@@ -316,8 +307,8 @@ class Processes:
         self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
         unseen = [*self.blind, *self.parties.restarting]
         header.uncovered += [
-            *self._strangers(pending.actors, births),
-            *self.uncovered,
+            *strangers(pending.actors, self._known_actors(births)),
+            *self.surroundings.uncovered,
             *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
             *self._mail_of_the_dead(header.number),
         ]
@@ -326,7 +317,7 @@ class Processes:
             calls,
             pending.recorded,
             dict(self.roster.facts),
-            apart=self._apart([*pending.recorded.values(), *hosted]),
+            apart=self.surroundings.apart(one.loose for one in told),
             reserved=dict(self.roster.reserved),
             parts=[payload.part for payload in payloads],
             hosted=tuple(hosted),
@@ -339,27 +330,12 @@ class Processes:
         names = self.senders.uncertain(number)
         return [f"mail of {self.roster.name_of(name)}, which is gone" for name in names]
 
-    def _strangers(self, actors: Mapping[str, str] | None, births: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Those of the job's `actors` that have not registered and of whose making no report tells: nothing is seen of them."""
-        if actors is None:
-            return ["actors and nodes that Ray did not list"]
-        known = {birth["key"] for birth in births.values()}
-        known |= {facts.get("key") for facts in self.roster.facts.values()}
-        known |= {shape.current_actor_key(), shape.actor_key(self.analyst)}  # an app may have a Watcher of its own
-        known |= {shape.actor_key(actor) for actor in self.directory.actors.values()}
-        return [f"actor {kind} ({key[:8]})" for key, kind in actors.items() if key not in known]
-
-    def _apart(self, recorded: Iterable[ProcessReport | MachineCalls]) -> tuple[str, ...]:
-        """For the coverage: plain tasks that may still run, or what they have begun; those with handles come
-        elsewhere."""
-        loose = [one.loose for one in recorded]
-        if not any(one.started for one in loose):
-            return ()
-        if any(one.pending for one in loose):
-            return ("plain tasks",)
-        if not self.has_hook or shape.tasks_begin_more():
-            return ("what plain tasks have begun",)
-        return ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
+    def _known_actors(self, births: Mapping[str, Mapping[str, Any]]) -> Iterator[str | None]:
+        """The keys of actors that have registered, or of whose making a report tells; and ours."""
+        yield from (birth["key"] for birth in births.values())
+        yield from (facts.get("key") for facts in self.roster.facts.values())
+        yield shape.current_actor_key()  # an app may have a Watcher of its own
+        yield from map(shape.actor_key, (self.analyst, *self.directory.actors.values()))
 
     async def _look(self) -> None:
         """While snapshots are pending: hurry them, give them up, and find out which machines have died."""
@@ -393,22 +369,6 @@ class Processes:
             self.blind[machine] = None
             self.parties.died(machine, "is not watched")
         self._look_at_all()
-
-    async def _listed(self) -> Mapping[str, str] | None:
-        """Compare the cluster's nodes with those that are ready; returns the job's actors that live or are to, classes by key.
-
-        None if Ray does not list them in time.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(LIST_S):
-                nodes = await loop.run_in_executor(None, living_nodes)
-                actors = await loop.run_in_executor(None, shape.actors_of_job)
-        except Exception:  # whatever Ray raises: the coverage of the snapshot says what is missing
-            return None
-        self.node_count = len(nodes)
-        self.uncovered = self.nodes.uncovered(nodes)
-        return actors
 
     async def _find_stillborn(self) -> None:
         """Note the end of actors that died before their constructors began: nobody else says of them that they are gone."""

@@ -183,7 +183,7 @@ class Rolling:
         section = opened_section(checkpoint.of_actors)
         self.way = way = Way(snapshot_id, target, section, is_same_run=self.way.is_same_run)
         await self._all_there(deadline)
-        way.is_same_run = is_same_run = checkpoint.about["run_id"] == self.processes.run_id
+        way.is_same_run = is_same_run = checkpoint.about["run_id"] == self.processes.service.config.run_id
         await self._plan_hosts(int(checkpoint.about.get("life", 0)), deadline, timeout)
         way.who = self._living()
         others = sorted(set(way.who) - {*way.section.states, DRIVER})

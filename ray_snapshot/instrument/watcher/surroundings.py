@@ -1,0 +1,61 @@
+"""What a cluster holds beside the processes that report: nodes, other actors of the job, plain tasks; for the coverage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.delivery import Nodes, living_nodes
+from ray_snapshot.instrument.process.unfollowed import Loose
+
+LIST_S = 5.0
+"""How long a snapshot waits, before it begins, for Ray's lists of nodes and actors."""
+
+
+class Surroundings:
+    """Those of one watched app."""
+
+    def __init__(self, ready: Iterable[str], *, has_hook: bool) -> None:
+        """`ready`: nodes that have been looked at."""
+        self.uncovered: list[str] = ["nodes that have not been looked at"]
+        """Nodes of which nothing is seen; this one item until Ray has listed them."""
+        self.nodes = Nodes(ready)
+        self.node_count = 0
+        self.has_hook = has_hook
+        """Whether our functions are in every worker of the job."""
+
+    async def look(self) -> Mapping[str, str] | None:
+        """Compare the cluster's nodes with those that are ready; returns the job's actors that live or are to, classes by key.
+
+        None if Ray does not list them in time.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(LIST_S):
+                nodes = await loop.run_in_executor(None, living_nodes)
+                actors = await loop.run_in_executor(None, shape.actors_of_job)
+        except Exception:  # whatever Ray raises: the coverage of the snapshot says what is missing
+            return None
+        self.node_count = len(nodes)
+        self.uncovered = self.nodes.uncovered(nodes)
+        return actors
+
+    def apart(self, loose: Iterable[Loose]) -> tuple[str, ...]:
+        """Plain tasks that may still run, or what they have begun; those with handles come elsewhere."""
+        every = list(loose)
+        if not any(one.started for one in every):
+            return ()
+        if any(one.pending for one in every):
+            return ("plain tasks",)
+        if not self.has_hook or shape.tasks_begin_more():
+            return ("what plain tasks have begun",)
+        return ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
+
+
+def strangers(actors: Mapping[str, str] | None, known: Iterable[str | None]) -> list[str]:
+    """Those of the job's `actors` (classes by key) whose keys are not `known`: nothing is seen of them."""
+    if actors is None:
+        return ["actors and nodes that Ray did not list"]
+    seen = {*known}
+    return [f"actor {kind} ({key[:8]})" for key, kind in actors.items() if key not in seen]
