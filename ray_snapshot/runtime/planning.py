@@ -25,8 +25,8 @@ class Again:
 
     calls: list[tuple[str, str, str, str | None, bytes]] = field(default_factory=list)
     """(caller, target, method, concurrency group, arguments) of its machines' calls in flight, by their numbers."""
-    actors: dict[str, list[Any]] = field(default_factory=dict)
-    """By the name that stands for an actor in what is kept: its handle, in a list."""
+    actors: dict[str, tuple[str, list[Any]]] = field(default_factory=dict)
+    """By the name that stands for an actor in what is kept: (machine, its handle, in a list)."""
     incarnations: dict[str, int] = field(default_factory=dict)
     """Of the actors."""
 

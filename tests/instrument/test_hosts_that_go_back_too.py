@@ -200,7 +200,7 @@ def test_what_was_in_flight_goes_to_who_has_sent_it(monkeypatch: pytest.MonkeyPa
         again = of_host.abroad
         assert again is not None
         assert again.calls == [("m", "A-0", "lend", "io", b"first"), ("m", "A-0", "lend", None, b"second")]
-        assert (again.actors[ACTOR], again.actors["A-0"]) == (["the handle of A"], ["the handle of A"])
+        assert again.actors[ACTOR] == again.actors["A-0"] == (ACTOR, ["the handle of A"])
         assert again.incarnations == {DRIVER: 1, ACTOR: 1}
         assert of_actor.incarnations == {DRIVER: 1, ACTOR: 1, "m": 2, "n": 2}, "machines call as others than before"
 

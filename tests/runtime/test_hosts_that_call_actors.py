@@ -277,7 +277,7 @@ def test_calls_in_flight_are_made_again_by_their_machines_as_others_than_before(
     actor, kept = Actor(), [pickle.dumps(((number,), {})) for number in (5, 6)]
     post: Any = keeping_host.post
     calls = [("a", VAULT, "lend", None, kept[0]), ("a", VAULT, "lend", "io", kept[1])]
-    post.abroad.load(Again(calls, {VAULT: [actor]}, {VAULT: 7}))
+    post.abroad.load(Again(calls, {VAULT: (VAULT, [actor])}, {VAULT: 7}))
     post.abroad.call_again()
     assert actor.called == [("a", 4, 1, None, 5), ("a", 4, 2, "io", 6)], "the fourth caller of that name"
     assert HERE.machine is None
@@ -293,7 +293,8 @@ def test_calls_in_flight_are_made_again_by_their_machines_as_others_than_before(
 
 def test_an_actor_in_a_machines_state_is_kept_by_its_name(keeping_host: LoneHost) -> None:
     post: Any = keeping_host.post
-    post.abroad.load(Again(actors={VAULT: ["the handle"]}))
+    post.abroad.load(Again(actors={VAULT: (VAULT, ["the handle"])}))
+    assert post.abroad.handles == {VAULT}, "what is loaded may wake it"
     machine = post.core.machine("a")
     blob, obstacle = post.abroad.keep(machine, {"tokens": 3})
     assert (post.abroad.opened(blob), obstacle) == ({"tokens": 3}, None)

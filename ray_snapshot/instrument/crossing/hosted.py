@@ -246,20 +246,21 @@ class Hosted:
         """What a host that goes back has to know of actors; None: it has nothing to load."""
         self.again = again or Again()
         self.post.core.ledgers.begin_with(self.again.incarnations)
+        self.handles.update(machine for machine, _ in self.again.actors.values())
 
     def opened(self, blob: bytes) -> Any:
         """A state, with handles in place of names."""
         return opened(blob, self._actor)
 
     def _actor(self, name: str) -> Any:
-        return self.again.actors[name][0]
+        return self.again.actors[name][1][0]
 
     def call_again(self) -> None:
         """Make the calls that were in flight, each on behalf of its machine."""
         again, self.again = self.again, Again()
         for caller, target, method, group, blob in again.calls:
-            args, kwargs = opened(blob, lambda name: again.actors[name][0])
-            called = getattr(again.actors[target][0], method)
+            args, kwargs = opened(blob, lambda name: again.actors[name][1][0])
+            called = getattr(again.actors[target][1][0], method)
             HERE.post, HERE.machine = self.post, self.post.core.machines[caller]
             try:
                 (called if group is None else called.options(concurrency_group=group)).remote(*args, **kwargs)

@@ -215,7 +215,7 @@ class Processes:
         self.tell_all(Stopped(names, colour))
 
     def went_back(self, stopped: tuple[str, ...]) -> None:
-        """Machines have gone back, to where these had stopped; mail of the past is refused, so none of it is missing."""
+        """Machines go back, to where these had stopped; mail of the past is refused, so none of it is missing."""
         self.senders.lost.clear()
         self.stopped_names = list(stopped)
 

@@ -399,7 +399,7 @@ class Rolling:
                         self.processes.service.recovery.plan_again()
                         self.way.plan = None
                 case Ask(host, step, generation, _) if host in self.processes.directory.actors:
-                    self.is_torn = True  # when it has stopped it cannot go on as it was
+                    self.is_torn |= step is not Step.START  # when it has stopped it cannot go on as it was
                     self.processes.service.recovery.ask(effect)
                 case Ask(machine, step, generation, life):
                     if generation == self.generation:
@@ -424,11 +424,16 @@ class Rolling:
         """Ask a process to load when the hosts' part is planned: it says what mail is sent again, and by whom."""
         try:
             plan, share = await self.processes.service.recovery.share_of_driver()
+        except asyncio.CancelledError:
+            if generation != self.generation:
+                return  # another generation has begun, with a plan of its own
+            raise
         except RaySnapshotError as error:
             self.failed(generation, error)
             return
         if generation == self.generation and self.coordinator is not None:
             self.way.plan, self.way.post = plan, share
+            self.processes.went_back(plan.stopped)  # before any process may ask which machines have stopped
             self._ask(machine, Step.LOAD, life)
 
     def _end_unneeded(self) -> None:
@@ -489,8 +494,8 @@ class Rolling:
         here = sorted((call for call in section.calls if plan.places.get(call[0]) == host), key=lambda call: call[2])
         return Again(
             [(source, target, method, group, blob) for source, target, _, method, group, (blob, _) in here],
-            {name: [self.handles.get(way.who.get(known, name))] for name, known in section.names.items()}
-            | {shown: [self.handles.get(machine)] for shown, machine in way.who.items()},
+            {name: self._actor(way.who.get(known, name)) for name, known in section.names.items()}
+            | {shown: self._actor(machine) for shown, machine in way.who.items()},
             {name: int(facts[name]["incarnation"]) for name in self.processes.parties.machines},
         )
 
@@ -508,8 +513,6 @@ class Rolling:
             coordinator.join(machine, self.processes.roster.facts[machine]["incarnation"], coordinator.last)
 
     def _complete(self) -> None:
-        if self.way.plan is not None:
-            self.processes.went_back(self.way.plan.stopped)
         self.loaded, self.restored_from, self.is_torn = self.generation, self.way.target, False
         if self.way.is_same_run:
             self.past = self.generation
