@@ -168,6 +168,11 @@ class Watch(Session):
         return new
 
     def _begin_restored(self, found: Wanted) -> None:
+        if found.hosts is not None:
+            raise SettingError(
+                f"restore --hosts {found.hosts}: the program watches its actors ({self.name}), and its machines live where it"
+                " spawns them: leave --hosts out"
+            )
         claims = () if self.joined is None else self.joined.claims
         new = self.roll_back(found.snapshot_id, self.settings.start_timeout, *claims)
         found.is_done = True

@@ -106,3 +106,16 @@ def test_another_run_of_the_program_goes_on_from_the_snapshot(
 def test_storms_go_back_together_again_and_again(runner: Runner, protocol: str) -> None:
     for _ in range(5):
         check_storm(told(runner.plain(PROGRAM, f"storm:{protocol}"))["storm"])
+
+
+@pytest.mark.nightly
+def test_another_number_of_hosts_is_refused(
+    runner: Runner, together: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    storm = f"storm:chandy-lamport:{tmp_path / 'history'}"
+    snapshot_id = together["storm"]["id"]
+    done = runner.command("restore", "--hosts", "3", str(history), snapshot_id, PROGRAM, storm)
+    assert done.exit_code == 2
+    assert "restore --hosts 3: the program watches its actors (storm)" in done.errors
+    assert "Traceback" not in done.errors
