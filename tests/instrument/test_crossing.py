@@ -15,6 +15,9 @@ pytestmark = pytest.mark.ray
 
 SCENARIOS = ("storm:chandy-lamport", "both_wait", "others", "gone", "lists", "threads")
 
+SNAPSHOTS = 12
+"""The storm in `crossing.py` takes so many; one or two may meet nothing in flight by chance, but not half of them."""
+
 
 def told(runner: Runner, *scenarios: str) -> dict[str, dict[str, Any]]:
     """What each scenario has printed, by its name."""
@@ -32,7 +35,7 @@ def crossing(runner: Runner) -> dict[str, dict[str, Any]]:
 def check_storm(found: dict[str, Any]) -> None:
     """Tokens cross both ways all the time, in messages, calls and replies."""
     assert found["problems"] == found["uncovered"] == []
-    assert found["busy"] == 12, "nothing was in flight: this storm shows nothing"
+    assert found["busy"] >= SNAPSHOTS // 2, "hardly anything was in flight: this storm shows nothing"
     assert (found["totals"], found["last"]) == ([300], 300)
     assert found["end"] == "Terminated: 7 machines passive or stopped, nothing in flight."
 
