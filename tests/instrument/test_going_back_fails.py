@@ -135,7 +135,7 @@ def test_a_handle_of_an_actor_that_had_died_before_stays_a_handle() -> None:
         name = app.watcher.processes.roster.name_of(A)
         app.watcher.processes.rolling.way.section = Section({name: (b"", ("D:d",))}, [], {"D:d": shown})
         app.watcher.processes.rolling.way.who = {name: A}
-        assert app.watcher.processes.rolling._share(A).actors == {"D:d": ("D:d", [handle])}
+        assert app.watcher.processes.rolling.dealing().to_process(A).actors == {"D:d": ("D:d", [handle])}
 
     play(story)
 

@@ -12,14 +12,14 @@ import asyncio
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import ray
 
 from ray_snapshot.errors import NotRestorableError, RaySnapshotError, SnapshotTimeoutError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.process.reloading import RELEASED, Share, Terms
+from ray_snapshot.instrument.process.reloading import RELEASED, Terms
+from ray_snapshot.instrument.watcher.dealing import Dealing, Way
 from ray_snapshot.instrument.watcher.sections import Section, opened_section
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Release, Roll
@@ -38,56 +38,16 @@ from ray_snapshot.protocol.rollback import (
     Step,
 )
 from ray_snapshot.runtime.faults import as_error
-from ray_snapshot.runtime.planning import Again
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.processes import Processes
     from ray_snapshot.instrument.watcher.recovering import Base
-    from ray_snapshot.runtime.planning import Plan
     from ray_snapshot.runtime.service.recovery import Target
 
 LOOK_S = 0.05
 
 RELEASE_S = 5.0
 """How long a restore that was given up waits until all have heard of it."""
-
-
-@dataclass(slots=True)
-class Way:
-    """One way back: to what, why, and with whom."""
-
-    target: str | None = None
-    """The snapshot; None is the beginning."""
-    hosts_target: Target | None = None
-    """The same, as hosts know it."""
-    section: Section = field(default_factory=Section)
-    """What is restored; let go of when the way has ended."""
-    is_same_run: bool = True
-    """Whether what is restored is of this run; else all that the program makes belongs to it."""
-    is_recovery: bool = False
-    """Whether a death is the reason, so that the program's calls since are made again."""
-    who: dict[str, str] = field(default_factory=dict)
-    """The machines that take part, by the names in the snapshot."""
-    anew: set[str] = field(default_factory=set)
-    """Machines that begin anew from where their constructors ended."""
-    unneeded: set[str] = field(default_factory=set)
-    """Actors that were made since, and are to end when all have stopped."""
-    moved: int = 0
-    """The last generation for which `_move` has given each machine its next incarnation."""
-    busy: dict[str, str] = field(default_factory=dict)
-    """By machine that has not stopped yet: its call site."""
-    plan: Plan | None = None
-    """What becomes of machines of hosts; None until that is planned, or if there are none."""
-    post: bytes | None = None
-    """What the program's part among these machines loads."""
-    released: set[str] = field(default_factory=set)
-    """Machines that have heard that all go on as they were."""
-    done: asyncio.Future[None] | None = None
-    """When all go on; None before it begins."""
-
-    def names_of(self, shown: str) -> list[str]:
-        """What the actor that people know by this name was called between processes in the snapshot."""
-        return [name for name, known in self.section.names.items() if known == shown]
 
 
 class Rolling:
@@ -110,6 +70,7 @@ class Rolling:
         """The coordinator of the rollback, while the app is being rolled back; else None."""
         self.way = Way(is_same_run=False)
         """The one that is under way, or the last one."""
+        self._dealing: Dealing | None = None
         self.is_torn = False
         """Whether some processes may have loaded and others have not: none can go on, and no snapshot can be taken."""
         self.turn = asyncio.Lock()
@@ -417,7 +378,7 @@ class Rolling:
         if step is Step.LOAD and self._has_hosts and self.way.plan is None:
             self.processes.service.course.background(self._ask_when_planned(machine, self.generation, life))
             return
-        share = self._share(machine) if step is Step.LOAD else None
+        share = self.dealing().to_process(machine) if step is Step.LOAD else None
         self.processes.tell(machine, Roll(Asked(step, self.generation, life), share))
 
     async def _ask_when_planned(self, machine: str, generation: int, life: int) -> None:
@@ -445,72 +406,11 @@ class Rolling:
                 ray.kill(handle)
             self._gone(machine, self.lives[machine], is_replaced=False, is_meant=True)
 
-    def _share(self, machine: str) -> Share:
-        """What a process is to load."""
-        facts, living = self.processes.roster.facts, self.way.who
-        if self.way.moved != self.generation:
-            self._move()
-        shown = next((name for name, one in living.items() if one == machine), "")  # "": it came up meanwhile
-        state, names = self.way.section.states.get(shown, (None, ()))
-        calls = sorted((call for call in self.way.section.calls if call[0] == shown), key=lambda call: call[2])
-        if machine in self.way.anew:
-            state, names, calls = None, (), []
-        if self.way.is_recovery and machine == DRIVER:  # its journal has them
-            calls = []
-        needed = {
-            name: self.way.section.names[name] for saved in (names, *(call[-1][1] for call in calls)) for name in saved
-        }
-        needed |= {call[1]: call[1] for call in calls}
-        share = Share(
-            facts[machine]["incarnation"],
-            self.processes.coordinator.last,
-            self._incarnations(),
-            state,
-            machine in self.way.anew,
-            self.way.is_recovery,
-            [(target, method, group, blob) for _, target, _, method, group, (blob, _) in calls],
-            {name: self._actor(living.get(known, name)) for name, known in needed.items()},
-        )
-        joined = self.processes.joined()
-        if (plan := self.way.plan) is not None and joined is not None:
-            share.joined, share.aliases = replace(joined, stopped=plan.stopped), plan.aliases
-            share.post = self.way.post if machine == DRIVER else None
-            share.mail = [one for name in self.way.names_of(shown) for one in plan.mail.get(name, ())]
-        return share
-
-    def _incarnations(self) -> dict[str, int]:
-        """Of all that go on; calls of earlier ones are of the past."""
-        facts = self.processes.roster.facts
-        found = {name: int(facts[name]["incarnation"]) for name in self.processes.parties.machines}
-        places = () if self.way.plan is None else self.way.plan.places
-        return found | dict.fromkeys(places, self.processes.life() + self.generation)
-
-    def abroad(self, host: str, plan: Plan) -> Again:
-        """What a host that loads has to know of the actors."""
-        section, way = self.way.section, self.way
-        if way.moved != self.generation:
-            self._move()
-        facts = self.processes.roster.facts
-        here = sorted((call for call in section.calls if plan.places.get(call[0]) == host), key=lambda call: call[2])
-        return Again(
-            [(source, target, method, group, blob) for source, target, _, method, group, (blob, _) in here],
-            {name: self._actor(way.who.get(known, name)) for name, known in section.names.items()}
-            | {shown: self._actor(machine) for shown, machine in way.who.items()},
-            {name: int(facts[name]["incarnation"]) for name in self.processes.parties.machines},
-        )
-
-    def _actor(self, machine: str) -> tuple[str, list[Any]]:
-        """(machine, its handle in a list) for a name in the snapshot; all its actors are there, but those that had
-        died."""
-        return machine, [self.handles.get(machine)]
-
-    def _move(self) -> None:
-        """From here on each process is another incarnation of its machine, red for all numbers so far."""
-        self.way.moved = self.generation
-        coordinator = self.processes.coordinator
-        for machine in list(coordinator.calls.machines):
-            self.processes.roster.facts[machine]["incarnation"] += 1
-            coordinator.join(machine, self.processes.roster.facts[machine]["incarnation"], coordinator.last)
+    def dealing(self) -> Dealing:
+        """Deals out what is restored, in this generation."""
+        if self._dealing is None or self._dealing.generation != self.generation:
+            self._dealing = Dealing(self.processes, self.way, self.handles, self.generation)
+        return self._dealing
 
     def _complete(self) -> None:
         self.loaded, self.restored_from, self.is_torn = self.generation, self.way.target, False

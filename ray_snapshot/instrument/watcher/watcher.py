@@ -57,7 +57,7 @@ class Watcher(Service):
         self.lives = 0
         super().__init__(config, analyst, self.processes)
         self.processes.begin(self, lambda: self.joined)
-        self.recovery.abroad = self.processes.rolling.abroad
+        self.recovery.abroad = lambda host, plan: self.processes.rolling.dealing().to_host(host, plan)
 
     # ---- what processes say ---------------------------------------------------------------------------------------
 
