@@ -318,12 +318,11 @@ def test_what_was_in_flight_is_sent_again_by_a_life_of_another_name_before_anyth
         post.check()
     post.thread.join(30)
     assert not post.thread.is_alive()
+    watcher: Any = process.watcher
+    host = Host()
+    watcher.locate, watcher.actor_of = Knows({"m": "host-0"}), Knows([host])
     roll(process, Step.START, 1)
     later: Any = process.mail
-    host = Host()
-    with process.lock:
-        later.carrier.actors["host-0"] = host
-        later.core.resolve("m", "host-0")
     assert open_post(process, RUN) is later
     MACHINE.put.send("third")
     until(lambda: len(host.sent()) == 3)
@@ -332,6 +331,16 @@ def test_what_was_in_flight_is_sent_again_by_a_life_of_another_name_before_anyth
     assert [one[3] for one in sent] == [("first",), ("second",), ("third",)]
     assert {colour for colour, _ in host.sent()} == {4}, "red for all numbers so far"
     assert (later.member.generation, process.stamp) == (1, "app:1:1")
+
+
+class Knows:
+    """What the watcher answers, to whoever asks."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def remote(self, *_: Any) -> Any:
+        return asyncio.sleep(0, self.answer)
 
 
 class Part:
