@@ -134,6 +134,8 @@ class Recovery:
         """The last host that was lost."""
         self.wider: Wider | None = None
         """The rollback that is under way, if others than hosts take part; the driver is one of these."""
+        self.given_up = 0
+        """The last generation in which others took part; a later one than that of all, if it was given up."""
         self.abroad: Callable[[str, Plan], Again | None] = lambda host, plan: None  # noqa: ARG005
         """What a host has to know of watched actors, for its share."""
         self.begin()
@@ -158,6 +160,7 @@ class Recovery:
     def went_back_with(self, generation: int) -> None:
         """That has ended, or was given up; `generation`: that all are in now."""
         incarnations = {host: self.incarnation(host) for host in self.directory.actors}
+        self.given_up = self.generation
         if generation == self.generation and self.target is not None:
             self.restored_from = self.target.snapshot_id
         self.begin(generation)
@@ -232,8 +235,9 @@ class Recovery:
         self._carry_out(self.coordinator.step(HostJoined(host, 0, generation)))
 
     def acknowledged(self, host: str, step: int, generation: int) -> None:
-        """A host has done a step."""
-        self._carry_out(self.coordinator.step(Acknowledged(host, Step(step), generation)))
+        """A host has done a step; what it was asked for before all was given up counts for nothing."""
+        if not self.generation < generation <= self.given_up:
+            self._carry_out(self.coordinator.step(Acknowledged(host, Step(step), generation)))
 
     def lost(self, host: str, incarnation: int, error: HostDiedError) -> bool:
         """A host is gone; whether the system goes back by itself."""
@@ -420,10 +424,11 @@ class Recovery:
 
     async def _could_not(self, error: RaySnapshotError, generation: int, otherwise: Coroutine[Any, Any, None]) -> None:
         """A host could not do a step: `otherwise` the whole system fails, or gives up."""
-        if self.wider is None:
+        if self.wider is None and generation == self.generation:
             await otherwise
-        else:
-            otherwise.close()
+            return
+        otherwise.close()
+        if self.wider is not None:
             self.wider.failed(generation, error)
 
     async def _share(self, ask: Ask) -> bytes:
