@@ -25,11 +25,11 @@ def is_given(trust: bool, named: Collection[str], history: str) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     return typer.confirm(
-        f"{history} names code that would be imported and run: {told(named)}. Do you trust it?", err=True
+        f"{history} names code that would be imported and run: {listed(named)}. Do you trust it?", err=True
     )
 
 
-def told(named: Collection[str]) -> str:
+def listed(named: Collection[str]) -> str:
     """Names from a history, for a person: few, and without control characters."""
     from ray_snapshot.views.tables import one_line
 

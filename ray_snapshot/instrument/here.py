@@ -54,7 +54,7 @@ class Caller(Protocol):
 
         `entry`: what the journal keeps of it.
 
-        Raises `NotActingError` if it is nobody's.
+        Raises `NotActingError` if no machine makes it.
         """
 
     @property
@@ -71,7 +71,7 @@ class Caller(Protocol):
         """Which actor of its class it is about to make; None where that names no actor."""
 
     def begin_creation(self) -> tuple[str, int, int] | None:
-        """An actor is about to be made: (machine, incarnation, colour) for its header; None if it is nobody's."""
+        """An actor is about to be made: (machine, incarnation, colour) for its header; None if no machine makes it."""
 
     def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
         """An actor has been made (`target` None: that raised)."""

@@ -209,10 +209,10 @@ class _Part:
     def check(self) -> None:
         """A watched app is not stopped by us."""
 
-    def tell(self, error: RaySnapshotError) -> None:
+    def raises(self, error: RaySnapshotError) -> None:
         """Remember nothing: no error of ours stops the app."""
 
-    def was_told(self, error: RaySnapshotError) -> bool:  # noqa: ARG002
+    def has_raised(self, error: RaySnapshotError) -> bool:  # noqa: ARG002
         """False: no error is remembered."""
         return False
 

@@ -169,7 +169,7 @@ class StreamInbox(Inbox):
         return effects
 
     def forget_repeated(self, numbers: Iterable[int]) -> None:
-        """The machine has recorded these: nothing more is repeated for them, and whoever wanted to know does."""
+        """The machine has recorded these: nothing more is repeated for them, and who waited for that knows it."""
         for key in [key for key in self.repeated if key[1] in numbers]:
             del self.repeated[key]
 
@@ -278,7 +278,7 @@ class BarrierCore(HostCore):
         elif channel.mailbox is not None:
             self._put(channel.mailbox, channel.mailbox.owner.machine, barrier)
         else:
-            return False  # nobody knows where it leads; its first message will say the colour
+            return False  # it is not known where it leads; its first message will say the colour
         return True
 
     # ---- arrival --------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ class BarrierCore(HostCore):
         return ()
 
     def force(self, number: int) -> None:
-        """Patience is over: whoever has not recorded `number` does so without waiting for its inputs."""
+        """Patience is over: machines that have not recorded `number` do so without waiting for its inputs."""
         colour = self.turning.colours.recorded(self.turning.colours.white, (number,))
         self.hear(NumberSeen(colour))
         for machine in [*self.machines.values()]:
@@ -506,7 +506,7 @@ class BarrierCore(HostCore):
         self._forget(number)
 
     def abort(self, number: int) -> None:
-        """`number` was given up: nobody waits for its barriers any more, for who has recorded it stays red."""
+        """`number` was given up: its barriers are not waited for any more, and machines that have recorded it stay red."""
         super().abort(number)
         if not self.turning.is_white(self.colour, number):
             for machine in [*self.machines.values()]:

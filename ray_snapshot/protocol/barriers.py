@@ -6,7 +6,7 @@ graphs) and 2 (cyclic ones); the Flink documentation for unaligned barriers and 
 The participant is a *machine*, not a host: the inputs of an operator are channels. Barriers travel in the channels, in
 order with the messages; a machine that has recorded n puts a barrier for n on each of its outputs before anything else.
 Some of the inputs are *awaited*: those that were declared beforehand and do not close a cycle. All others (back edges, and
-channels that nobody declared) are not; what is white in them when the machine records, or comes after it, is recorded as
+undeclared channels) are not; what is white in them when the machine records, or comes after it, is recorded as
 channel state, until their barrier has come. A machine that awaits no input is a source, and records when it is asked.
 
 - `ALIGNED`: an input that has delivered its barrier is blocked until the machine has recorded; it records when all that
@@ -68,7 +68,7 @@ class ChannelOpened:
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """The host has heard of `number`: whoever is a source records it."""
+    """The host has heard of `number`: its sources record it."""
 
     number: int
 

@@ -141,7 +141,7 @@ class PendingCallSnapshot:
         self.gone.setdefault(machine, reason)
 
     def unheard(self) -> set[str]:
-        """Machines that are named inside the cut, and that nobody has asked."""
+        """Machines that are named inside the cut, and that were not asked."""
         reports = [*self.reports.values(), *self.final.values()]
         outputs = [out for report in reports for out in report.outputs]
         named = {out.target for out in outputs} - {out.target for out in outputs if CONSTRUCTOR in out.log}
@@ -331,7 +331,7 @@ class _Join:
     def _who_may_call(self, machine: str) -> tuple[str, ...]:
         """The machine itself (a call that runs there, or is on its way), and who has a handle of it, or may yet get one.
 
-        A handle travels in calls and in replies: so to whoever a holder has calls in flight to, and to whoever may
+        A handle travels in calls and in replies: so to each machine that a holder has calls in flight to, and to each that may
         read a holder's replies. More than there are is safe: one of them that can move is enough.
         """
         found = {name for name, report in self.reports.items() if machine in report.holds}
@@ -390,7 +390,7 @@ class CallParties:
         if incarnation > 0:
             self.died(machine, "started again")
             colour = max(colour, last)
-        else:  # what is pending no more, nobody will ask it for
+        else:  # it will not be asked for what is pending no more
             colour = max(colour, min((n for n in self.pending if n > colour), default=last + 1) - 1)
         self.restarting.pop(machine, None)
         self.dead.discard(machine)

@@ -104,7 +104,7 @@ class CallLedger:
     highest number given out so far, for its predecessor may have recorded any of them. `turning`: that of the host in this
     process, if there is one; its colour counts then. `turn`: what turns it red, if more must happen then (a host's
     `boundary`). `acts_unasked`: a driver, active except in a wait of its own. `is_starting`: its constructor is about to be
-    accepted; until then it is active, and there is no state (nobody else may know of that call: the creator of a new
+    accepted; until then it is active, and there is no state (no other party may know of that call: the creator of a new
     incarnation has long forgotten it).
     """
 

@@ -19,7 +19,7 @@ that link. Links are FIFO. What is recorded, and of which machines, is not decid
 
 Not in the table: messages. A message that arrives touches nothing here; its colour says what it is white for, and
 `Turning.is_white` tells. A number seen on something that is no marker (a reply, a creation, a batch of a link that is new)
-counts like a marker as far as recording goes: whoever sent it was red.
+counts like a marker as far as recording goes: its sender was red.
 
 Under `Numbered` colours, a marker for n stands for every lower number that its link has not carried yet, and recording n
 records every lower number at the same instant, even one never heard of.
@@ -165,7 +165,7 @@ def asked_for(fresh: tuple[int, ...]) -> tuple[AskForBoundary, ...]:
 
 
 class ChandyLamport:
-    """One host's side of the marker algorithm; `born` is the colour of whoever created the host.
+    """One host's side of the marker algorithm; `born` is the colour of the host's creator.
 
     `turning`: that of the ledger in this process, if there is one.
     """

@@ -7,7 +7,7 @@ at the instant, and how many it found in flight. White messages that arrive afte
 
 so the snapshot is complete when every host of the system (those born meanwhile too) has reported and no channel lacks a
 message. Creations are counted the same way, per pair of hosts. Markers are what makes the cut consistent; that they have
-all arrived is never the test of completeness (a link that nobody used carries none).
+all arrived is never the test of completeness (a link that was never used carries none).
 
 A report for a snapshot that is not pending is answered by rule: DUPLICATE (this host has reported), DISCARDED (completed
 or aborted), UNKNOWN (never started). Read `coordinator` next.
@@ -70,7 +70,7 @@ class PendingCounts:
         self.missing: dict[ChannelKey, int] = {}
         """Per channel: sent inside the cut, and neither accepted inside it nor recorded in flight yet."""
         self.unheard: set[str] = set()
-        """Hosts that are named inside the cut, and that nobody has asked."""
+        """Hosts that are named inside the cut, and that were not asked."""
         self.closed = {} if closed is None else closed
         """By actor that has sent to hosts: how many lives of it are over. What those have sent is not counted."""
 

@@ -24,7 +24,7 @@ class Colours(Protocol):
 
     @property
     def white(self) -> Any:
-        """The colour of whoever has recorded nothing."""
+        """The colour of a party that has recorded nothing."""
 
     def is_red(self, colour: Colour, number: int) -> bool: ...
 

@@ -1,6 +1,6 @@
 """What a coordinator says to its parties: one frozen class for each command, and who may be told which.
 
-A host is pushed its commands; a process of a watched app and the driver of a system ask for theirs. Whoever obeys matches
+A host is pushed its commands; a process of a watched app and the driver of a system ask for theirs. The party matches
 over its union to the end (`typing.assert_never`), so a command that a party does not know is found by the type checker, and
 at run time is an error with the command's name.
 """
@@ -134,7 +134,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Secure:
-    """The snapshot is kept: see to it that the system can go back to it, whoever dies."""
+    """The snapshot is kept: see to it that the system can go back to it, whichever process dies."""
 
     number: int
     snapshot_id: str

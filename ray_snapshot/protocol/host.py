@@ -105,7 +105,7 @@ class HostCore:
         self.must_flush = False
         """Whether acknowledgements wait to be carried, with or without messages."""
         self.polled_acknowledgements: dict[str, dict[int, int]] = {source: {} for source in polled}
-        """Acknowledgements for hosts that must ask for them (a driver is no actor: nobody can call it)."""
+        """Acknowledgements for hosts that must ask for them (a driver is no actor: it cannot be called)."""
 
     @property
     def must_record(self) -> bool:
@@ -177,7 +177,7 @@ class HostCore:
         self.learn_stopped((machine.name,))
 
     def learn_stopped(self, names: Iterable[str]) -> None:
-        """These machines have stopped: sending to them is an error, and nobody is held at their mailboxes any more."""
+        """These machines have stopped: sending to them is an error, and no sender is held at their mailboxes any more."""
         stopped = self.addresses.stopped
         stopped.update(names)
         for machine in self.machines.values():
@@ -431,7 +431,7 @@ class HostCore:
     def suspend(self, machine: Machine) -> None:
         """The machine waits inside its action (a tracked wait).
 
-        It accepts nothing for a while: whoever it waits for may be held until it hears what was accepted so far.
+        It accepts nothing for a while: those it waits for may be held until they hear what was accepted so far.
         """
         for mailbox in machine.inbox.mailboxes.values():
             if mailbox.accepted > mailbox.acknowledged:
@@ -518,7 +518,7 @@ class HostCore:
 
     def _begin_recordings(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            if number in self.closed:  # given up before this host heard of it: red for it, but nobody wants its parts
+            if number in self.closed:  # given up before this host heard of it: red for it, but its parts are not wanted
                 self.protocol.step(SnapshotAborted(number))
             else:
                 self.open[number] = self._begin(number)

@@ -2,7 +2,7 @@
 
 Sources: T. H. Lai and T. H. Yang, "On Distributed Snapshots" (1987); the token variant in which an observer asks and
 collects. The observer is one of the processes: it records itself, then asks all others, over control messages of its own.
-Whoever has recorded attaches the snapshot number to everything it sends from then on; who is white and is about to accept
+A host that has recorded attaches the snapshot number to everything it sends from then on; who is white and is about to accept
 something that bears it records first. A message without it that reaches a red process was in flight: it is reported.
 That everything is in is known by counts per channel (`collector`), never by time.
 
@@ -49,7 +49,7 @@ from ray_snapshot.protocol.turning import Turning
 
 
 class Observer:
-    """One host's side of the observer variant; `born` is the colour of whoever created the host.
+    """One host's side of the observer variant; `born` is the colour of the host's creator.
 
     `turning`: that of the ledger in this process, if there is one.
     """

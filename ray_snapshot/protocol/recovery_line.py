@@ -2,14 +2,14 @@
 
 A *recovery line* is the consistent cut that a system rolls back to when something fails (Randell 1975; Elnozahy, Alvisi, Wang
 and Johnson 2002). Here it is a snapshot whose checkpoint is kept. The service decides on it; the driver, which everything
-ends with, remembers it for whoever dies, and keeps a *journal* of what it has sent since (a sender's log); the analyst keeps
+ends with, remembers it for those that die, and keeps a *journal* of what it has sent since (a sender's log); the analyst keeps
 the checkpoints. Any of them but the driver may die at any moment. What they say of snapshot n, in this order:
 
     analyst -> service   n is kept
     service -> driver    kept n                    ServiceLine.outcome: not known yet, so the driver is asked
     driver  -> analyst   a copy of n, please       DriverLine.must_fetch, where no history keeps it; Retention.lend
     driver               n is my base              DriverLine.secure; those before are `former`
-    driver  -> service   secured n                 ServiceLine.secured: from now on nobody goes back behind n, or no
+    driver  -> service   secured n                 ServiceLine.secured: from now on no party goes back behind n, or no
     service -> analyst   pin n                     Retention.pin
     service -> driver    agreed                    DriverLine.agreed; `outside`: the journal is cut at n. If nothing comes the
                                                    driver asks again (DriverLine.asks_again)
@@ -58,7 +58,7 @@ class KeptSnapshot:
 
 @dataclass(slots=True)
 class Base:
-    """A snapshot that the system can go back to, whoever dies."""
+    """A snapshot that the system can go back to, whichever process dies."""
 
     snapshot_id: str
     number: int
@@ -82,7 +82,7 @@ class Agreement(Enum):
 
     @property
     def is_agreed(self) -> bool:
-        """Whether nobody goes back behind that snapshot."""
+        """Whether no party goes back behind that snapshot."""
         return self is not Agreement.NO
 
 
@@ -96,7 +96,7 @@ class ServiceLine:
         """Snapshots that were lost with an analyst before they could be made sure."""
 
     def outcome(self, number: int, of_generation: int, generation: int, *, is_rolling: bool) -> bool | None:
-        """Whether nobody goes back behind this snapshot, which is kept; None as long as that is for the driver to say."""
+        """Whether no party goes back behind this snapshot, which is kept; None as long as that is for the driver to say."""
         if of_generation != generation or is_rolling:
             return False
         if self.number >= number:  # or it was overtaken
@@ -115,7 +115,7 @@ class ServiceLine:
         return Agreement.MOVED
 
     def went_back(self, snapshot_id: str, number: int) -> None:
-        """Somebody has had this snapshot restored, or the driver has told a new life of the service: the line is there."""
+        """The program has had this snapshot restored, or the driver has told a new life of the service: the line is there."""
         self.snapshot_id, self.number = snapshot_id, number
 
 
@@ -152,7 +152,7 @@ class Allowance:
 
 @dataclass(slots=True)
 class DriverLine:
-    """What the driver remembers of it, for whoever is started anew."""
+    """What the driver remembers of it, for a process that is started anew."""
 
     keeps_copy: bool = False
     """Whether checkpoints are kept here, for there is no history."""
@@ -203,7 +203,7 @@ class DriverLine:
         self.base = base
 
     def asks_again(self, found: KeptSnapshot, generation: int, *, is_rolling: bool) -> bool:
-        """Whether a service that has not answered is asked once more: somebody may wait to hear of this snapshot.
+        """Whether a service that has not answered is asked once more: a sink may wait to hear of this snapshot.
 
         If it has died the next one says no, or everybody is told to go back first.
         """
@@ -214,7 +214,7 @@ class DriverLine:
         self.former = ()
 
     def went_back(self, snapshot_id: str, number: int) -> None:
-        """Everybody goes on from this snapshot: whoever dies now, it is what to go back to."""
+        """All go on from this snapshot: whichever process dies now, it is what to go back to."""
         known = (base for base in self.bases() if base.snapshot_id == snapshot_id)
         self.base, self.former = next(known, Base(snapshot_id, number)), ()
         if self.sought is not None and self.sought.snapshot_id == snapshot_id:
@@ -225,7 +225,7 @@ class DriverLine:
         return self.keeps_copy and self._copied(snapshot_id) is None
 
     def seek(self, found: Base, lent_by: int) -> bool:
-        """Hold what is to be restored, so that it can be, whoever dies meanwhile; False if its copy is lost."""
+        """Hold what is to be restored, so that it can be, whichever process dies meanwhile; False if its copy is lost."""
         known = self._copied(found.snapshot_id)
         if not self.keeps_copy:
             return True

@@ -22,11 +22,11 @@ nothing. For a newer one: STOP as below, whatever it is doing; LOAD and START ar
     LoadFinished          an error              Acknowledge     an error                  an error
     (newer) Asked STOP    StopAccepting, Acknowledge, in every phase
 
-The coordinator (`RollbackCoordinator`) keeps for each host the last step that it acknowledged (`done`). Nobody is asked for a
-step before everybody has done the one before it. A host that dies, at whatever moment, begins a generation of its own: then
+The coordinator (`RollbackCoordinator`) keeps for each host the last step that it acknowledged (`done`). No host is asked for a
+step before all have done the one before it. A host that dies, at whatever moment, begins a generation of its own: then
 no acknowledgement of the dead one can be taken for one of its replacement, and a second failure during recovery is nothing
 special. A host that is made while the system runs has nothing to load, but joins before it acts (it begins `LOADED`, in the
-generation of whoever made it), or it would act on in a generation that everybody else has left. If that has happened by then
+generation of its maker), or it would act on in a generation that all others have left. If that has happened by then
 it is taken through all steps, with nothing to load.
 
 Stopping may be final: a host drops what it was doing, while a process of an app that we did not write only comes to rest, and
@@ -230,7 +230,7 @@ class HostFailed:
 
 @dataclass(frozen=True, slots=True)
 class RollbackAsked:
-    """Somebody wants the system rolled back, though nothing has failed."""
+    """The system is to be rolled back, though nothing has failed."""
 
     reason: str
 
@@ -352,7 +352,7 @@ class RollbackCoordinator:
         return BeginGeneration(self.generation, reason), *self._asks()
 
     def _asks(self) -> tuple[CoordinatorEffect, ...]:
-        """Ask whoever is behind for the next step; who is ahead waits for them."""
+        """Ask those that are behind for the next step; the others wait for them."""
         reached = self.reached
         if reached == Step.START:
             return ()

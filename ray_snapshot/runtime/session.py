@@ -59,10 +59,10 @@ class Part(Protocol):
     def check(self) -> None:
         """Raise what has stopped the system, if anything has."""
 
-    def tell(self, error: RaySnapshotError) -> None:
+    def raises(self, error: RaySnapshotError) -> None:
         """This error is about to be raised to the program."""
 
-    def was_told(self, error: RaySnapshotError) -> bool:
+    def has_raised(self, error: RaySnapshotError) -> bool:
         """Whether this error was raised to the program already."""
 
     def rest(self) -> AbstractContextManager[None]:
@@ -290,7 +290,7 @@ class Session(ABC):
         finally:
             self._leave()
         for trouble in [self._part.failure, *troubles]:
-            if trouble is not None and not self._part.was_told(trouble):
+            if trouble is not None and not self._part.has_raised(trouble):
                 raise trouble
 
     def _finish(self, troubles: list[RaySnapshotError | None]) -> None:
@@ -349,7 +349,7 @@ class Session(ABC):
         try:
             return ask(refs, f"{what} of system {self.name}", timeout)
         except RaySnapshotError as error:
-            self._part.tell(error)
+            self._part.raises(error)
             raise
 
     @property
@@ -368,7 +368,7 @@ class Session(ABC):
                     self._check()
                 is_gone = isinstance(error, HostDiedError) and error.host is None
                 if not is_gone or self._memory is None or time.monotonic() > deadline:
-                    self._part.tell(error)
+                    self._part.raises(error)
                     raise
             time.sleep(_AGAIN_S)
             self._check()

@@ -316,6 +316,6 @@ class Spawner:
             return bool(ask(self.hosts[places[name]].control.remote([command], generation), f"{name} to stop", 60.0))
         except HostDiedError as error:
             if self.memory is None:
-                self.post.tell(error)
+                self.post.raises(error)
                 raise
             return False  # it will be stopped where it lives next

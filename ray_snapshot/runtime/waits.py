@@ -189,7 +189,7 @@ def _tracked(refs: list[Any], k: int, timeout: float | None, wait: Callable[[], 
         if isinstance(own, HostDiedError) and own.host is None:
             own = _naming(own, posts, refs)
         for post in posts:
-            post.tell(own)
+            post.raises(own)
         raise own from None
     finally:
         for post, token in zip(posts, tokens, strict=True):

@@ -51,9 +51,9 @@ class Calm:
 
     def check(self) -> None: ...
 
-    def tell(self, error: Any) -> None: ...
+    def raises(self, error: Any) -> None: ...
 
-    def was_told(self, error: Any) -> bool:
+    def has_raised(self, error: Any) -> bool:
         return False
 
     def rest(self) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
 """The program's calls since the snapshot that its app would go back to, so that they can be made again, in their order.
 
-The program itself is not rolled back: it has sent a call once, and waits for its reply, or will. So whoever asks here for a
+The program itself is not rolled back: it has sent a call once, and waits for its reply, or will. A program that asks for a
 reply gets that of the call which was made again. A call stays in the journal until a snapshot that the app goes back to has
 it behind itself: sent before the program's instant, and not in flight. Used under the lock of the process.
 """
@@ -103,7 +103,7 @@ class Journal:
             return later or (entry.target, entry.number) in command.in_flight
 
         self.entries = [entry for entry in self.entries if is_needed(entry)]
-        if self.answers:  # what the program has refs to no more, nobody asks for
+        if self.answers:  # what the program has no refs to is asked for no more
             self.answers = {key: self.answers[key] for key in self.answers.keys() & shape.ids_in_use()}
 
     def again(self) -> list[Exception]:

@@ -52,7 +52,7 @@ def joint(collected: CollectedCalls) -> Snapshot:
 
 
 def _of_the_gone(parts: Iterable[HostPart], collected: CollectedCalls) -> Iterable[str]:
-    """Mail in flight of actors that are gone, or have started again since: nobody could send it once more."""
+    """Mail in flight of actors that are gone, or have started again since: there is no sender to send it once more."""
     for part in parts:
         for source in part.messages["source"].to_pylist():
             name, life = life_of(source)

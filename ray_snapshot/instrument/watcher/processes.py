@@ -371,7 +371,7 @@ class Processes:
         self._look_at_all()
 
     async def _find_stillborn(self) -> None:
-        """Note the end of actors that died before their constructors began: nobody else says of them that they are gone."""
+        """Note the end of actors that died before their constructors began: no process says of them that they are gone."""
         if not self.unborn:
             return
         ended = await asyncio.get_running_loop().run_in_executor(None, shape.ended_actors_of_job)

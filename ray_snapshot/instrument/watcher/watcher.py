@@ -195,7 +195,7 @@ class Watcher(Service):
             await super().lost(host, reason, generation)
 
     async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
-        """Something stops the system of machines; without one the watching goes on, for it is nobody's system."""
+        """Something stops the system of machines; without one the watching goes on."""
         if self.joined is None:
             print(f"ray-snapshot: {error}", file=sys.stderr)
         else:

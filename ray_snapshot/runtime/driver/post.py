@@ -144,7 +144,7 @@ class DriverPost(Post):
         self.is_dropping = False
         """Whether the system will be restored when it starts: then what the program sends before is dropped."""
         self.dropped = 0
-        self._told: set[str] = set()
+        self._raised: set[str] = set()
         """Keys of errors that were raised to the program: these are not raised again at the end."""
         member.on_wake = self.holding.changed.notify_all
         self.thread = threading.Thread(target=self._run, name="ray-snapshot-driver", daemon=True)
@@ -233,12 +233,12 @@ class DriverPost(Post):
         """What has stopped the system."""
         return self.member.failure
 
-    def tell(self, error: RaySnapshotError) -> None:
-        self._told.add(_key(error))
+    def raises(self, error: RaySnapshotError) -> None:
+        self._raised.add(_key(error))
 
-    def was_told(self, error: RaySnapshotError) -> bool:
+    def has_raised(self, error: RaySnapshotError) -> bool:
         """Whether the program has met this error."""
-        return _key(error) in self._told
+        return _key(error) in self._raised
 
     # ---- waits ----------------------------------------------------------------------------------------------------
 

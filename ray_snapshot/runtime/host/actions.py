@@ -27,7 +27,7 @@ from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.context import Context, attach
 from ray_snapshot.runtime.faults import as_error
 from ray_snapshot.runtime.here import HERE
-from ray_snapshot.runtime.host.copier import told
+from ray_snapshot.runtime.host.copier import text_of
 from ray_snapshot.runtime.host.notices import HOOK, Notice
 from ray_snapshot.runtime.host.ports import Ports
 from ray_snapshot.runtime.host.replies import Replies
@@ -139,13 +139,13 @@ class Actions:
             self.core.resume(machine)
         return machine
 
-    def tell(self, notice: Notice) -> Machine:
+    def notify(self, notice: Notice) -> Machine:
         """Tell a machine that a snapshot is kept. This is no action of the machine: if the hook sends, that is an
         error."""
         machine = self.core.machine(notice.machine)
         HERE.machine = None
         try:
-            notice.tell(machine.body)
+            notice.call_hook(machine.body)
         except BaseException as error:
             self._failed(machine, HOOK, "the service", (), error)
         notice.settle()
@@ -198,7 +198,7 @@ class Actions:
             self.member.fail(self._no_such_method(machine, method, source))
             return
         message = to_json(recorded_args(payload, method)[0]).text[:500]
-        site, said = _raised_at(error), told(error, machine.body)
+        site, said = _raised_at(error), text_of(error, machine.body)
         self.member.fail(
             MachineFailedError(
                 f"{machine.name}.{method} raised {type(error).__name__}: {said}{f' at {site}' if site else ''}"

@@ -250,7 +250,7 @@ class Host:
         """A snapshot can be restored (None: it never will be); answers when machines that want to know it have been told."""
         post = await self._admitted(generation)
         if post is not None:
-            await post.told(number, snapshot_id)
+            await post.notify(number, snapshot_id)
 
     async def channels(self) -> list[tuple[str, str]]:
         """Every channel that leaves a machine of this host: (source, target)."""

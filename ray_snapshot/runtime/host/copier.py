@@ -159,7 +159,7 @@ def _ask_hooks(found: BodyCopy, body: Any, keep: Callable[[BodyCopy, Any], None]
         if keep is not None:
             keep(found, state)
     except Exception as error:
-        found.obstacle = f"snapshot_state raised {type(error).__name__}: {told(error, body)}"
+        found.obstacle = f"snapshot_state raised {type(error).__name__}: {text_of(error, body)}"
         text = to_json({"$error": found.obstacle}).text
         found.state = Encoded(text, True, len(text))
     if found.status != "passive":
@@ -175,7 +175,7 @@ def _ask_hooks(found: BodyCopy, body: Any, keep: Callable[[BodyCopy, Any], None]
         elif body.is_active():
             found.status = "active"
     except Exception as error:
-        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {told(error, body)}"
+        found.obstacle = f"waiting_for or is_active raised {type(error).__name__}: {text_of(error, body)}"
         found.status = "active"
     return None
 
@@ -188,7 +188,7 @@ def _shown(value: Any) -> str:
         return f"an object of {type(value).__name__}"
 
 
-def told(error: BaseException, body: Any) -> str:
+def text_of(error: BaseException, body: Any) -> str:
     """An error's text as it may be recorded: without what the machine keeps secret."""
     if redaction.is_active:
         to_json(getattr(body, "__dict__", None))  # so that its secrets are known, whatever raised

@@ -51,7 +51,7 @@ class Notice:
     state: bytes
     done: Future[None] = field(default_factory=Future)
 
-    def tell(self, body: Any) -> None:
+    def call_hook(self, body: Any) -> None:
         """Call the hook."""
         getattr(body, HOOK)(self.snapshot_id, pickle.loads(self.state))
 

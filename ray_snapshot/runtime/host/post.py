@@ -248,7 +248,7 @@ class HostPost(Post):
                 self.replies.refuse(machine, self.core.colour_of(self.core.machines[machine]))
             return found
 
-    async def told(self, number: int, snapshot_id: str | None) -> None:
+    async def notify(self, number: int, snapshot_id: str | None) -> None:
         """A snapshot is kept (None: it never will be); answers when every machine that wants to know it has been told.
 
         Raises what stops them.

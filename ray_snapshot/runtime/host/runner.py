@@ -87,7 +87,7 @@ class Runner:
                 if isinstance(work, Creation):
                     last = self.actions.construct(work)
                 else:
-                    last = self.actions.tell(work) if isinstance(work, Notice) else self.actions.perform(*work)
+                    last = self.actions.notify(work) if isinstance(work, Notice) else self.actions.perform(*work)
                 if self.trace.tracer is not None:
                     self.trace.write_out()
         except Exception as error:  # a fault of ours; the system must not go on half

@@ -85,10 +85,10 @@ class Post(ABC):
     def check(self) -> None:
         """Raise what stopped the system, if anything did."""
         if self.member.failure is not None:
-            self.tell(self.member.failure)
+            self.raises(self.member.failure)
             raise self.member.failure.with_traceback(None)  # or each time it is raised makes it longer
 
-    def tell(self, error: RaySnapshotError) -> None:  # noqa: B027 - not every post has something to do here
+    def raises(self, error: RaySnapshotError) -> None:  # noqa: B027 - not every post has something to do here
         """This error is about to be raised to the program."""
 
     # ---- sending --------------------------------------------------------------------------------------------------

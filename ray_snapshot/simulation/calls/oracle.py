@@ -110,7 +110,7 @@ class Seen:
     in_flight: dict[CallName, tuple[CallName, ...]] = field(default_factory=dict)
     """With the calls whose replies each needs before it can begin."""
     answers: dict[CallName, bool | None] = field(default_factory=dict)
-    """What it says of the calls that somebody waits for."""
+    """What it says of the calls that are waited for."""
     errors: dict[Waiting, tuple[tuple[CallName | None, bool], ...]] = field(default_factory=dict)
     """Of waits that the first error ends: the calls that may still end them so, and whether they have. None: not known."""
     callers: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -259,7 +259,7 @@ def _call(event: Event) -> CallName:
 
 
 def _machine_of(waiting: Waiting) -> str:
-    """Where somebody waits; the driver's waits have no call."""
+    """What is waited for; the driver's waits have no call."""
     return waiting.caller[2] if waiting.caller is not None else "driver"
 
 
@@ -400,7 +400,7 @@ def _check_nothing_moves(log: Log, seen: Seen, stuck: set[CallName], done: bool)
 
 
 def is_terminated(seen: Seen) -> bool:
-    """Nothing runs, nothing is in flight, and nobody acts unasked."""
+    """Nothing runs, nothing is in flight, and no machine acts unasked."""
     return not (seen.running or seen.in_flight or seen.active or seen.waits)
 
 

@@ -59,7 +59,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The method raises: whoever reads its reply gets an error."""
+    """The method raises: the reader of its reply gets an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """When are two worlds of a search the same? What no future depends on, nor the oracle, is made equal, or left out.
 
 That is: in which order the parts of a snapshot came, what a host that is dead still holds, the cuts of snapshots that were
-given up; and what is over and asked for by nobody. Everything else is in the `mark`.
+given up; and what is over and never asked for again. Everything else is in the `mark`.
 Imports the standard library only.
 """
 
@@ -61,11 +61,11 @@ def _histories(world: World) -> Hashable:
     return tuple((name, tuple(actions)) for name, actions in sorted(done.items())), repr(cuts)
 
 
-# ---- what nobody asks for any more --------------------------------------------------------------------------------------
+# ---- what is asked for no more ------------------------------------------------------------------------------------------
 
 
 def forget(world: SharedWorld) -> None:
-    """Forget what nobody asks for any more.
+    """Forget what is asked for no more.
 
     That is what was reported of snapshots that are over; and which are over, of those that a host has recorded and that no
     control message is on its way for.

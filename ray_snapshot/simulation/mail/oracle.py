@@ -73,7 +73,7 @@ class Log:
     words: Callable[[str, Any], str] = _in_words
     """What a message (its method and arguments) is called in an error."""
     ended: dict[str, int] = field(default_factory=dict)
-    """How many actions those had performed that are gone: all of them are white for whoever did not ask them before."""
+    """How many actions those had performed that are gone: all are white for a snapshot that had not asked them before."""
     passing: set[str] = field(default_factory=set)
     """Those that come and go, and have no state of their own (`parties`); one that did not report is in no snapshot."""
     lost: set[MessageId] = field(default_factory=set)

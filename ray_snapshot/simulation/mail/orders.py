@@ -16,7 +16,7 @@ sets: they keep every end). Steps of different hosts commute, and so do sending 
    at once, or directly behind a snapshot that was completed meanwhile: with nothing else does that interfere. While a crash
    may still come, a host goes first (3) only if no number that is given up could tell it anything.
 6. *Canonical states.* Not distinguished is what no future depends on, nor the oracle (`marks`): in which order parts came,
-   what a dead host holds, cuts of what was given up, how often a link has been used, and what is over and asked for by nobody.
+   what a dead host holds, cuts of what was given up, how often a link has been used, and what is over and asked for no more.
 7. *No choice, no state.* Where there is one step only it is taken at once; states are those with a choice, and ends.
 
 `is_reduced=False` leaves out 3, 5, 7, and the second half of 2: the host dies at any moment, and is missed at any later one.
@@ -134,7 +134,7 @@ class _Search:
         self.crash = crash
         self.is_reduced = is_reduced
         self.begun: set[int] = set()
-        """Marks of states from which somebody has gone on already."""
+        """Marks of states that have been gone on from already."""
         self.tried: set[int] = set()
         """Marks of states behind a crash that has been tried, before anything else happens."""
 

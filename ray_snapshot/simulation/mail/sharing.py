@@ -92,7 +92,7 @@ class Keeper:
         self.marks: dict[Hashable, int] = {}
 
     def kept(self, host: SimHost) -> FrozenHost:
-        """The host as it is now; whoever has it must not change it any more."""
+        """The host as it is now; its holder must not change it any more."""
         if isinstance(host.core, BarrierCore):
             host.core.on_record, host.core.clock = _too_late, _no_time
         pickled = pickle.dumps(host, pickle.HIGHEST_PROTOCOL)

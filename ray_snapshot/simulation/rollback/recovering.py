@@ -6,7 +6,7 @@ rollback is told to the driver in two commands, stop and load; the host stops an
 one).
 
 What one party tells another comes in order; between different pairs anything overtakes anything. The analyst's answers to the
-service come in any order. Whoever dies loses what it was told and what it knew; what it has told others and has not come yet
+service come in any order. A process that dies loses what it was told and what it knew; what it has told others and has not come
 comes all the same, or is lost: both are tried, and with the moments of a death each part of it. Imports the standard library
 only.
 """
@@ -403,7 +403,7 @@ class RecoveringWorld:
         return service.line.outcome(*found, service.generation, is_rolling=service.is_rolling)
 
     def _settle(self) -> None:
-        """Whoever waits to hear whether a snapshot is kept hears it as soon as that is known."""
+        """A party that waits to hear whether a snapshot is kept hears it as soon as that is known."""
         service = self.service
         for found in [*service.noted] if service is not None else ():
             outcome = self._outcome(self._up, found)

@@ -1,4 +1,4 @@
-"""What must hold of a recovering system, whoever dies: told by what has happened, not by what anybody has decided.
+"""What must hold of a recovering system, whichever process dies: judged by what has happened, not by what was decided.
 
 The oracle is told of each message, each snapshot with what it holds, each promise ("nobody goes back behind this one") and
 each restore that the program asked for. It looks into the parties as into boxes: which snapshot would be gone back to now,

@@ -14,7 +14,7 @@ Two decisions.
 
 `prepared` makes the next world beside the old one, on the same network. Each host leaves the old one, loads, and enters the new
 one as `protocol/rollback.py` says (design, trap 12); `storms` runs that with everything that can go wrong. `restored` is for
-who wants no such thing: the instant at which all have stopped and all have loaded, and nobody has started.
+who wants no such thing: the instant at which all have stopped and all have loaded, and none has started.
 
 Not restorable: a machine that waited for a reply inside an action, for where it was is not in its state; and, where
 alignment was skipped, a call or its answer on one side of the cut only. `obstacles` names them.
@@ -78,7 +78,7 @@ def latest(world: World) -> RecordedSnapshot:
 def prepared(recorded: RecordedSnapshot, old: World, hosts: Sequence[str] = ()) -> World:
     """The next generation of `old`, rolled back to `recorded`; on the hosts of old, or dealt out to `hosts`.
 
-    Nobody is in it yet: the hosts of old are still there. Raises `NotRestorableError`.
+    No host is in it yet: the hosts of old are still there. Raises `NotRestorableError`.
     """
     if found := obstacles(recorded):
         raise NotRestorableError(
