@@ -359,6 +359,11 @@ class RollbackCoordinator:
         step, behind = Step(reached + 1), [host for host in self.behind if host not in self.down]
         return tuple(Ask(host, step, self.generation, self.incarnations[host]) for host in behind)
 
+    def _asks_last(self) -> tuple[CoordinatorEffect, ...]:
+        """Ask those that stop last, once, when the last of the others has stopped."""
+        are_others_done = all(done >= Step.STOP for host, done in self.done.items() if host not in self.last_to_stop)
+        return self._asks() if are_others_done else ()
+
     def _acknowledged(self, host: str, step: Step, generation: int) -> tuple[CoordinatorEffect, ...]:
         if generation > self.generation:
             raise ProtocolError(f"{host} acknowledges generation {generation}, and {self.generation} is the last")
@@ -369,7 +374,7 @@ class RollbackCoordinator:
         before = self.reached
         self.done[host] = step
         if self.reached == before:
-            return self._asks() if step is Step.STOP and self.last_to_stop else ()
+            return self._asks_last() if step is Step.STOP and host not in self.last_to_stop else ()
         if self.reached < Step.START or self.is_running:
             return self._asks()
         self.is_running = True

@@ -67,6 +67,7 @@ class Host:
         self.rolled: list[tuple[int, int]] = []
         self.share: Share | None = None
         self.fault: Exception | None = None
+        self.is_cut_short_by_actors = False
         self.is_silent = False
         """Whether it never says that it has done a step."""
 
@@ -76,6 +77,8 @@ class Host:
         return _Method(self, name)
 
     def answer(self, name: str, args: tuple[Any, ...]) -> Any:
+        if name == "is_cut_short":
+            return self.is_cut_short_by_actors
         if name != "roll":
             return []
         step, generation, _, share = args
@@ -222,6 +225,32 @@ def test_who_does_not_stop_leaves_the_machines_as_they_were(monkeypatch: pytest.
             await app.take(step, 2)
         await again
         assert app.host.rolled == [(STOP, 2), (LOAD, 2), (START, 2)]
+
+    played(monkeypatch, scenario)
+
+
+def test_a_machine_whose_action_was_cut_short_cannot_go_on_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(app: App) -> None:
+        app.host.is_cut_short_by_actors = True
+        with pytest.raises(SnapshotTimeoutError, match=r"waiting for .*A-0.* to stop; the app stands still"):
+            await app.go_back(0.3)
+        assert app.host.rolled == []
+        assert Release(1) not in app.watcher.processes.outboxes.boxes[ACTOR].commands
+
+    played(monkeypatch, scenario)
+
+
+def test_that_a_machine_has_stopped_in_the_past_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(app: App) -> None:
+        back = app.go_back()
+        for step in (STOP, LOAD, START):
+            await app.take(step)
+        await back
+        await app.watcher.stopped(["m"], 1, 0)
+        told = await app.watcher.joined_system(ACTOR)
+        assert told is not None
+        assert told.stopped == ("n",)
+        assert ACTOR in app.watcher.processes.senders.known, "it has sent mail again"
 
     played(monkeypatch, scenario)
 

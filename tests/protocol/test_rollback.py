@@ -282,3 +282,17 @@ def test_the_page_has_the_table_of_the_host() -> None:
             expected = EFFECTS.get((key, phase), ())
             names = [type(one).__name__ for one in expected] if isinstance(expected, tuple) else ["error"]
             assert re.findall(r"\w+", cell) == names, (name, phase)
+
+
+def test_those_that_stop_last_are_asked_once_when_the_last_of_the_others_has_stopped() -> None:
+    coordinator = RollbackCoordinator()
+    coordinator.last_to_stop.update(("x", "y"))
+    for host in ("a", "b", "x", "y"):
+        coordinator.step(HostJoined(host, 0, 0))
+        coordinator.step(Acknowledged(host, Step.START, 0))
+    asked = [effect.host for effect in coordinator.step(RollbackAsked("")) if isinstance(effect, Ask)]
+    assert asked == ["a", "b"]
+    assert coordinator.step(Acknowledged("a", Step.STOP, 1)) == ()
+    effects = coordinator.step(Acknowledged("b", Step.STOP, 1))
+    assert effects == (Ask("x", Step.STOP, 1, 0), Ask("y", Step.STOP, 1, 0))
+    assert coordinator.step(Acknowledged("x", Step.STOP, 1)) == (), "y is still stopping"

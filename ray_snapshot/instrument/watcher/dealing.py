@@ -98,6 +98,8 @@ class Dealing:
             share.joined, share.aliases = replace(joined, stopped=plan.stopped), plan.aliases
             share.post = way.post if machine == DRIVER else None
             share.mail = [one for name in way.names_of(shown) for one in plan.mail.get(name, ())]
+            if share.mail:
+                self.processes.senders.known.add(machine)
         return share
 
     def to_host(self, host: str, plan: Plan) -> Again:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.exceptions import RayError
 
 from ray_snapshot.errors import NotRestorableError, RaySnapshotError, SnapshotTimeoutError
 from ray_snapshot.instrument import shape
@@ -225,6 +226,7 @@ class Rolling:
             await asyncio.wait_for(asyncio.shield(self.way.done), max(0.1, deadline - time.monotonic()))
         except TimeoutError:
             if not self.way.done.done():
+                await self._look_at_hosts()
                 raise self._given_up(coordinator, timeout) from None
         finally:
             self.coordinator = None  # what comes now is too late: no actor is ended for it, or told to stop again
@@ -232,6 +234,13 @@ class Rolling:
                 self.processes.service.recovery.went_back_with(self.loaded)
             if self.loaded != self.generation and not self.is_torn:
                 await self._release()
+
+    async def _look_at_hosts(self) -> None:
+        """A machine whose action an actor has cut short, for that had stopped already, cannot go on as it was."""
+        asked = [actor.is_cut_short.remote() for actor in self.processes.directory.actors.values()]
+        with suppress(TimeoutError, RayError):
+            async with asyncio.timeout(RELEASE_S):
+                self.is_torn |= any(await asyncio.gather(*asked))
 
     async def _release(self) -> None:
         """Give the restore up: no process has loaded anything, and all go on as they were."""
@@ -360,7 +369,8 @@ class Rolling:
                         self.processes.service.recovery.plan_again()
                         self.way.plan = None
                 case Ask(host, step, generation, _) if host in self.processes.directory.actors:
-                    self.is_torn |= step is not Step.START  # when it has stopped it cannot go on as it was
+                    is_over = self.loaded == self.generation
+                    self.is_torn |= not is_over and step is not Step.START  # who has stopped cannot go on as it was
                     self.processes.service.recovery.ask(effect)
                 case Ask(machine, step, generation, life):
                     if generation == self.generation:

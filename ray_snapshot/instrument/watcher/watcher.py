@@ -121,6 +121,8 @@ class Watcher(Service):
 
     async def stopped(self, names: list[str], colour: int, generation: int) -> None:
         """Machines have stopped; processes that send to machines are told, too."""
+        if generation != self.recovery.generation:
+            return
         self.processes.stopped(tuple(names), colour)
         await super().stopped(names, colour, generation)
 

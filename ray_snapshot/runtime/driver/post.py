@@ -295,11 +295,13 @@ class DriverPost(Post):
 
     def resume(self) -> None:
         """All go on."""
+        self.member.is_rolling = False
         self.member.loop.call_soon_threadsafe(self._resume)
 
     def _resume(self) -> None:
         with self.member.lock:
-            self._go_on()
+            if not self.member.is_rolling:  # else another restore has begun meanwhile
+                self._go_on()
 
     # ---- commands -------------------------------------------------------------------------------------------------
 

@@ -93,6 +93,8 @@ class Host:
         self.loop = asyncio.get_event_loop()
         self.rollback = RollbackHost(*_beginning(config), config.incarnation)
         self.post = self._new_post(config)
+        self.stopping: int | None = None
+        """The generation for which it stops, until no machine acts any more."""
         self.leaving: list[HostPost] = []
         """Posts of older generations in which an action was still under way when they were left."""
         if config.grace:
@@ -121,7 +123,10 @@ class Host:
     async def roll(self, step: int, generation: int, incarnation: int, share: bytes | None) -> list[int]:
         """A step of a rollback (or of the host's birth); answers with the steps that it has done."""
         done: list[int] = []
-        for effect in self.rollback.step(Asked(Step(step), generation, incarnation)):
+        effects = self.rollback.step(Asked(Step(step), generation, incarnation))
+        while step == Step.STOP and self.stopping == generation:  # asked again: it has not stopped yet
+            await asyncio.sleep(HOLD_S)
+        for effect in effects:
             match effect:
                 case StopAccepting():
                     await self._stop(generation)
@@ -136,12 +141,19 @@ class Host:
 
     async def _stop(self, generation: int) -> None:
         """Nothing is accepted from now on; answers when no machine acts any more, or has had `LAST_ACTION_S` to end."""
+        self.stopping = generation
         self.post.retire(RolledBackError("the system was rolled back while this machine was acting", snapshot_id=None))
         self.leaving = [post for post in (*self.leaving, self.post) if post.runner.is_acting]
         deadline = time.monotonic() + LAST_ACTION_S
         while self.leaving and time.monotonic() < deadline and self.rollback.generation == generation:
             await asyncio.sleep(HOLD_S)
             self.leaving = [post for post in self.leaving if post.runner.is_acting]
+        if self.stopping == generation:
+            self.stopping = None
+
+    async def is_cut_short(self) -> bool:
+        """Whether an action has ended in the middle, for others go back already."""
+        return self.post.stage.is_broken
 
     async def _load(self, generation: int, blob: bytes | None) -> list[int]:
         share = opened_share(blob)
