@@ -12,7 +12,7 @@ Imports the standard library only. Read `calls` first, and `coordinator` next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.acceptance import Ranges, is_in
@@ -27,6 +27,8 @@ from ray_snapshot.protocol.call_messages import (
     parsed,
 )
 from ray_snapshot.protocol.collector import Answer
+from ray_snapshot.protocol.task_collector import TasksOfCut, apart, group_of
+from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker
 
 Channel = tuple[str, int, str]
 """(source, incarnation of the source, target)."""
@@ -44,6 +46,14 @@ class CallsOf:
     accepted_count: int
     settled_count: int
     in_flight: Mapping[int, Sent] = field(default_factory=dict)
+    tasks: Mapping[int, str] = field(default_factory=dict)
+    """Of plain tasks, whose target is all tasks of a function: the name of each that is in flight."""
+
+    def call_id(self, number: int) -> str:
+        """The id of a call that is in flight."""
+        if number in self.tasks:
+            return call_of_task(self.tasks[number])
+        return call_id_of(self.source, self.incarnation, self.target, number)
 
     @property
     def in_flight_count(self) -> int:
@@ -84,6 +94,10 @@ class CompletedCallSnapshot:
     """Why the cut is not consistent: none, unless there is a bug of ours."""
     obstacles: tuple[str, ...]
     """What it does not know: machines that died meanwhile, states that could not be copied."""
+    held: frozenset[str] = frozenset()
+    """Plain tasks that are over, and that their senders have not dropped."""
+    idle_holds: tuple[str, ...] = ()
+    """Machines of which a worker may have a handle that idles: any task may come to use it."""
 
 
 class PendingCallSnapshot:
@@ -98,8 +112,10 @@ class PendingCallSnapshot:
         machines: Iterable[str],
         left: Mapping[str, MachineReport] | None = None,
         dead: Iterable[str] = (),
+        idle_holds: Iterable[str] = (),
     ) -> None:
         self.number = number
+        self.idle_holds = set(idle_holds)
         self.awaited = set(machines)
         self.dead = frozenset(dead)
         self.reports: dict[str, MachineReport] = {}
@@ -146,6 +162,7 @@ class PendingCallSnapshot:
         outputs = [out for report in reports for out in report.outputs]
         named = {out.target for out in outputs} - {out.target for out in outputs if CONSTRUCTOR in out.log}
         named |= {channel.source for report in reports for channel in report.inputs}
+        named = {name for name in named if not is_worker(name)}  # they register before they call, and are forgotten
         known = self.reports.keys() | self.gone.keys() | self.final.keys()
         return named - known - self.unborn - self.awaited - self.dead
 
@@ -156,7 +173,7 @@ class PendingCallSnapshot:
 
     def copy(self) -> PendingCallSnapshot:
         """An independent copy, for a world that tries every order."""
-        found = PendingCallSnapshot(self.number, self.awaited, self.final, self.dead)
+        found = PendingCallSnapshot(self.number, self.awaited, self.final, self.dead, self.idle_holds)
         found.reports, found.gone, found.unborn = {**self.reports}, {**self.gone}, {*self.unborn}
         return found
 
@@ -170,17 +187,27 @@ class PendingCallSnapshot:
         if not self.is_complete:
             raise ProtocolError(f"snapshot {self.number} waits for {self.waits_for()}", number=self.number)
         final = {name: report for name, report in self.final.items() if name not in self.reports}
-        return _Join(self.number, {**self.reports, **final}, self.gone, self.dead).completed()
+        return _Join(self.number, {**self.reports, **final}, self.gone, self.dead, self.idle_holds).completed()
 
 
 class _Join:
     """The reports of one snapshot, indexed."""
 
     def __init__(
-        self, number: int, reports: Mapping[str, MachineReport], gone: Mapping[str, str], dead: frozenset[str]
+        self,
+        number: int,
+        told: Mapping[str, MachineReport],
+        gone: Mapping[str, str],
+        dead: frozenset[str],
+        idle_holds: Iterable[str] = (),
     ) -> None:
         self.number = number
-        self.reports = reports
+        self.tasks = TasksOfCut(told.values())
+        self.reports = reports = apart(told.values())
+        self.idle_holds = set(idle_holds)
+        for report in reports.values():
+            if is_worker(report.machine):
+                self.idle_holds |= {*report.holds, *report.reads}
         self.gone = gone
         alive = {name for name, report in reports.items() if not report.has_left}
         self.over = (dead | reports.keys()) - alive
@@ -198,6 +225,7 @@ class _Join:
             for channel in report.inputs
         }
         self.channels = [self._sent_on(key, out) for key, out in self.outputs.items()]
+        self.channels += [one for report in reports.values() for one in self._tasks_of(report)]
         self.channels += [_of_the_dead(key, self.inputs[key]) for key in self.inputs if key not in self.outputs]
         running = {call.call_id.partition("#")[0]: call for report in reports.values() for call in report.calls}
         self.running = running.keys()
@@ -214,6 +242,8 @@ class _Join:
             tuple(self._argument_waits()),
             tuple(self._problems()),
             tuple(self._obstacles()),
+            self.tasks.held,
+            tuple(sorted(self.idle_holds)),
         )
 
     def _accepted(self, key: Channel) -> Ranges:
@@ -228,6 +258,21 @@ class _Join:
             settled, in_flight = settled + len(in_flight), {}
         accepted_count = out.sent_count - settled - len(in_flight)
         return CallsOf(*key, out.sent_count, accepted_count, settled, in_flight)
+
+    def _tasks_of(self, report: MachineReport) -> Iterable[CallsOf]:
+        """The tasks that a machine has sent: one channel a function."""
+        for one in report.tasks:
+            flying = {task.number: name for name, task in one.log.items() if name in self.tasks.on_the_way}
+            yield CallsOf(
+                report.machine,
+                report.incarnation,
+                group_of(one.function),
+                one.sent_count,
+                one.sent_count - len(flying),
+                0,
+                {number: one.log[name].sent for number, name in flying.items()},
+                flying,
+            )
 
     def _problems(self) -> Iterable[str]:
         """Calls accepted inside the cut and sent outside it."""
@@ -252,7 +297,7 @@ class _Join:
         for one in self.channels:
             for number, sent in one.in_flight.items():
                 if sent.needs:
-                    call_id = call_id_of(one.source, one.incarnation, one.target, number)
+                    call_id = one.call_id(number)
                     yield self._resolved(one.target, CallWait(0, call_id, sent.needs, len(sent.needs), sent.sent_at))
 
     # ---- waits ----------------------------------------------------------------------------------------------------
@@ -285,6 +330,8 @@ class _Join:
         earlier incarnation may have ended, or to a machine that is gone.
         """
         source, incarnation, target, number = parsed(call_id)
+        if is_task(target):
+            return self.tasks.is_error(target)
         sent, received = self.outputs.get((source, incarnation, target)), self.inputs.get((source, incarnation, target))
         if target in self.ended or sent is None or not self._is_certain(sent, source, number):
             return None
@@ -298,6 +345,10 @@ class _Join:
         if call_id is None:
             return None
         source, incarnation, target, number = parsed(call_id)
+        if is_task(target):
+            is_answered = self.tasks.is_answered(target)
+            is_unsure = self.tasks.is_unsure(target) or (is_answered and self.gone)
+            return None if is_unsure else is_answered
         if target in self.over:
             return True
         if target in self.gone or (target not in self.reports and not self._is_in_flight(call_id)):
@@ -334,6 +385,9 @@ class _Join:
         A handle travels in calls and in replies: so to each machine that a holder has calls in flight to, and to each that may
         read a holder's replies. More than there are is safe: one of them that can move is enough.
         """
+        if machine in self.idle_holds:
+            found = {name for name in self.reports if not is_worker(name)}
+            return tuple(sorted(found | {machine, *self._tasks_to_begin()}))
         found = {name for name, report in self.reports.items() if machine in report.holds}
         stack = list(found)
         while stack:
@@ -343,7 +397,12 @@ class _Join:
             fresh = getters - found
             found |= fresh
             stack += fresh
-        return tuple(sorted(found | {machine}))
+        return tuple(sorted(found | {machine, *self._tasks_to_begin()}))
+
+    def _tasks_to_begin(self) -> Iterable[str]:
+        """Tasks on their way, which may hold whatever their senders do; one that can begin by itself stands for all."""
+        free = next((task for task, one in self.tasks.on_the_way.items() if not one.sent.needs), None)
+        return self.tasks.on_the_way if free is None else (free,)
 
 
 def _of_the_dead(key: Channel, channel: InReport) -> CallsOf:
@@ -379,6 +438,8 @@ class CallParties:
         """Machines that are to start again, with the reason why they do not answer."""
         self.dead: set[str] = set()
         self.left_reports: dict[str, MachineReport] = {}
+        self.idle_holds: set[str] = set()
+        """What workers had handles of that take part no more."""
         self.pending: dict[int, PendingCallSnapshot] = {}
 
     def register(self, machine: str, incarnation: int, colour: int, last: int) -> int:
@@ -401,7 +462,9 @@ class CallParties:
 
     def open(self, number: int) -> PendingCallSnapshot:
         """A snapshot is started, pending on every machine."""
-        pending = self.pending[number] = PendingCallSnapshot(number, self.machines, self.left_reports, self.dead)
+        pending = self.pending[number] = PendingCallSnapshot(
+            number, self.machines, self.left_reports, self.dead, self.idle_holds
+        )
         for machine, reason in self.restarting.items():
             pending.died(machine, reason)
         return pending
@@ -417,7 +480,8 @@ class CallParties:
             self.restarting[machine] = reason
         else:
             self.restarting.pop(machine, None)
-            self.dead.add(machine)
+            if not is_worker(machine):
+                self.dead.add(machine)
         for pending in self.pending.values():
             pending.died(machine, reason)
 
@@ -425,13 +489,27 @@ class CallParties:
         """A machine has ended, with its final counts."""
         self.machines.pop(report.machine, None)
         self.left_reports[report.machine] = report
+        if is_worker(report.machine):
+            self.idle_holds |= {*report.holds, *report.reads}
         for pending in self.pending.values():
             pending.left(report)
+
+    def fold(self, completed: CompletedCallSnapshot) -> None:
+        """Forget workers that have left, but for the ends of tasks that are in a log yet."""
+        told = completed.machines
+        for name in [name for name in self.left_reports if is_worker(name) and name in told and told[name].has_left]:
+            report = self.left_reports[name]
+            ended = {task: one for task, one in report.ended.items() if task in completed.held}
+            if ended:
+                self.left_reports[name] = replace(report, ended=ended)
+            else:
+                del self.left_reports[name]
 
     def copy(self) -> CallParties:
         """An independent copy, for a world that tries every order."""
         found = CallParties()
         found.machines, found.restarting = {**self.machines}, {**self.restarting}
         found.dead, found.left_reports = {*self.dead}, {**self.left_reports}
+        found.idle_holds = {*self.idle_holds}
         found.pending = {number: pending.copy() for number, pending in self.pending.items()}
         return found

@@ -6,11 +6,14 @@ The rules are in `calls`, the join of the reports in `call_collector`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.acceptance import Ranges
+
+if TYPE_CHECKING:
+    from ray_snapshot.protocol.tasks import Ended, TasksOf
 
 CONSTRUCTOR = 0
 """The number of the call that creates a machine, on the channel from its creator."""
@@ -161,6 +164,12 @@ class MachineReport:
     """Machines whose handle this one has, or once had."""
     reads: tuple[str, ...] = ()
     """Machines whose replies it may still read."""
+    tasks: tuple[TasksOf, ...] = ()
+    """Plain tasks that it has sent."""
+    ended: Mapping[str, Ended] = field(default_factory=dict)
+    """Plain tasks that have ended here; of a worker."""
+    outcomes: Mapping[str, bool] = field(default_factory=dict)
+    """Plain tasks whose replies it has and waits for no more, though it has not gone on: whether they ended in an error."""
 
 
 def call_id_of(source: str, incarnation: int, target: str, number: int) -> str:

@@ -29,7 +29,7 @@ lock. No method waits. Imports nothing of Ray; read `call_collector` next, then 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,7 @@ from ray_snapshot.protocol.call_messages import (
     frozen,
     parsed,
 )
+from ray_snapshot.protocol.tasks import TaskEnds, TaskLog, call_of_task, is_task
 from ray_snapshot.protocol.turning import Turning
 
 
@@ -145,6 +146,10 @@ class CallLedger:
         """Incarnations that other machines had when this one began, if not their first."""
         self.holds: set[str] = set()
         self.reads: set[str] = set()
+        self.tasks = TaskLog()
+        self.ends = TaskEnds()
+        self.settled = 0
+        """Every machine has recorded every number up to it: what is no redder needs no colour on the way."""
         self.kept_back: list[Acks] = []
         """Red acknowledgements, until this machine is red too."""
         self._unacknowledged: dict[tuple[str, int, int], list[int]] = {}
@@ -236,6 +241,8 @@ class CallLedger:
         output = self.outputs.get(target)
         if output is not None:
             output.end(number)
+        elif is_task(target):
+            self.tasks.drop(target)
 
     def acknowledge(self, acks: Acks) -> None:
         """The receiver has accepted these; a red acknowledgement is kept back until this machine has recorded."""
@@ -271,6 +278,55 @@ class CallLedger:
         for number, sent in list(output.log.items()):
             if not sent.is_retried and number < output.fresh_from:
                 output.settle(number)
+
+    # ---- plain tasks ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether others may not have recorded yet what this machine has: what it sends must tell its colour."""
+        return self.colour > self.settled
+
+    def start_task(
+        self,
+        function: str,
+        task: str,
+        about: Any,
+        now: float,
+        *,
+        is_retried: bool = False,
+        needs: Sequence[str | None] = (),
+    ) -> None:
+        """Log a task that was sent, in the colour that this machine has now. `is_retried`: Ray runs it again if it raises."""
+        self.tasks.add(function, task, Sent("", frozen(about), now, is_retried, tuple(needs)))
+
+    def tasks_are_over(self, tasks: Iterable[str], colour: int) -> None:
+        """Ray says that these have ended; `colour`: the highest number that was given out by then."""
+        self.tasks.end(tasks, colour, self.colour)
+
+    def accept_task(self, task: str, method: str, now: float, *, colour: int = 0) -> str:
+        """A task begins in this worker; returns its call's id. Raises `ProtocolError` if it is red and this machine is not."""
+        if colour > self.colour:
+            raise ProtocolError(f"{self.machine} was about to run red task {task} in a white action", machine=self.machine)
+        call_id = call_of_task(task)
+        if call_id in self.running:
+            call_id = self._next_run(call_id)
+        self.ends.begin(task)
+        self.running[call_id] = _Running(method, now, None, None, True)
+        return call_id
+
+    def finish_task(self, call_id: str, now: float, *, is_error: bool = False) -> int:
+        """The task has ended, in an error or not; returns the colour that its reply must carry."""
+        colour = self.finish(call_id)
+        self.ends.add(parsed(call_id).target, now, is_error=is_error)
+        return colour
+
+    def complete(self, number: int, held: Collection[str] = ()) -> None:
+        """Every machine has recorded `number`, and the snapshot is complete; `held`: tasks that are over, and in a log yet."""
+        report = self.open.get(number)
+        if report is not None and report.ended:
+            self.ends.forget(report.ended, held.__contains__)
+        self.settled = max(self.settled, number)
+        self.close(number)
 
     # ---- handles and replies: who could ever call whom ------------------------------------------------------------
 
@@ -488,6 +544,7 @@ class CallLedger:
         kept, self.kept_back = self.kept_back, []
         for acks in kept:
             self.acknowledge(acks)
+        self.tasks.release(self.colour)
 
     def _report(self, number: int) -> MachineReport:
         """Everything as it is now; nothing in it changes when the ledger does."""
@@ -505,6 +562,8 @@ class CallLedger:
             waits=tuple(self.waits.values()),
             holds=tuple(sorted(self.holds)),
             reads=tuple(sorted(self.reads)),
+            tasks=self.tasks.report(),
+            ended=self.ends.report(),
         )
 
     def _status(self) -> str:
@@ -521,8 +580,12 @@ class CallLedger:
             raise ProtocolError(f"{self.machine} has nothing recorded for snapshot {number}", number=number)
         return self.open[number]
 
-    def welcome(self, pending: Iterable[int], last: int) -> tuple[int, ...]:
-        """The coordinator knows this machine: of the numbers up to `last`, only `pending` are wanted; returns the due ones."""
+    def welcome(self, pending: Iterable[int], last: int, settled: int = 0) -> tuple[int, ...]:
+        """The coordinator knows this machine: of the numbers up to `last`, only `pending` are wanted; returns the due ones.
+
+        `settled`: the highest number that every machine has recorded.
+        """
+        self.settled = settled
         wanted = set(pending)
         for number in [number for number in self.open if number <= last and number not in wanted]:
             self.close(number)
@@ -559,6 +622,7 @@ class CallLedger:
             repr(sorted(self.open.items())),
             tuple(sorted(self.closed)),
             tuple(sorted(self.kept_back)),
+            (self.settled, repr(sorted(self.tasks.kept_back))),
             repr(sorted(self._unacknowledged.items())),
         )
 

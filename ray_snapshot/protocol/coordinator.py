@@ -75,6 +75,8 @@ class Coordinator:
     def __init__(self, *, most_open: int = 8, last: int = 0) -> None:
         self.most_open = most_open
         self.last = last
+        self.settled = 0
+        """The highest number of a snapshot that was completed: every party has recorded it, and all below it."""
         self.hosts: list[str] = []
         self.calls = CallParties()
         self.pending: dict[int, PendingSnapshot] = {}
@@ -104,7 +106,7 @@ class Coordinator:
 
     def join(self, machine: str, incarnation: int = 0, colour: int = 0) -> int:
         """A watched machine is about to accept its constructor, sent in this colour; returns the colour to be born with."""
-        return self.calls.register(machine, incarnation, colour, self.last)
+        return self.calls.register(machine, incarnation, max(colour, self.settled), self.last)
 
     def start(self, now: float, timeout: float) -> int | None:
         """A new number, pending on every party; None if too many are open."""
@@ -142,8 +144,10 @@ class Coordinator:
         if pending is None or not pending.is_complete:
             return None
         self._forget(number)
-        counts = pending.counts
-        return CompletedSnapshot(number, frozenset(counts.reported), dict(counts.missing), pending.calls.completed())
+        self.settled = max(self.settled, number)
+        counts, calls = pending.counts, pending.calls.completed()
+        self.calls.fold(calls)
+        return CompletedSnapshot(number, frozenset(counts.reported), dict(counts.missing), calls)
 
     def abort(self, number: int, reason: str) -> AbortedSnapshot:
         """Give up a pending snapshot; raises `ProtocolError` if it is not pending."""
@@ -165,6 +169,7 @@ class Coordinator:
     def copy(self) -> Coordinator:
         """An independent copy, for a world that tries every order."""
         found = Coordinator(most_open=self.most_open, last=self.last)
+        found.settled = self.settled
         found.hosts = [*self.hosts]
         found.closed = {**self.closed}
         found.calls = self.calls.copy()

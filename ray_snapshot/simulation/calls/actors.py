@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallLedger, call_id_of
+from ray_snapshot.protocol.tasks import call_of_task, is_task
 from ray_snapshot.simulation.calls.oracle import Log, Waiting
 from ray_snapshot.simulation.calls.programs import Kind, Program
 from ray_snapshot.simulation.calls.reports import name_of
@@ -49,11 +50,13 @@ class Travelling:
 
     @property
     def call_id(self) -> str:
+        if is_task(self.target):
+            return call_of_task(self.target)
         return call_id_of(self.header[0], self.header[1], self.target, self.header[2])
 
     @property
     def is_constructor(self) -> bool:
-        return bool(self.header[2] == CONSTRUCTOR)
+        return bool(self.header[2] == CONSTRUCTOR) and not is_task(self.target)
 
 
 @dataclass(slots=True)
@@ -113,6 +116,9 @@ class Alive:
     def read(self, call_id: str, log: Log) -> None:
         """It has the reply. Who reads the reply of a call of its own knows that it was accepted; here, of every other one."""
         source, incarnation, target, number = name_of(call_id)
+        if is_task(target) and len(target) % 2:
+            self.ledger.answered(target, number)
+            return
         if (source, incarnation) != (self.ledger.machine, self.ledger.incarnation) or number % 2:
             return
         if name_of(call_id) not in log.failed:

@@ -54,12 +54,10 @@ class CallCentral:
         """All reports are there: what they say of the calls is put together."""
         began, was_quiet = self.began[snapshot.number]
         self.completed.append(seen_of(snapshot.calls, began, events, was_quiet))
-        return self._close(snapshot.number)
+        held = snapshot.calls.held
+        return [("complete", name, snapshot.number, held) for name in self.coordinator.calls.machines]
 
     def give_up(self, aborted: AbortedSnapshot) -> list[Step]:
         """Every machine hears that nothing of it is wanted."""
         self.aborted.append(aborted)
-        return self._close(aborted.number)
-
-    def _close(self, number: int) -> list[Step]:
-        return [("close", name, number) for name in self.coordinator.calls.machines]
+        return [("close", name, aborted.number) for name in self.coordinator.calls.machines]

@@ -44,7 +44,7 @@ class Event:
     index: int
     """From 1 in the history of its machine."""
     kind: str
-    """submit, settle, accept, begin, step, wait, wake, finish, die, leave."""
+    """submit, settle, accept, begin, step, wait, wake, finish, again, die, leave."""
     call: CallName | None = None
     waiting: Waiting | None = None
     is_retried: bool = False
@@ -150,8 +150,13 @@ class Model:
         self.by_the_dead: set[CallName] = set()
         """Accepted by an incarnation that died."""
         self.finished: set[CallName] = set()
-        self.running: Counter[CallName] = Counter()
-        self.waits: Counter[Waiting] = Counter()
+        self.running: Counter[tuple[CallName, str]] = Counter()
+        """(call, who has accepted it)."""
+        self.sender_of: dict[CallName, str] = {}
+        self.accepted_by: dict[str, set[CallName]] = {}
+        """By who has ever accepted it: calls."""
+        self.waits: Counter[tuple[Waiting, str]] = Counter()
+        """(wait, who waits)."""
         self.states: Counter[str] = Counter()
         self.dead: set[str] = set()
         """Machines that have died, also those that started again."""
@@ -162,6 +167,7 @@ class Model:
 
     def _submit(self, event: Event) -> None:
         self.sent.add(_call(event))
+        self.sender_of[_call(event)] = event.machine
         if event.is_retried:
             self.retried.add(_call(event))
 
@@ -175,18 +181,19 @@ class Model:
         if call not in self.sent:
             raise OracleError(f"{_told(event)} is impossible here: it has not been sent")
         self.accepted.add(call)
-        self.running[call] += 1
+        self.running[call, event.machine] += 1
+        self.accepted_by.setdefault(event.machine, set()).add(call)
 
     def _begin(self, event: Event) -> None:
         """A machine of a host acts: what it accepts is no call."""
-        self.running[_call(event)] += 1
+        self.running[_call(event), event.machine] += 1
 
     def _step(self, event: Event) -> None:
         self.states[event.machine] += 1
 
     def _wait(self, event: Event) -> None:
         assert event.waiting is not None
-        self.waits[event.waiting] += 1
+        self.waits[event.waiting, event.machine] += 1
 
     def _wake(self, event: Event) -> None:
         waiting = event.waiting
@@ -199,33 +206,39 @@ class Model:
             raise OracleError(
                 f"{_told(event)} is impossible here: of {waiting.on}, only {sum(answered)} have been answered"
             )
-        self._take(self.waits, waiting, event)
+        self._take(self.waits, (waiting, event.machine), event)
         self.states[event.machine] += 1
 
     def _finish(self, event: Event) -> None:
-        self._take(self.running, _call(event), event)
+        self._take(self.running, (_call(event), event.machine), event)
         self.finished.add(_call(event))
+
+    def _again(self, event: Event) -> None:
+        """A task has raised, and is on its way once more."""
+        self._take(self.running, (_call(event), event.machine), event)
+        self.accepted.discard(_call(event))
 
     def _cancelled(self, event: Event) -> None:
         call = _call(event)
-        self._take(self.running, call, event)
-        for waiting in [waiting for waiting in self.waits if waiting.caller == call]:
-            del self.waits[waiting]
+        self._take(self.running, (call, event.machine), event)
+        for key in [key for key in self.waits if key[0].caller == call]:
+            del self.waits[key]
 
     def _die(self, event: Event) -> None:
         """What the machine was doing ends; what Ray will execute again is on its way again."""
         machine = event.machine
         self.dead.add(machine)
-        for call in [call for call in self.accepted if call[2] == machine]:
+        for call in self.accepted_by.get(machine, set()) & self.accepted:
             self.by_the_dead.add(call)
             if call in self.retried and call not in self.finished:
                 self.accepted.discard(call)
-        self.running = Counter({call: count for call, count in self.running.items() if call[2] != machine})
-        self.waits = Counter({one: count for one, count in self.waits.items() if _machine_of(one) != machine})
+        self.running = Counter({key: count for key, count in self.running.items() if key[1] != machine})
+        self.waits = Counter({key: count for key, count in self.waits.items() if key[1] != machine})
         self.states[machine] = 0
 
-    def _leave(self, _: Event) -> None:
-        self.waits = Counter({one: count for one, count in self.waits.items() if one.caller is not None})
+    def _leave(self, event: Event) -> None:
+        gone = {key for key in self.waits if key[0].caller is None and key[1] == event.machine}
+        self.waits = Counter({key: count for key, count in self.waits.items() if key not in gone})
 
     def _take(self, items: Counter[Any], item: Any, event: Event) -> None:
         if items[item] < 1:
@@ -237,6 +250,16 @@ class Model:
     def in_flight(self) -> set[CallName]:
         return self.sent - self.accepted - self.settled
 
+    def within(self, machines: Mapping[str, int]) -> tuple[Counter[CallName], Counter[Waiting]]:
+        """What runs, and the waits, on these machines."""
+        running: Counter[CallName] = Counter()
+        waits: Counter[Waiting] = Counter()
+        for (call, place), count in self.running.items():
+            running[call] += count * (place in machines)
+        for (waiting, place), count in self.waits.items():
+            waits[waiting] += count * (place in machines)
+        return +running, +waits
+
 
 _PERFORM = {
     "submit": Model._submit,
@@ -247,6 +270,7 @@ _PERFORM = {
     "wait": Model._wait,
     "wake": Model._wake,
     "finish": Model._finish,
+    "again": Model._again,
     "cancelled": Model._cancelled,
     "die": Model._die,
     "leave": Model._leave,
@@ -258,9 +282,9 @@ def _call(event: Event) -> CallName:
     return event.call
 
 
-def _machine_of(waiting: Waiting) -> str:
-    """What is waited for; the driver's waits have no call."""
-    return waiting.caller[2] if waiting.caller is not None else "driver"
+def is_task(call: CallName) -> bool:
+    """Whether this is a plain task: who has started it, its name does not say."""
+    return call[0] == "*"
 
 
 def _told(event: Event) -> str:
@@ -281,7 +305,8 @@ def check_calls(log: Log, snapshots: Iterable[Seen], slots: Mapping[str, int]) -
     for seen in snapshots:
         try:
             by_the_dead = _check_cut(log, seen, last)
-            is_doubtful = any(call in log.failed or call in by_the_dead for call in seen.in_flight)
+            unsure = log.failed | by_the_dead | {call for call in log.raised if is_task(call)}
+            is_doubtful = any(call in unsure for call in seen.in_flight)
             is_doubtful = is_doubtful or None in seen.answers.values()
             is_doubtful = is_doubtful or any((None, False) in errors for errors in seen.errors.values())
             _check_verdicts(log, seen, slots, is_doubtful)
@@ -311,22 +336,42 @@ def _compare(model: Model, seen: Seen) -> None:
     if seen.problems:
         raise OracleError(f"it names problems itself: {seen.problems}")
     _equal("the states are", {name: model.states[name] for name in seen.states}, seen.states)
-    waiting = {one.caller for one in model.waits}
-    inside = {call for call in model.running if call[2] in seen.states and call not in waiting}
+    waiting = {one.caller for one, _ in model.waits}
+    inside = {call for call, _ in model.running if call[2] in seen.states and call not in waiting}
     _equal("inside actions of machines whose state was copied are", inside, set())
-    _equal("what runs is", _within(model.running, seen), seen.running)
-    waits = Counter({one: count for one, count in model.waits.items() if _machine_of(one) in seen.machines})
+    running, waits = model.within(seen.machines)
+    _equal("what runs is", running, seen.running)
     _equal("the waits are", waits, seen.waits)
     _compare_channels(model, seen)
+    _compare_tasks(model, seen)
     _compare_answers(model, seen)
 
 
-def _within(running: Counter[CallName], seen: Seen) -> Counter[CallName]:
-    return Counter({call: count for call, count in running.items() if call[2] in seen.machines})
+def _compare_tasks(model: Model, seen: Seen) -> None:
+    """Of all plain tasks at once: who runs one, Ray chooses."""
+    if seen.gone:
+        return
+    truth = {call for call in model.in_flight() if is_task(call) and model.sender_of[call] not in model.dead}
+    flying = {call for call in seen.in_flight if is_task(call)}
+    doubtful = {call for call in model.by_the_dead if is_task(call)} | (model.failed & flying)
+    doubtful |= model.raised & model.retried  # was it the last try?
+    doubtful |= {call for call in flying if model.sender_of.get(call) in model.dead}  # whichever life of it
+    if not truth <= flying <= truth | doubtful:
+        raise OracleError(f"the tasks {sorted(truth)} are in flight, and recorded are {sorted(flying)}")
+    channels = [channel for channel in seen.sent if channel[2].endswith(TASKS_OF) and channel[0] not in model.dead]
+    for source, _, functions in channels:
+        sent = [call for call in model.sent if model.sender_of[call] == source and call[2].startswith(functions)]
+        _equal(f"tasks sent by {source} are", len(sent), seen.sent[source, _, functions])
+
+
+TASKS_OF = ":task-"
+"""What the target of a channel ends in that stands for all tasks of a function."""
 
 
 def _compare_channels(model: Model, seen: Seen) -> None:
     for channel, sent in seen.sent.items():
+        if channel[2].endswith(TASKS_OF):
+            continue
         flying = {call for call in seen.in_flight if call[:3] == channel}
         if sent != seen.accepted[channel] + seen.settled[channel] + len(flying):
             raise OracleError(f"on {channel}, sent is not accepted + in flight + settled")
@@ -343,7 +388,7 @@ def _compare_channels(model: Model, seen: Seen) -> None:
         if not doubtful and not fewest <= seen.settled[channel] <= len(settled):
             raise OracleError(f"on {channel}, {fewest} are settled, and recorded are {seen.settled[channel]}")
     for call in model.in_flight():
-        if call[:3] not in seen.sent and seen.machines.get(call[0]) == call[1]:
+        if not is_task(call) and call[:3] not in seen.sent and seen.machines.get(call[0]) == call[1]:
             raise OracleError(f"{call} is in flight, and its channel is not recorded")
 
 
@@ -357,11 +402,12 @@ def _is_doubtful(channel: tuple[str, int, str], seen: Seen, model: Model) -> boo
 
 def _compare_answers(model: Model, seen: Seen) -> None:
     for call, answer in seen.answers.items():
-        if answer is None or seen.gone or call in model.by_the_dead or _is_doubtful(call[:3], seen, model):
+        is_doubtful = not is_task(call) and _is_doubtful(call[:3], seen, model)
+        if answer is None or seen.gone or call in model.by_the_dead or is_doubtful:
             continue
         if answer and call not in model.finished | model.failed | model.settled:
             raise OracleError(f"the reply of {call} is said to be there, and it has not ended")
-        if not answer and call in model.finished and not model.running[call]:
+        if not answer and call in model.finished and call not in {one for one, _ in model.running}:
             raise OracleError(f"the reply of {call} is said not to be there, and it has ended")
 
 

@@ -33,6 +33,16 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """`function.remote(...)` of a plain task; `is_retried`: Ray runs it once more if it raises, or its worker dies."""
+
+    function: str
+    needs: tuple[int, ...] = ()
+    gives: tuple[int, ...] = ()
+    is_retried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Get:
     """`ray.get` of refs, or `ray.wait` for `k` of them; with a timeout it may give up."""
 
@@ -71,7 +81,7 @@ class Post:
     waits: bool = False
 
 
-Step = Call | Create | Get | Park | Notify | Work | Fail | Post
+Step = Call | Create | Start | Get | Park | Notify | Work | Fail | Post
 Program = tuple[Step, ...]
 
 

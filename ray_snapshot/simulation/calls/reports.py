@@ -25,7 +25,7 @@ def seen_of(found: CompletedCallSnapshot, began: int, ended: int, was_quiet: boo
         seen.accepted[key] = channel.accepted_count
         seen.settled[key] = channel.settled_count
         for number, sent in channel.in_flight.items():
-            seen.in_flight[*key, number] = tuple(name_of(one or "") for one in sent.needs)
+            seen.in_flight[name_of(channel.call_id(number))] = tuple(name_of(one or "") for one in sent.needs)
     for resolved in (*found.waits, *found.argument_waits):
         seen.answers.update(zip((name_of(one or "") for one in resolved.wait.on), resolved.answers, strict=False))
         if resolved.errors:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ray_snapshot.simulation.calls.central import Step
 from ray_snapshot.simulation.calls.oracle import check_calls
-from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Work
+from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Program, Start, Work
 from ray_snapshot.simulation.calls.programs import Step as ProgramStep
 from ray_snapshot.simulation.calls.world import CallWorld
 from ray_snapshot.simulation.mail.every_order import Explored, calm, explored
@@ -42,6 +42,8 @@ class CallProfile:
     parks: bool = False
     fails: bool = False
     """Methods raise now and then."""
+    tasks: bool = False
+    """Some calls are plain tasks."""
     aborts: bool = False
     acks_get_lost: bool = False
 
@@ -56,6 +58,11 @@ CALL_PROFILES = {
     "repeated": CallProfile(repeats=0.05, retries=True),
     "deaths": CallProfile(dies=0.01),
     "restarts": CallProfile(dies=0.015, retries=True, births=True),
+    "tasks": CallProfile(machines=3, tasks=True),
+    "tasks alone": CallProfile(machines=1, tasks=True, aborts=True),
+    "tasks and parked": CallProfile(machines=2, tasks=True, parks=True),
+    "tasks that fail": CallProfile(machines=2, tasks=True, fails=True, retries=True, loses=0.03),
+    "workers that die": CallProfile(machines=2, tasks=True, retries=True, dies=0.01, births=True),
     "everything": CallProfile(
         raises=True,
         loses=0.01,
@@ -65,6 +72,7 @@ CALL_PROFILES = {
         births=True,
         parks=True,
         fails=True,
+        tasks=True,
         aborts=True,
         acks_get_lost=True,
     ),
@@ -86,7 +94,14 @@ def build(profile: CallProfile, chance: random.Random, trace: list[str] | None =
             methods["__init__"] = _method(profile, 1, names, chance)
         kinds[name] = Kind(methods, slots, can_restart=profile.retries)
     machines = {name: chance.choice([*SLOTS]) for name in names}
-    return CallWorld(kinds, machines, _driver(profile, everyone, chance), trace=trace)
+    functions = {f"f{level}": _function(profile, level, everyone, chance) for level in range(LEVELS * profile.tasks)}
+    return CallWorld(kinds, machines, _driver(profile, everyone, chance), functions=functions, trace=trace)
+
+
+def _function(profile: CallProfile, level: int, names: list[str], chance: random.Random) -> Program:
+    """A plain task does what methods do, but for parking: nothing calls it."""
+    program = _method(profile, level, names, chance)
+    return tuple(step for step in program if not isinstance(step, (Park, Notify))) or (Work(),)
 
 
 def _method(profile: CallProfile, level: int, names: list[str], chance: random.Random, most: int = 4) -> Program:
@@ -111,9 +126,11 @@ def _method(profile: CallProfile, level: int, names: list[str], chance: random.R
     return tuple(steps)
 
 
-def _call(profile: CallProfile, level: int, names: list[str], unread: list[int], chance: random.Random) -> Call:
+def _call(profile: CallProfile, level: int, names: list[str], unread: list[int], chance: random.Random) -> Call | Start:
     needs = tuple(chance.sample(unread, 1)) if unread and chance.random() < 0.25 else ()
     gives = (chance.choice(unread) if unread and chance.random() < 0.5 else 0,)
+    if profile.tasks and chance.random() < 0.5:
+        return Start(f"f{chance.randrange(level)}", needs, gives, profile.retries and chance.random() < 0.6)
     method = f"m{chance.randrange(level)}"
     return Call(chance.choice(names), method, needs, gives, profile.retries and chance.random() < 0.6)
 
@@ -126,7 +143,10 @@ def _driver(profile: CallProfile, names: list[str], chance: random.Random) -> Pr
     for _ in range(chance.randrange(3, 8)):
         give = chance.randrange(refs)
         target, level = chance.choice(names), chance.choice([1, 2, 2])
-        steps.append(Call(target, f"m{level}", (), (give,), profile.retries and chance.random() < 0.6))
+        is_retried = profile.retries and chance.random() < 0.6
+        is_task = profile.tasks and chance.random() < 0.5
+        start = Start(f"f{level}", (), (give,), is_retried)
+        steps.append(start if is_task else Call(target, f"m{level}", (), (give,), is_retried))
         refs += 1
         if chance.random() < 0.4:
             steps.append(Get((chance.randrange(refs),)))
@@ -173,7 +193,7 @@ def _disturb(world: CallWorld, profile: CallProfile, chance: random.Random) -> N
     if chance.random() < profile.loses:
         _lose(world, chance)
     if chance.random() < profile.repeats:
-        again = [index for index, call in enumerate(world.ray.network) if call.header[5] and call.header[2]]
+        again = [index for index, call in enumerate(world.ray.network) if call.header[5] and call.header[2]]  # tasks have 0
         if again:
             world.perform(("repeat", chance.choice(again)))
     if len(world.alive) > 1 and chance.random() < profile.dies:
@@ -182,7 +202,7 @@ def _disturb(world: CallWorld, profile: CallProfile, chance: random.Random) -> N
 
 def _lose(world: CallWorld, chance: random.Random) -> None:
     """A call is lost on its way, or cancelled while it waits; constructors are neither."""
-    flying = [("lose", index) for index, call in enumerate(world.ray.network) if call.header[2]]
+    flying = [("lose", at) for at, call in enumerate(world.ray.network) if call.header[2] or world.pool.can_lose(call)]
     waiting = [
         ("cancel", name, key)
         for name, machine in world.alive.items()
@@ -299,7 +319,8 @@ def _settle(world: CallWorld, eager: tuple[str, ...]) -> None:
     """Take the eager steps at once, and carry reports and closings with them: when they happen changes nothing."""
     while True:
         steps: list[Step] = [step for name in world.alive for step in world.enabled_on(name) if step[0] in eager]
-        steps += [("control", index) for index, one in enumerate(world.control) if one[0] in ("part", "close", "left")]
+        at_once = ("part", "close", "left", *(() if world.pool.functions else ("complete",)))
+        steps += [("control", index) for index, one in enumerate(world.control) if one[0] in at_once]
         if not steps:
             return
         world.perform(steps[0])

@@ -9,6 +9,7 @@ offers: the schedule takes them. Imports the standard library only.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
@@ -17,16 +18,30 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Acks, CallLedger, Header, MachineReport, parsed
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.coordinator import AbortedSnapshot, CompletedSnapshot, Coordinator
+from ray_snapshot.protocol.tasks import is_task, is_worker
 from ray_snapshot.protocol.turning import Turning
 from ray_snapshot.simulation.calls.actors import Alive, Run, Travelling
 from ray_snapshot.simulation.calls.carrying import Carrying
 from ray_snapshot.simulation.calls.central import CallCentral, Step
 from ray_snapshot.simulation.calls.oracle import Log
-from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Post, Program, Work
+from ray_snapshot.simulation.calls.pool import Pool
+from ray_snapshot.simulation.calls.programs import (
+    Call,
+    Create,
+    Fail,
+    Get,
+    Kind,
+    Notify,
+    Park,
+    Post,
+    Program,
+    Start,
+    Work,
+)
 from ray_snapshot.simulation.calls.reports import id_of, name_of
 
 INF = float("inf")
-APP = ("step", "wake", "timeout", "accept", "birth", "settle", "restart", "notice")
+APP = ("step", "wake", "timeout", "accept", "birth", "settle", "restart", "notice", "run")
 """Kinds of steps that are the app's own, or Ray's; the others are the snapshot's."""
 
 
@@ -78,6 +93,7 @@ class CallWorld:
         most_open: int = 4,
         coordinator: Coordinator | None = None,
         turns: Mapping[str, Turns] = MappingProxyType({}),
+        functions: Mapping[str, Program] = MappingProxyType({}),
         trace: list[str] | None = None,
     ) -> None:
         self.kinds = dict(kinds)
@@ -92,8 +108,9 @@ class CallWorld:
         self.ray = Carrying(self.log)
         self.control: list[Step] = []
         self.central = CallCentral(coordinator or Coordinator(most_open=most_open))
+        self.pool = Pool(self, dict(functions))
         for name, kind in machines.items():
-            self._be_born(name, kind, 0, 0, is_starting=False)
+            self.be_born(name, kind, 0, 0, is_starting=False)
         self._add_driver(driver)
 
     def _add_driver(self, program: Program) -> None:
@@ -103,7 +120,7 @@ class CallWorld:
         ledger = CallLedger(DRIVER, acts_unasked=True)
         self.alive[DRIVER] = Alive(ledger, kind, {None: Run(None, program, [])}, is_built=True)
 
-    def _be_born(self, name: str, kind: str, incarnation: int, colour: int, is_starting: bool) -> None:
+    def be_born(self, name: str, kind: str, incarnation: int, colour: int, is_starting: bool) -> None:
         """A machine is registered with the coordinator, and only then exists."""
         coordinator = self.central.coordinator
         colour = coordinator.join(name, incarnation, colour)
@@ -115,10 +132,10 @@ class CallWorld:
         ledger = CallLedger(
             name, incarnation=incarnation, colour=colour, is_starting=is_starting, turning=turning, turn=turn
         )
-        self.alive[name] = Alive(ledger, self.kinds[kind], is_built=not is_starting)
+        self.alive[name] = Alive(ledger, self.kinds[kind] if kind else self.pool.kind, is_built=not is_starting)
         self.log.record(range(1, colour + 1), name)
         self.log.ended.pop(name, None)
-        ledger.welcome(coordinator.pending, coordinator.last)
+        ledger.welcome(coordinator.pending, coordinator.last, coordinator.settled)
 
     # ---- which steps there are ------------------------------------------------------------------------------------
 
@@ -132,7 +149,7 @@ class CallWorld:
         steps += [("settle", index) for index in range(len(ray.failures))]
         steps += [("notice", index) for index in range(len(ray.notices))]
         steps += [("restart", name) for name in ray.restarting]
-        return steps
+        return [*steps, *self.pool.enabled()]
 
     def enabled_on(self, name: str) -> list[Step]:
         """The steps of one machine."""
@@ -164,11 +181,11 @@ class CallWorld:
         return self.ray.is_over(run)
 
     def _can_accept(self, call: Travelling) -> bool:
-        machine = self.alive.get(call.target)
+        machine = self.alive.get(call.target)  # of a task there is none
         return machine is not None and machine.has_room_for(call) and self.ray.has_all(call.needs)
 
     def _can_be_born(self, call: Travelling) -> bool:
-        return call.target not in self.alive and self.ray.can_be_born(call)
+        return call.target not in self.alive and not is_task(call.target) and self.ray.can_be_born(call)
 
     def perform(self, step: Step, choice: int = 0) -> None:
         """Take one step; what the world does in it depends on `choice`."""
@@ -190,6 +207,8 @@ class CallWorld:
         match step:
             case Call():
                 self._submit(name, machine, run, step, choice)
+            case Start():
+                self.pool.start(name, machine, run, step)
             case Create():
                 self._create(name, machine, run, step)
             case Get(refs, k, has_timeout):
@@ -248,10 +267,10 @@ class CallWorld:
         if run.owed is not None and self.abroad is not None:
             colour = self.abroad.reply_to(run.owed) or 0
         if machine.ledger.hear(colour):
-            self._record(name)
+            self.record(name)
         self._leave_wait(name, machine, run, colour)
         for one in read:
-            machine.read(one, self.log)
+            self.pool.noting_drops(name, functools.partial(machine.read, one, self.log))
         return f"{name} {key} goes on"
 
     def _timeout(self, name: str, key: str | None) -> str:
@@ -272,7 +291,9 @@ class CallWorld:
     def _finish(self, name: str, machine: Alive, run: Run, *, is_error: bool = False) -> str:
         del machine.runs[run.call_id]
         if run.call_id is None:
-            return self._leave(name, machine)
+            return self._leave(name)
+        if is_worker(name):
+            return self.pool.finish(name, machine, run, is_error=is_error)
         colour = machine.ledger.finish(run.call_id, is_error=is_error)
         base = id_of(name_of(run.call_id))
         self.log.add(name, "finish", name_of(base))
@@ -286,10 +307,16 @@ class CallWorld:
             machine.is_built = True
         return f"{name} {run.call_id} ends"
 
-    def _leave(self, name: str, machine: Alive) -> str:
-        """The driver's program is over; what it recorded is sent, and its final counts behind it."""
+    def _leave(self, name: str) -> str:
+        """The driver's program is over."""
+        self.send_final(name)
+        return f"{name} leaves"
+
+    def send_final(self, name: str) -> None:
+        """A machine ends: what it recorded is sent, and its final counts behind it."""
+        machine = self.alive[name]
         due = range(machine.ledger.colour + 1, machine.ledger.turning.due + 1)
-        final = machine.ledger.leave()
+        final = self.pool.noting_drops(name, machine.ledger.leave)
         self.log.record(due, name)
         for number in sorted(machine.ledger.open):
             if number not in machine.reported:
@@ -298,7 +325,6 @@ class CallWorld:
         self.log.ended[name] = self.log.lengths[name]
         del self.alive[name]
         self.control.append(("left", final))
-        return f"{name} leaves"
 
     def _accept(self, index: int) -> str:
         call = self.ray.network.pop(index)
@@ -306,7 +332,7 @@ class CallWorld:
         header = Header(*call.header)
         colour = max([header.colour, *(self.ray.replies[one] for one in call.needs)])
         if machine.ledger.hear(colour):
-            self._record(call.target)
+            self.record(call.target)
         call_id = machine.ledger.accept(header, call.method, 0.0)
         if call.is_repetition:
             self.log.fault()
@@ -320,13 +346,13 @@ class CallWorld:
 
     def _birth(self, index: int) -> str:
         call = self.ray.network[index]
-        self._be_born(call.target, self.kind_of[call.target], 0, call.header[3], is_starting=True)
+        self.be_born(call.target, self.kind_of[call.target], 0, call.header[3], is_starting=True)
         return call.target
 
     # ---- what goes wrong --------------------------------------------------------------------------------------------
 
     def _lose(self, index: int) -> str:
-        return self.ray.lose(index)
+        return self.pool.lose(index) if is_task(self.ray.network[index].target) else self.ray.lose(index)
 
     def _repeat(self, index: int) -> str:
         return self.ray.repeat(index)
@@ -362,6 +388,9 @@ class CallWorld:
         self.log.add(name, "die")
         self.log.ended[name] = self.log.lengths[name]
         self.central.coordinator.calls.died(name, "died", is_restarting=machine.kind.can_restart)
+        if is_worker(name):
+            self.pool.worker_died(machine)
+            machine.travelled.clear()
         self.ray.die(name, machine, self._ledgers())
         if self.abroad is not None:
             self.abroad.died(name, machine.ledger.incarnation)
@@ -375,7 +404,7 @@ class CallWorld:
 
     def _restart(self, name: str) -> str:
         incarnation, is_starting = self.ray.restart(name)
-        self._be_born(name, self.kind_of[name], incarnation, 0, is_starting=is_starting)
+        self.be_born(name, self.kind_of[name], incarnation, 0, is_starting=is_starting)
         return name
 
     def _notice(self, index: int) -> str:
@@ -418,15 +447,19 @@ class CallWorld:
         """Every machine hears that nothing of it is wanted."""
         self.control += self.central.give_up(aborted)
 
-    def _record(self, name: str, copy: bool = True) -> str:
+    def record(self, name: str, copy: bool = True) -> str:
         machine = self.alive[name]
         state: Callable[[], int] | None = (lambda: machine.steps) if copy else None
-        numbers = machine.ledger.record(state)
-        self.log.record(numbers, name)
+        numbers = self.pool.noting_drops(name, lambda: self._recorded(name, state))
         return f"{name} records {numbers}"
 
+    def _recorded(self, name: str, state: Callable[[], int] | None) -> tuple[int, ...]:
+        numbers = self.alive[name].ledger.record(state)
+        self.log.record(numbers, name)
+        return numbers
+
     def _hurry(self, name: str) -> str:
-        return self._record(name, copy=False)
+        return self.record(name, copy=False)
 
     def _report(self, name: str, number: int) -> str:
         machine = self.alive[name]
@@ -463,6 +496,13 @@ class CallWorld:
             case ("close", str(name), int(number)):
                 if name in self.alive:
                     self.alive[name].ledger.close(number)
+            case ("complete", str(name), int(number), held):
+                if name in self.alive:
+                    self.alive[name].ledger.complete(number, held)
+            case ("ask", str(name), over):
+                self.pool.asked(name, over)
+            case ("over", str(name), over, int(colour)):
+                self.pool.told(name, over, colour)
             case ("acks", Acks() as acks):
                 if (ledger := self._ledger_of(acks.source)) is not None:
                     ledger.acknowledge(acks)
@@ -522,9 +562,12 @@ _STEPS: dict[str, Callable[..., str]] = {
     "die": CallWorld._die,
     "restart": CallWorld._restart,
     "notice": CallWorld._notice,
+    "run": lambda world, index, place: world.pool.run(index, place),
+    "retire": lambda world, name: world.pool.retire(name),
+    "prune": lambda world, name: world.pool.prune(name),
     "snapshot": CallWorld._snapshot,
     "abort": CallWorld._abort,
-    "record": CallWorld._record,
+    "record": CallWorld.record,
     "hurry": CallWorld._hurry,
     "report": CallWorld._report,
     "acknowledge": CallWorld._acknowledge,

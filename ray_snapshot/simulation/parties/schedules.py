@@ -252,7 +252,7 @@ def _is_eager(world: PartyWorld, step: Step) -> bool:
 
 def _is_no_news(world: PartyWorld, message: Step) -> bool:
     if message[0] != "request":
-        return message[0] in ("part", "close", "left")
+        return message[0] in ("part", "close", "complete", "left")
     name, number = message[1:]
     if name in world.mail.hosts:
         return bool(world.mail.hosts[name].core.turning.due >= number)
