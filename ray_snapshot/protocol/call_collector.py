@@ -206,6 +206,7 @@ class _Join:
         self.reports = reports = apart(told.values())
         self.idle_holds = set(idle_holds)
         for report in reports.values():
+            self.idle_holds |= {*report.to_tasks}
             if is_worker(report.machine):
                 self.idle_holds |= {*report.holds, *report.reads}
         self.gone = gone
@@ -438,6 +439,8 @@ class CallParties:
         """Machines that are to start again, with the reason why they do not answer."""
         self.dead: set[str] = set()
         self.left_reports: dict[str, MachineReport] = {}
+        self.has_tasks = False
+        """Whether a plain task was ever run."""
         self.idle_holds: set[str] = set()
         """What workers had handles of that take part no more."""
         self.pending: dict[int, PendingCallSnapshot] = {}
@@ -455,6 +458,7 @@ class CallParties:
             colour = max(colour, min((n for n in self.pending if n > colour), default=last + 1) - 1)
         self.restarting.pop(machine, None)
         self.dead.discard(machine)
+        self.has_tasks |= is_worker(machine)
         self.machines[machine] = incarnation
         for pending in self.pending.values():
             pending.expect(machine, colour)
@@ -490,9 +494,13 @@ class CallParties:
         self.machines.pop(report.machine, None)
         self.left_reports[report.machine] = report
         if is_worker(report.machine):
-            self.idle_holds |= {*report.holds, *report.reads}
+            self.idle_holds |= {*report.holds, *report.reads, *report.to_tasks}
         for pending in self.pending.values():
             pending.left(report)
+
+    def known_workers(self) -> set[str]:
+        """Those that take part, or of whose ends something is kept."""
+        return {name for name in (*self.machines, *self.left_reports) if is_worker(name)}
 
     def fold(self, completed: CompletedCallSnapshot) -> None:
         """Forget workers that have left, but for the ends of tasks that are in a log yet."""

@@ -168,6 +168,8 @@ class MachineReport:
     """Plain tasks that it has sent."""
     ended: Mapping[str, Ended] = field(default_factory=dict)
     """Plain tasks that have ended here; of a worker."""
+    to_tasks: tuple[str, ...] = ()
+    """Machines of which every plain task may have a handle, or a ref to a reply."""
     outcomes: Mapping[str, bool] = field(default_factory=dict)
     """Plain tasks whose replies it has and waits for no more, though it has not gone on: whether they ended in an error."""
 

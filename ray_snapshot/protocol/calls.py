@@ -148,6 +148,10 @@ class CallLedger:
         self.reads: set[str] = set()
         self.tasks = TaskLog()
         self.ends = TaskEnds()
+        self.to_tasks: set[str] = set()
+        """Machines of which every task may have a handle: functions have it in their closures."""
+        self.outcomes: Mapping[str, bool] = {}
+        """See `MachineReport.outcomes`."""
         self.settled = 0
         """Every machine has recorded every number up to it: what is no redder needs no colour on the way."""
         self.kept_back: list[Acks] = []
@@ -178,7 +182,7 @@ class CallLedger:
         found = CallLedger(
             self.machine, incarnation=incarnation, colour=colour, acts_unasked=self.acts_unasked, others=others
         )
-        found.holds, found.reads = set(self.holds), set(self.reads)
+        found.holds, found.reads, found.to_tasks = set(self.holds), set(self.reads), set(self.to_tasks)
         found._last_wait = self._last_wait
         found.waits = {key: wait for key, wait in self.waits.items() if wait.call_id is None}
         found._own_waits = len(found.waits)
@@ -306,7 +310,9 @@ class CallLedger:
     def accept_task(self, task: str, method: str, now: float, *, colour: int = 0) -> str:
         """A task begins in this worker; returns its call's id. Raises `ProtocolError` if it is red and this machine is not."""
         if colour > self.colour:
-            raise ProtocolError(f"{self.machine} was about to run red task {task} in a white action", machine=self.machine)
+            raise ProtocolError(
+                f"{self.machine} was about to run red task {task} in a white action", machine=self.machine
+            )
         call_id = call_of_task(task)
         if call_id in self.running:
             call_id = self._next_run(call_id)
@@ -325,6 +331,8 @@ class CallLedger:
         report = self.open.get(number)
         if report is not None and report.ended:
             self.ends.forget(report.ended, held.__contains__)
+        for task in held:
+            self.tasks.drop(task)
         self.settled = max(self.settled, number)
         self.close(number)
 
@@ -564,6 +572,8 @@ class CallLedger:
             reads=tuple(sorted(self.reads)),
             tasks=self.tasks.report(),
             ended=self.ends.report(),
+            to_tasks=tuple(sorted(self.to_tasks)),
+            outcomes=self.outcomes,
         )
 
     def _status(self) -> str:

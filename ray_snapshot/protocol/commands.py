@@ -42,9 +42,11 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The snapshot is complete: forget it."""
+    """The snapshot is complete: forget it. Every party has recorded it."""
 
     number: int
+    held: frozenset[str] = frozenset()
+    """Plain tasks that are over, and that their senders have not dropped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What the reports of one snapshot say of plain tasks: which run, which are on their way, which are over.
 
-A worker reports the tasks that it runs as calls of its own; here each becomes a machine. Imports the standard library only; read
-`tasks` first. `call_collector` joins the rest.
+A worker reports the tasks that it runs as calls of its own; here each becomes a machine. Imports the standard library only;
+read `tasks` first. `call_collector` joins the rest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TasksOfCut:
     @property
     def held(self) -> frozenset[str]:
         """Tasks that are over, and in a log yet."""
-        return frozenset(task for task in self.ended if task in self.logged)
+        return frozenset(task for task in self.ended if task in self.logged and self.is_answered(task))
 
     def is_answered(self, task: str) -> bool:
         """Whether a task that was sent inside the cut has ended there."""

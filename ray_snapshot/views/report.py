@@ -43,7 +43,7 @@ def place(record: Mapping[str, Any]) -> str:
     text = str(record["machine"])
     method, kind = record.get("method"), record.get("class")
     if method:
-        text += f" in {method}" if str(method).startswith("(") else f" in {kind}.{method}"
+        text += f" in {kind}.{method}" if kind and not str(method).startswith("(") else f" in {method}"
     if record.get("call_site"):
         text += f" ({short_site(record['call_site'])})"
     return text

@@ -161,7 +161,7 @@ class App:
             acts_unasked=machine == DRIVER,
             others=welcome.terms.incarnations,
         )
-        ledger.welcome(welcome.pending, welcome.last)
+        ledger.welcome(welcome.pending, welcome.last, welcome.settled)
         process = Process(SYSTEM, self.watcher, ledger, {}, welcome.terms)
         if machine != DRIVER:
             process.body = Body()

@@ -72,9 +72,9 @@ class World:
         kind, _, key = machine.partition(":")
         welcome = await watcher.join(RUN, machine, {"class": kind, "key": key or None, "pid": 1, **facts}, 0)
         assert welcome is not None
-        incarnation, colour, pending, last, _ = welcome
-        ledger = CallLedger(machine, incarnation=incarnation, colour=colour, acts_unasked=machine == DRIVER)
-        ledger.welcome(pending, last)
+        born = {"incarnation": welcome.incarnation, "colour": welcome.colour}
+        ledger = CallLedger(machine, **born, acts_unasked=machine == DRIVER)
+        ledger.welcome(welcome.pending, welcome.last, welcome.settled)
         self.ledgers[machine] = ledger
 
     async def record(self, watcher: Watcher, machine: str, number: int) -> None:

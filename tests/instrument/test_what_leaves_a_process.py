@@ -25,7 +25,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Unfollowed:
 
 
 def _pickling(*_: Any, **__: Any) -> None:
-    unfollowed.pickled(lambda: None)
+    unfollowed.pickled_ref(lambda *_: None, None, object())
 
 
 def test_a_task_counts_as_pending_until_it_has_ended(counts: Unfollowed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,13 @@ import pytest
 
 from ray_snapshot.protocol import call_collector, calls
 from ray_snapshot.protocol.acceptance import Acceptance
-from ray_snapshot.protocol.call_collector import CallParties, PendingCallSnapshot
+from ray_snapshot.protocol.call_collector import CallParties, CompletedCallSnapshot, PendingCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
+from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.task_collector import TasksOfCut
+from ray_snapshot.protocol.tasks import TaskEnds, TaskLog
 from ray_snapshot.simulation.calls.central import Step
-from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Work
+from ray_snapshot.simulation.calls.programs import Call, Create, Fail, Get, Kind, Notify, Park, Start, Work
 from ray_snapshot.simulation.calls.schedules import explore, run_calls
 from ray_snapshot.simulation.calls.world import CallWorld
 from ray_snapshot.simulation.mail.every_order import Explored
@@ -329,7 +332,102 @@ def the_join_does_not_subtract(patch: Patch) -> None:
     patch.setattr(call_collector._Join, "_accepted", lambda *_: ())
 
 
+# ---- plain tasks ----------------------------------------------------------------------------------------------------------
+
+
+def tasks_never_have_a_header(patch: Patch) -> None:
+    """A white worker runs what a red machine has sent (trap 22)."""
+    patch.setattr(CallLedger, "is_ahead", property(lambda _: False))
+    patch.setattr(CallLedger, "accept_task", _accepting_all(CallLedger.accept_task))
+
+
+def _accepting_all(accept_task: Callable[..., str]) -> Callable[..., str]:
+    def accepting(self: CallLedger, task: str, method: str, now: float, *, colour: int = 0) -> str:
+        return accept_task(self, task, method, now, colour=min(colour, self.colour))
+
+    return accepting
+
+
+def workers_are_born_as_white_as_a_header(patch: Patch) -> None:
+    """A task without a header is as red as every number that all have recorded (trap 22)."""
+    patch.setattr(Coordinator, "join", lambda self, *who: self.calls.register(*_all(who), self.last))
+
+
+def _all(who: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*who, *(0, 0)[len(who) - 1 :])
+
+
+def senders_drop_tasks_that_are_over_at_once(patch: Patch) -> None:
+    """Ray says of a task that it is over, and not how red its worker was (trap 15)."""
+    end = TaskLog.end
+    patch.setattr(TaskLog, "end", lambda self, tasks, colour, own: end(self, tasks, min(colour, own), own))
+
+
+def workers_do_not_tell_of_ends(patch: Patch) -> None:
+    """A task that is over looks as if no worker had begun it, until its sender drops it (trap 25)."""
+    patch.setattr(TaskEnds, "report", lambda _: {})
+
+
+def workers_forget_ends_that_were_told(patch: Patch) -> None:
+    """They were in a log yet (trap 25)."""
+    forget = TaskEnds.forget
+    patch.setattr(TaskEnds, "forget", lambda self, told, held: forget(self, told, lambda _: False))
+
+
+def ends_behind_the_cut_go_with_their_worker(patch: Patch) -> None:
+    """A worker that recorded, ran another task, and left is forgotten when the snapshot is complete (trap 26)."""
+    fold = CallParties.fold
+
+    def folding(self: CallParties, completed: CompletedCallSnapshot) -> None:
+        machines = {name: replace(one, has_left=True) for name, one in completed.machines.items()}
+        fold(self, replace(completed, machines=machines))
+
+    patch.setattr(CallParties, "fold", folding)
+
+
+def workers_that_idle_are_not_heard_any_more(patch: Patch) -> None:
+    """What they had run comes with their final counts (trap 26)."""
+    left = CallParties.left
+    patch.setattr(CallParties, "left", lambda self, report: left(self, replace(report, ended={})))
+
+
+def an_error_is_the_end_of_a_task_that_is_retried(patch: Patch) -> None:
+    """It is on its way again (trap 27)."""
+
+    def on_the_way(self: TasksOfCut, task: str, _: Any) -> bool:
+        return task not in self.running and task not in self.ended
+
+    patch.setattr(TasksOfCut, "_is_on_the_way", on_the_way)
+
+
+def tasks_on_their_way_wake_nobody(patch: Patch) -> None:
+    """Whoever is parked may be called by a task that has not begun."""
+    patch.setattr(call_collector._Join, "_tasks_to_begin", lambda _: ())
+
+
+def a_task_on_its_way() -> Explored:
+    """A machine is parked, and the only one that will call it is a task that the driver has sent, and left."""
+    kind = Kind({"park": (Park(),), "notify": (Notify(),)}, slots=2)
+    functions = {"f": (Call("a", "notify"),)}
+    driver = (Call("a", "park"), Start("f"))
+    return explore(CallWorld({"K": kind}, {"a": "K"}, driver, functions=functions), never=("acknowledge", "hurry"))
+
+
+def two_tasks_in_one_worker() -> Explored:
+    world = CallWorld({}, {}, (Start("f"), Start("f"), Work()), functions={"f": ()})
+    return explore(world, never=("retire",))
+
+
 MUTANTS = [
+    Mutant(tasks_never_have_a_header, "tasks", "it has not been sent"),
+    Mutant(workers_are_born_as_white_as_a_header, "tasks", "it has not been sent"),
+    Mutant(senders_drop_tasks_that_are_over_at_once, two_tasks_in_one_worker, "the tasks"),
+    Mutant(workers_do_not_tell_of_ends, "tasks", "the tasks"),
+    Mutant(workers_forget_ends_that_were_told, "tasks", "the tasks"),
+    Mutant(ends_behind_the_cut_go_with_their_worker, "tasks", "the tasks"),
+    Mutant(workers_that_idle_are_not_heard_any_more, "tasks", "the tasks"),
+    Mutant(an_error_is_the_end_of_a_task_that_is_retried, "tasks that fail", "the tasks"),
+    Mutant(tasks_on_their_way_wake_nobody, a_task_on_its_way, "is deadlocked, and then comes"),
     Mutant(lower_numbers_of_calls_are_not_recorded, "plain", "all is quiet, but snapshot"),
     Mutant(red_is_accepted_in_white, "plain", "it has not been sent"),
     Mutant(replies_carry_no_colour, "plain", "have been answered"),

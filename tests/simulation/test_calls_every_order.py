@@ -12,7 +12,7 @@ import pytest
 
 from ray_snapshot.simulation.calls.central import Step
 from ray_snapshot.simulation.calls.oracle import deadlocked
-from ray_snapshot.simulation.calls.programs import Call, Create, Get, Kind, Notify, Park, Work
+from ray_snapshot.simulation.calls.programs import Call, Create, Get, Kind, Notify, Park, Start, Work
 from ray_snapshot.simulation.calls.schedules import explore
 from ray_snapshot.simulation.calls.world import CallWorld
 from ray_snapshot.simulation.mail.every_order import Explored, calm
@@ -55,6 +55,35 @@ def test_a_call_that_calls() -> None:
     world = CallWorld({"E": EMPTY, "C": CALLER}, {"a": "C", "b": "E"}, (Call("a", "m"),))
 
     assert explore(world, never=BOUNDARIES_ONLY) == Explored(states=584, ends=71, snapshots=8)
+
+
+def test_a_task_that_its_sender_never_asks_for() -> None:
+    """Traps 22, 25 and 26, in every order: a worker is born, runs it, and idles; its sender learns that it is over."""
+    world = CallWorld({}, {}, (Start("f"), Work()), functions={"f": ()})
+
+    assert explore(world) == Explored(states=508, ends=203, snapshots=9)
+
+
+def test_a_task_and_its_reply() -> None:
+    world = CallWorld({}, {}, (Start("f"), Get((0,))), functions={"f": (Work(),)})
+
+    assert explore(world) == Explored(states=789, ends=314, snapshots=11)
+
+
+@pytest.mark.nightly
+def test_two_tasks_in_one_worker() -> None:
+    world = CallWorld({}, {}, (Start("f"), Start("f"), Work()), functions={"f": ()})
+
+    assert explore(world, never=("retire",)) == Explored(states=12703, ends=1987, snapshots=32)
+
+
+@pytest.mark.nightly
+def test_a_task_that_wakes_one_who_is_parked() -> None:
+    kind = Kind({"park": (Park(),), "notify": (Notify(),)}, slots=2)
+    functions = {"f": (Call("a", "notify"),)}
+    world = CallWorld({"K": kind}, {"a": "K"}, (Call("a", "park"), Start("f")), functions=functions)
+
+    assert explore(world, never=BOUNDARIES_ONLY) == Explored(states=17979, ends=1704, snapshots=16)
 
 
 @pytest.mark.nightly

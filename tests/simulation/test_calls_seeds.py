@@ -32,6 +32,9 @@ def _seen(world: CallWorld) -> Counter[str]:
     seen: Counter[str] = Counter(completed=len(found), aborted=len(world.central.aborted))
     seen["in flight"] = sum(len(one.in_flight) for one in found)
     seen["constructors in flight"] = sum(call[3] == 0 for one in found for call in one.in_flight)
+    seen["tasks in flight"] = sum(call[0] == "*" for one in found for call in one.in_flight)
+    seen["tasks that ran"] = sum(call[0] == "*" for one in found for call in one.running)
+    seen["workers that idled"] = sum(event.kind == "leave" and "worker" in event.machine for event in world.log.events)
     seen["waiting"] = sum(bool(one.waits) for one in found)
     seen["parked"] = sum(wait.is_local for one in found for wait in one.waits)
     seen["deadlocks"] = sum(bool(deadlocked(one, slots)) for one in found)
@@ -59,6 +62,7 @@ def test_every_snapshot_of_calls_is_a_state_that_could_have_been(profile: str) -
     settings = CALL_PROFILES[profile]
     expected = ["completed", "in flight", "waiting", "deadlocks", "terminated", "started in quiet", "without a state"]
     expected += ["the driver left", "doubles answered", "cuts that are no instant"]
+    expected += ["tasks in flight", "tasks that ran", "workers that idled"] * settings.tasks
     expected += ["aborted"] * settings.aborts
     expected += ["constructors in flight"] * settings.births
     expected += ["parked"] * settings.parks

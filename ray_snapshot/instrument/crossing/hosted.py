@@ -110,14 +110,14 @@ class Hosted:
             return None
         with self.lock:
             ledger = self._running(HERE.machine)[0]
-            self.making.under_way += 1
+            self.making.begin()
             return ledger.machine, ledger.incarnation, ledger.colour
 
     def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
         """An actor has been made (`target` None: that raised); from now on its constructor is in the ledger."""
         about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
         with self.lock:
-            self.making.under_way -= 1
+            self.making.end()
             if target is not None:
                 ledger = self._running(self._acting())[0]
                 ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
@@ -167,7 +167,7 @@ class Hosted:
     @property
     def is_making(self) -> bool:
         """Whether a machine is making an actor."""
-        return self.making.under_way > 0
+        return bool(self.making.under_way)
 
     def begin_wait(self, machine: Machine, wait: TrackedWait) -> int | None:
         """A machine begins to wait inside its action, for actors too."""

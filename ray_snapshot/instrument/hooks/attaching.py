@@ -6,6 +6,7 @@ module of the app is imported, and the first constructor (or the first call with
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -16,13 +17,14 @@ import ray
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.here import name_here, process_here, settle_in
-from ray_snapshot.instrument.hooks import calls, tracking
-from ray_snapshot.instrument.process import unfollowed
+from ray_snapshot.instrument.here import hold, name_here, process_here, settle_in
+from ray_snapshot.instrument.hooks import calls, tasks, tracking
+from ray_snapshot.instrument.process import own_tasks, unfollowed
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Welcome, system_of
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, run_of_watch
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.tasks import worker_name
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.handles import ENTRANCES, forget_all_handles
 
@@ -32,11 +34,11 @@ REGISTER_S = 10.0
 def replace_ray() -> None:
     """Replace Ray's functions in this process; once. Raises `UnsupportedRayError`."""
     shape.check()
-    shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, unfollowed.task)
+    shape.replace_calls(calls.calling, calls.create, calls.modify, calls.arrive, tasks.start)
     shape.replace_waits(tracking.get, tracking.wait, unfollowed.put)
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)
-    shape.replace_pickling(unfollowed.pickled)
+    shape.replace_pickling(unfollowed.pickled_handle, unfollowed.pickled_ref)
     shape.replace_refs(tracking.arrived, tracking.future_of)
 
 
@@ -75,7 +77,7 @@ def attach_driver(system: str, watcher: Any) -> Process:
     if welcome is None:
         raise SystemNotRunningError(f"{system} is not the system that runs here", system=system)
     ledger = CallLedger(DRIVER, incarnation=welcome.incarnation, colour=welcome.colour, acts_unasked=True)
-    ledger.welcome(welcome.pending, welcome.last)
+    ledger.welcome(welcome.pending, welcome.last, welcome.settled)
     process = Process(system, watcher, ledger, {}, welcome.terms)
     settle_in(process)
     return process
@@ -87,6 +89,8 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
     Raises `RolledBackError` if it was made in a past that was given up.
     """
     with _attaching:  # two first calls at once
+        if (worker := process_here()) is not None and worker.is_worker:  # Ray makes an actor of a worker
+            worker.retire()
         if process_here() is None:
             try:
                 settle_in(_attached(stamp, key, colour=colour, about=about, body=body))
@@ -98,7 +102,53 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
         return process_here()
 
 
-_attaching = threading.Lock()
+def attach_worker(stamp: str, colour: int) -> Process | None:
+    """Make this worker take part, until it idles; None if its system is watched no more, or does not answer."""
+    with _attaching:
+        if process_here() is None and stamp not in _refused:
+            try:
+                found = _attached_worker(stamp, colour)
+            except Exception as error:  # the app's task must not fail for it
+                print(f"ray-snapshot: a worker is not watched: {named(error)}", file=sys.stderr)
+                found = None
+            if found is None:
+                _refused.add(stamp)
+            settle_in(found)
+        return process_here()
+
+
+def _attached_worker(stamp: str, colour: int) -> Process | None:
+    replace_ray()
+    watcher = watcher_of(stamp)
+    if watcher is None:
+        return None
+    name = worker_name(shape.worker_key(), next(_sessions))
+    facts = {"class": "worker", "key": None, "pid": os.getpid(), "worker": shape.worker_key()}
+    welcome = register(watcher, stamp, name, facts, colour)
+    if welcome is None:
+        return None
+    ledger = CallLedger(name, colour=welcome.colour, others=welcome.terms.incarnations)
+    ledger.welcome(welcome.pending, welcome.last, welcome.settled)
+    process = Process(system_of(stamp), watcher, ledger, {}, welcome.terms)
+    own_tasks.ON_RETIRED[:] = [_retired]
+    return process
+
+
+def _retired(process: Process) -> None:
+    """This worker takes part no more; what it has handles of, tasks to come may use."""
+    if process_here() is None or process_here() is process:
+        settle_in(None)
+    for machine in process.ledger.holds:
+        hold(machine)
+
+
+_refused: set[str] = set()
+"""Watches that this worker is no part of."""
+
+_sessions = itertools.count(1)
+"""How often this worker has begun to take part."""
+
+_attaching = threading.RLock()
 
 
 def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body: Any) -> Process | None:
@@ -118,7 +168,7 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
         is_starting=bool(about),
         others=welcome.terms.incarnations,
     )
-    ledger.welcome(welcome.pending, welcome.last)
+    ledger.welcome(welcome.pending, welcome.last, welcome.settled)
     process = Process(system_of(stamp), watcher, ledger, about, welcome.terms)
     ENTRANCES[:] = [_Entrance(process)]
     ON_HOSTS_LEFT[:] = [forget_all_handles]

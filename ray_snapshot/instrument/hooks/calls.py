@@ -13,7 +13,7 @@ import inspect
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
 from ray import ObjectRef
@@ -84,8 +84,8 @@ def _called(
             entry = journal.entry(handle, method_name, args, kwargs, options)
         is_retried = shape.is_retried(handle, options.get("max_task_retries"))
         group = options.get("concurrency_group_name")
-        needs = _needs(args, kwargs)
-        header, stamp = process.submit(target, method_name, args, is_retried, needs, group, kwargs, entry)
+        needed = needs(args, kwargs)
+        header, stamp = process.submit(target, method_name, args, is_retried, needed, group, kwargs, entry)
     except NotActingError:  # a thread of a host that is in no machine's action
         return original(handle, method_name, args, kwargs, **options)
     except RolledBackError:
@@ -106,7 +106,7 @@ def _called(
     return refs if entry is None else process.guarded(lambda: process.made(entry, refs)) or refs
 
 
-def _needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
+def needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
     """The calls behind the refs that Ray resolves before the call begins."""
     given = (*(args or ()), *kwargs.values()) if kwargs else args or ()
     return tuple([call_of(item) for item in given if isinstance(item, ObjectRef)])
@@ -244,10 +244,11 @@ def _method(name: str, member: Any) -> Any:
         wrapper = _generator(name, member)
     else:
         wrapper = _function(name, member)
-    return _dressed(wrapper, member)
+    return dressed(wrapper, member)
 
 
-def _dressed(wrapper: Any, member: Any) -> Any:
+def dressed(wrapper: Any, member: Any) -> Any:
+    """A wrapper that looks like `member`, and takes the header beside."""
     functools.update_wrapper(wrapper, member)
     signature = inspect.signature(member)
     hidden = inspect.Parameter(HEADER, inspect.Parameter.KEYWORD_ONLY, default=None)
@@ -286,12 +287,19 @@ def _generator(name: str, member: Any) -> Any:
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Generator[Any, Any, Any]:
         run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
         with run:
-            return (yield from _delegated(run, member(*args, **kwargs)))
+            return (yield from delegated(run, member(*args, **kwargs)))
 
     return wrapper
 
 
-def _delegated(run: _Run | _Inside, inner: Any) -> Generator[Any, Any, Any]:
+class Inside(Protocol):
+    """A generator that runs, as far as its items go."""
+
+    def item(self, value: Any) -> Any:
+        """An item, as it leaves."""
+
+
+def delegated(run: Inside, inner: Any) -> Generator[Any, Any, Any]:
     """The items of `inner`, each with its colour; what is sent or thrown in reaches it (Ray Data sends statistics)."""
     try:
         item = next(inner)
@@ -334,9 +342,7 @@ def _async_generator(name: str, member: Any) -> Any:
 def _constructor(member: Any) -> Any:
     if _takes_header(member):
         return member
-    return _dressed(
-        (_async_construction if inspect.iscoroutinefunction(member) else _sync_construction)(member), member
-    )
+    return dressed((_async_construction if inspect.iscoroutinefunction(member) else _sync_construction)(member), member)
 
 
 def _sync_construction(member: Any) -> Any:

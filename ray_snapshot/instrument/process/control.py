@@ -6,9 +6,12 @@ the watcher is whatever has these methods.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ray_snapshot.instrument.guard import give_up, ours
@@ -64,6 +67,14 @@ class Control:
         """Send acknowledgements when more of them have been gathered."""
         self.outbox.put(("flush soon",))
 
+    def soon(self, step: Callable[[], None]) -> None:
+        """Have the thread take a step."""
+        self.outbox.put(("do", step))
+
+    def after(self, seconds: float, step: Callable[[], None]) -> None:
+        """Have the thread take a step in so many seconds."""
+        self.outbox.put(("later", time.monotonic() + seconds, step))
+
     def end(self) -> None:
         """End the thread; its process is closed already, or will be."""
         self.outbox.put(("gone",))
@@ -76,14 +87,18 @@ class Control:
 
     def _run(self) -> None:
         self.outbox.put(("answer", 0, []))
-        flush_at: float | None = None
+        later: list[tuple[float, int, tuple[Any, ...]]] = []
+        count = itertools.count()
         while not self.party.is_closed:
             try:
-                item = self.outbox.get(timeout=None if flush_at is None else max(0.0, flush_at - time.monotonic()))
+                item = self.outbox.get(timeout=max(0.0, later[0][0] - time.monotonic()) if later else None)
             except queue.Empty:
-                item, flush_at = ("flush",), None
+                item = heapq.heappop(later)[2]
             if item == ("flush soon",):
-                flush_at = time.monotonic() + FLUSH_S
+                heapq.heappush(later, (time.monotonic() + FLUSH_S, next(count), ("flush",)))
+                continue
+            if item[0] == "later":
+                heapq.heappush(later, (item[1], next(count), ("do", item[2])))
                 continue
             try:
                 self.carry(item)
@@ -106,6 +121,8 @@ class Control:
                         self.party.obey(command)
                 finally:
                     self._poll(seen)
+            case ("do", step):
+                step()
             case ("gone",):
                 self.party.is_closed = True
 

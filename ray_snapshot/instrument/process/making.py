@@ -1,23 +1,64 @@
-"""The actors that a process makes, until their constructors are known to have begun."""
+"""What a process is starting: tasks and actors that are not in its ledger yet, and actors whose constructors may not have
+begun."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport
 
+STARTING_S = 1.0
+"""So long a machine that must record waits for threads that are about to start something: tens of microseconds."""
+
+
+def _given_up(lock: Any) -> int:
+    """Release a re-entrant lock as often as this thread holds it; returns how often that was."""
+    depth = 0
+    while lock._is_owned():
+        lock.release()
+        depth += 1
+    return depth
+
 
 class Making:
     """Used under the lock of the process."""
 
     def __init__(self) -> None:
-        self.under_way = 0
-        """Actors that are being made: their calls are numbered, and not yet in the ledger, so this is no boundary."""
+        self.under_way: Counter[int] = Counter()
+        """By thread: actors and tasks that are being started, and not yet in the ledger, so this is no boundary."""
+        self.is_less = threading.Event()
+        """Set when one of them was started."""
         self.births: dict[str, Mapping[str, Any]] = {}
         """By machine, what names it (`class`, `name`, `ordinal`), and its `key` in Ray."""
         self._made: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """This thread starts one."""
+        self.under_way[threading.get_ident()] += 1
+
+    def end(self) -> None:
+        """It was started."""
+        me = threading.get_ident()
+        self.under_way[me] -= 1
+        if not self.under_way[me]:
+            del self.under_way[me]
+        self.is_less.set()
+
+    def wait_for_others(self, lock: Any) -> None:
+        """Wait until other threads have started theirs, up to `STARTING_S`; `lock` is given up for the time."""
+        deadline = time.monotonic() + STARTING_S
+        while self.under_way.keys() - {threading.get_ident()} and time.monotonic() < deadline:
+            self.is_less.clear()
+            depth = _given_up(lock)
+            try:
+                self.is_less.wait(max(0.0, deadline - time.monotonic()))
+            finally:
+                for _ in range(depth):
+                    lock.acquire()
 
     def ordinal(self, class_name: str) -> int:
         """Which of the actors of its class that this process makes the next one is, from 0."""

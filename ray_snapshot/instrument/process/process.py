@@ -26,6 +26,7 @@ from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.making import Making
+from ray_snapshot.instrument.process.own_tasks import OwnTasks
 from ray_snapshot.instrument.process.passed import PassedRefs
 from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Share, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.process.shown import ShownStates
@@ -49,6 +50,7 @@ from ray_snapshot.protocol.commands import (
     Roll,
     Stopped,
 )
+from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.refs import call_of
@@ -88,6 +90,8 @@ class ProcessReport:
     """The machines that answer older calls of this kind."""
     mail: MailPart | None = None
     """What it has sent to machines of hosts."""
+    was_starting: bool = False
+    """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
 
 
 _FIRST = Terms()
@@ -155,6 +159,9 @@ class Process:
         self.actor_loop = ActorLoop()
         self.making = Making()
         self.passed = PassedRefs()
+        self.own_tasks = OwnTasks(self)
+        self.is_worker = is_worker(ledger.machine)
+        """Whether it runs plain tasks, and is no actor and no driver."""
         self.threads: dict[str, int] = {}
         """Which thread runs a call."""
         self.is_flushing = False
@@ -249,7 +256,7 @@ class Process:
         """An actor is about to be made, outside the lock: (machine, incarnation, colour) for its header."""
         with self.lock:
             self._take_in()
-            self.making.under_way += 1
+            self.making.begin()
             return self.machine, self.ledger.incarnation, self.ledger.colour
 
     def end_creation(self, target: str | None, args: Any, birth: Mapping[str, Any]) -> None:
@@ -259,13 +266,86 @@ class Process:
         """
         about, is_retried = tuple(redaction.arguments("__init__", args or ())), bool(birth["is_retried"])
         with self.lock:
-            self.making.under_way -= 1
+            self.making.end()
             if target is not None:
                 self.ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
                 self.making.made(target, birth)
             self.reloading.ended()
         if self.ledger.must_record:
             self.record_soon()
+
+    # ---- plain tasks (see `hooks.tasks`) ----------------------------------------------------------------------------
+
+    @property
+    def follows_tasks(self) -> bool:
+        """Whether the tasks that it starts are followed: not where arguments of calls must be kept for a restore."""
+        return not self.reloading.keeps
+
+    def begin_task(self) -> int | None:
+        """A task is about to be started, outside the lock; returns the colour for its header, if it needs one."""
+        with self.lock:
+            if self.heard_of:
+                self._take_in()
+            self.making.begin()
+            return self.ledger.colour if self.ledger.is_ahead else None
+
+    def end_task(
+        self,
+        task: str | None,
+        function: str,
+        args: Any,
+        kwargs: Any,
+        *,
+        is_retried: bool,
+        needs: tuple[str | None, ...] = (),
+    ) -> None:
+        """A task was started (None: that raised), in the colour that this machine has."""
+        about = redaction.logged(function, args, kwargs) if task is not None else None
+        with self.lock:
+            self.making.end()
+            if task is not None:
+                self.ledger.start_task(function, task, about, time.time(), is_retried=is_retried, needs=needs)
+                self.own_tasks.started()
+        if self.ledger.must_record:
+            self.record_soon()
+
+    def exported(self, machines: Iterable[str]) -> None:
+        """Functions of plain tasks hold handles of these."""
+        with self.lock:
+            self.ledger.to_tasks.update(machines)
+
+    def enter_task(self, task: str, method: str, colour: int) -> str | None:
+        """A task begins in this worker, which records first if it is white; None if it takes part no more."""
+        with self.lock:
+            if self.is_closed:
+                return None
+            ledger = self.ledger
+            if self.heard_of:
+                self._take_in()
+            ledger.hear(colour)
+            if ledger.must_record:
+                self._record(is_forced=colour > ledger.colour)
+            call_id = ledger.accept_task(task, method, time.time(), colour=colour)
+            self.threads[call_id] = threading.get_ident()
+        return call_id
+
+    def leave_task(self, call_id: str, *, is_error: bool = False) -> tuple[int, bool]:
+        """A task has ended; returns the colour of its reply, and whether others may be white for it."""
+        with self.lock:
+            ledger = self.ledger
+            colour = ledger.finish_task(call_id, time.time(), is_error=is_error)
+            self.threads.pop(call_id, None)
+            if self.heard_of:
+                self._take_in()
+            if ledger.must_record:
+                self._record()
+            is_ahead = ledger.is_ahead
+            self.own_tasks.ended()
+        return colour, is_ahead
+
+    def retire(self) -> None:
+        """This worker ends, or idles: its final counts are with the watcher when this returns."""
+        self.own_tasks.retire(is_ending=True)
 
     def retract(self, header: Header, target: str, entry: Entry | None = None) -> None:
         """Take a call back out of the ledger, and out of the journal: making it raised."""
@@ -405,6 +485,8 @@ class Process:
                 raises=raises,
                 owed=owed,
             )
+            if raises and len(refs) > 1:
+                self.own_tasks.refs_of[wait_id] = refs
             if is_resting:
                 self.resting = wait_id
             elif not is_blocking:
@@ -425,6 +507,7 @@ class Process:
             if self.heard_of:
                 self._take_in()
             self.actor_loop.wait_tasks.pop(wait_id, None)
+            self.own_tasks.refs_of.pop(wait_id, None)
             if hearing.is_waiting:
                 colour = max(colour, hearing.colour)
                 self.actor_loop.unblock()
@@ -453,7 +536,11 @@ class Process:
 
     def _sent_here(self, call_id: str | None) -> tuple[str, int] | None:
         """(target, number) of a call that this machine has made; None for a call of another machine."""
-        if call_id is None or not call_id.startswith(self.call_prefix):
+        if call_id is None:
+            return None
+        if call_id.startswith(ANYBODY):
+            return parsed(call_id).target, 0  # if another has started the task, its name is not in the log here
+        if not call_id.startswith(self.call_prefix):
             return None
         target, _, number = call_id[len(self.call_prefix) :].rpartition("/")
         return target, int(number)
@@ -462,7 +549,8 @@ class Process:
         """A ref to the reply of this call has come to this process."""
         target = parsed(call_id).target
         with self.lock:
-            self.ledger.may_read(target)
+            if not is_task(target):  # one that runs is a machine of its own, one that has ended sends nothing
+                self.ledger.may_read(target)
             self.passed.add(call_id)
 
     def hold(self, machine: str) -> None:
@@ -490,14 +578,20 @@ class Process:
         """Turn red if this is a boundary; `is_forced`: in the middle of an action if need be, without a state."""
         loop = self.actor_loop
         between_steps = self.machine == DRIVER or loop.is_between_steps()
-        if self.making.under_way and not is_forced:
-            return
+        if self.making.under_way:
+            if not is_forced:
+                return
+            self.making.wait_for_others(self.lock)
+            if not self.ledger.must_record:
+                return
+        was_starting = bool(self.making.under_way)
         if not (is_forced or between_steps or self.ledger.can_copy):
             return
         sites, now, threads = self.call_sites(), time.time(), threads_of(own_threads())
         self.kept = None
         parked = loop.park(self.ledger, now, sites) if between_steps else []
         acting = loop.background()
+        self.ledger.outcomes = self.own_tasks.outcomes()
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             mail = None if self.mail is None else self.mail.part(number)
             if number in self.ledger.open:
@@ -506,7 +600,7 @@ class Process:
                 passed, before = self.passed.known() if any(wait.is_local for wait in report.waits) else ((), ())
                 births = self.making.unborn(report)
                 self.reports[number] = ProcessReport(
-                    report, now, sites, *facts, self.kept, births, passed, before, mail
+                    report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting
                 )
                 self.control.report(self.reports[number])
         for wait_id in parked:
@@ -610,9 +704,9 @@ class Process:
                 case Overdue(number):
                     if ledger.request(number):
                         self._record(is_forced=True)
-                case Close(number):
+                case Close(number, held):
                     self.reports.pop(number, None)
-                    ledger.close(number)
+                    ledger.complete(number, held)
                 case Abort(number):
                     self.reports.pop(number, None)
                     ledger.abort(number)

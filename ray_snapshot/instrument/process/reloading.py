@@ -106,6 +106,8 @@ class Welcome(NamedTuple):
     last: int
     """The highest number of a snapshot so far."""
     terms: Terms
+    settled: int = 0
+    """The highest number that every machine has recorded."""
 
 
 @dataclass(slots=True)

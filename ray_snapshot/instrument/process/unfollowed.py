@@ -1,7 +1,8 @@
-"""What leaves this process by ways that are not followed: plain tasks, and handles and refs in the store or in files.
+"""What leaves this process by ways that are not followed: some plain tasks, and handles and refs in the store or in files.
 
-A handle that travels in a followed call is known by the call. One that is pickled for `ray.put`, for a plain task, or outside
-of Ray (a closure, a file, a socket) may come to any process; what was given neither handle nor ref can wake no machine.
+A handle that travels in a followed call or task is known by the call. One that is pickled for `ray.put`, for a task that is
+not followed (`hooks.tasks` says which), or outside of Ray (a file, a socket) may come to any process; what was given neither
+handle nor ref can wake no machine. One that a function of plain tasks has in its closure comes to every worker that runs one.
 Counted from the moment when Ray's functions are replaced, which may be before this process is watched.
 """
 
@@ -14,6 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.here import machine_of
+from ray_snapshot.protocol.calls import parsed
+from ray_snapshot.runtime.refs import call_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Loose:
     """What a process has let go so far."""
 
     started: int = 0
-    """Plain tasks that it has started."""
+    """Plain tasks that it has started, of those that are not followed."""
     pending: int = 0
     """Plain tasks that it has started and that have not ended."""
     given: int = 0
@@ -43,6 +47,8 @@ class Unfollowed:
         self.started = self.given = self.scattered = 0
         self.parents: set[Any] = set()
         """Tasks of Ray's (the driver's, an actor's call) that have started plain tasks."""
+        self.in_functions: set[str] = set()
+        """Machines of which functions of plain tasks hold a handle, or a ref to a reply."""
         self.sink = _Sink()
         self.has_said_so = False
 
@@ -63,10 +69,12 @@ class Unfollowed:
         self.parents.add(shape.current_task())
         self.given += sum(shape.is_reply(item) for item in (*(args or ()), *(kwargs or {}).values()))
 
-    def note_pickled(self) -> None:
-        """A handle or a ref is being pickled."""
+    def note_pickled(self, machine: str | None) -> None:
+        """A handle of a machine, or a ref to its reply, is being pickled; None: it is not known whose."""
         if self.sink.name == "task":
             self.given += 1
+        elif self.sink.name == "function" and machine is not None and not shape.is_pickling_a_message():
+            self.in_functions.add(machine)
         elif self.sink.name == "store" or not shape.is_pickling_a_message():
             self.scattered += 1
 
@@ -90,13 +98,20 @@ def put(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def task(original: Callable[..., Any], function: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-    """In place of `RemoteFunction._remote`: a plain task is no machine."""
+    """Start a plain task that is not followed, by Ray's own function."""
     UNFOLLOWED.note_task(args, kwargs)
     with UNFOLLOWED.into("task"):
         return original(function, args, kwargs, **options)
 
 
-def pickled(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """In place of Ray's functions that pickle a handle, and note a ref that is pickled."""
-    UNFOLLOWED.note_pickled()
-    return original(*args, **options)
+def pickled_handle(original: Callable[..., Any], handle: Any, *args: Any, **options: Any) -> Any:
+    """In place of Ray's function that pickles a handle."""
+    UNFOLLOWED.note_pickled(machine_of(handle))
+    return original(handle, *args, **options)
+
+
+def pickled_ref(original: Callable[..., Any], context: Any, ref: Any, *args: Any, **options: Any) -> Any:
+    """In place of Ray's function that notes a ref that is pickled."""
+    call = call_of(ref)
+    UNFOLLOWED.note_pickled(None if call is None else parsed(call).target)
+    return original(context, ref, *args, **options)

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument.here import class_in
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+from ray_snapshot.protocol.tasks import function_of, is_task, is_worker
 from ray_snapshot.runtime.collected import MachineCalls, SnapshotHeader
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
+
+
+ENDED_TASKS = "ended tasks"
+"""Who has sent what plain tasks had sent that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,13 @@ class CollectedCalls:
     def shown(self, machine: str) -> str:
         """What people call a machine."""
         found = self.facts.get(machine)
-        return str(found["shown"]) if found is not None else self.reserved.get(machine, class_in(machine))
+        if found is not None:
+            return str(found["shown"])
+        if is_worker(machine):
+            return ENDED_TASKS
+        if is_task(machine) and machine not in self.reserved:  # no worker has begun it
+            return f"{function_of(machine)}()"
+        return self.reserved.get(machine, class_in(machine))
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the collection; O(machines + channels + calls)."""

@@ -11,11 +11,13 @@ from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
-from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
-from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, call_id_of, parsed
+from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, RunningCall, call_id_of, parsed
+from ray_snapshot.protocol.task_collector import parsed_target
+from ray_snapshot.protocol.tasks import ANYBODY, call_of_task, function_of, is_task, is_worker
 from ray_snapshot.runtime.assembly import checked, with_delay
 from ray_snapshot.runtime.collected import MachineCalls
 from ray_snapshot.schema import SNAPSHOT_TABLES
@@ -33,7 +35,15 @@ class Tables:
         self.collected = collected
         self.completed = collected.completed
         self.hosted = hosted
-        self.own = {name: one for name, one in self.completed.machines.items() if name not in hosted}
+        every = self.completed.machines
+        owing = {one.source for one in self.completed.channels if one.sent_count != one.accepted_count}
+        idle = {name for name, one in every.items() if is_worker(name) and one.status != "active"} - owing
+        self.own = {name: one for name, one in every.items() if name not in hosted and name not in idle}
+        self.task_calls: dict[str, str] = {}
+        """By the id of a plain task's call: the id that it has in a snapshot, if its sender has it in its log."""
+        for channel in self.completed.channels:
+            for number in channel.tasks:
+                self.task_calls[channel.call_id(number)] = self._call_of(channel, number)
         self.held_by_hosts = {name for one in collected.hosted for name in one.handles}
         """Actors of which machines of hosts may have a handle, or get one."""
         self.waits_of: dict[str, list[ResolvedWait]] = {}
@@ -44,10 +54,22 @@ class Tables:
         for wait in self.completed.argument_waits:
             self.arguments_of.setdefault(wait.machine, []).append(wait)
 
+        self.worker_of = {
+            parsed_target(call.call_id): name
+            for name, one in collected.recorded.items()
+            if is_worker(name)
+            for call in one.report.calls
+        }
+        """By plain task that runs: its worker."""
+        self.starter_of = {task: name for name, one in every.items() for tasks in one.tasks for task in tasks.log}
+        """By plain task: who has started it, as far as that one has not dropped it."""
         self.open_of: dict[str, dict[str, None]] = {}
         """By source: the calls that have not ended, each once."""
         for call in self._open():
-            self.open_of.setdefault(parsed(call).source, {})[call] = None
+            source, _, target, _ = parsed(call)
+            self.open_of.setdefault(source, {})[call] = None
+            if (starter := self.starter_of.get(target)) is not None:
+                self.open_of.setdefault(starter, {})[call] = None
 
         self.blocking = {
             name: one.blocking_call for name, one in collected.recorded.items() if one.blocking_call is not None
@@ -96,7 +118,7 @@ class Tables:
     def facts(self) -> tuple[dict[str, Any], list[str]]:
         """The coverage, and the obstacles to a restore."""
         uncovered = self._uncovered()
-        without = [self._shown(name) for name, one in self.own.items() if not one.has_state]
+        without = [self._shown(name) for name, one in self.own.items() if not one.has_state and not is_task(name)]
         coverage = {
             "hosts": len(self.own),
             "uncovered": uncovered,
@@ -116,12 +138,16 @@ class Tables:
     def _of_libraries(self) -> list[str]:
         """Actors of Ray's own libraries, whose states are not recorded unless they are wanted."""
         machines = self.own.items()
-        return [self._shown(name) for name, one in machines if one.has_state and one.state is None and name != DRIVER]
+        own = [(name, one) for name, one in machines if name != DRIVER and not is_worker(name)]
+        return [self._shown(name) for name, one in own if one.has_state and one.state is None]
 
     def _uncovered(self) -> list[str]:
         """What could act without our seeing it; the watcher's list, less what the processes' own evidence removes."""
+        workers = [name for name in self.completed.machines if is_worker(name) and name not in self.own]
+        tasks = [name for name in self.own if is_task(name)]
         names = [
-            *self.own,
+            *(name for name in self.own if name not in tasks),
+            *(name for name in workers if name in self.collected.recorded),
             *(name for name in self.collected.recorded if name in self.hosted),
         ]  # a driver's threads, too
         recorded = [self.collected.recorded.get(name) for name in names]
@@ -132,6 +158,8 @@ class Tables:
         if any(one is None or one.loose.given for one in (*recorded, *self.collected.hosted)):
             found.append("plain tasks that hold handles or refs")
         for name, one in zip(names, recorded, strict=True):
+            if one is not None and one.was_starting:
+                found.append(f"what {self._shown(name)} was starting")
             if one is not None and one.background:
                 found.append(f"{one.background} of {self._shown(name)}")
             found += self._threads(name)
@@ -154,7 +182,14 @@ class Tables:
     def _shown(self, machine: str) -> str:
         return self.collected.shown(machine)
 
+    def _call_of(self, channel: CallsOf, number: int) -> str:
+        """The id of a call in flight."""
+        source, target = _part(self._shown(channel.source)), _part(self._shown(channel.target))
+        return call_id_of(source, channel.incarnation, target, number)
+
     def _call_id(self, call_id: str) -> str:
+        if call_id in self.task_calls:
+            return self.task_calls[call_id]
         source, incarnation, target, number = parsed(call_id)
         return call_id_of(_part(self._shown(source)), incarnation, _part(self._shown(target)), number)
 
@@ -167,13 +202,13 @@ class Tables:
     # ---- rows -----------------------------------------------------------------------------------------------------
 
     def _machine(self, report: MachineReport) -> dict[str, Any]:
-        facts = self.collected.facts.get(report.machine, {})
-        recorded = self.collected.recorded.get(report.machine)
+        process = self.worker_of.get(report.machine, report.machine)
+        facts, recorded = self.collected.facts.get(process, {}), self.collected.recorded.get(process)
         state = report.state if report.has_state else None
         mode, k, waits_for = self._short_wait(report.machine)
         return {
             "machine": self._shown(report.machine),
-            "class_name": facts.get("class", ""),
+            "class_name": "" if is_task(report.machine) else facts.get("class", ""),
             "host": f"pid-{facts.get('pid')}",
             "incarnation": report.incarnation,
             "status": report.status,
@@ -195,6 +230,8 @@ class Tables:
         if report.machine in self.blocking:
             return running
         default = 1 if report.machine == DRIVER else running + 1
+        if is_task(report.machine):
+            return running
         return int(self.collected.facts.get(report.machine, {}).get("max_concurrency", default))
 
     def _short_wait(self, machine: str) -> tuple[str | None, int | None, list[str]]:
@@ -208,7 +245,8 @@ class Tables:
     def _channels(self) -> list[dict[str, Any]]:
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for channel in self.completed.channels:
-            key = self._shown(channel.source), self._shown(channel.target)
+            idles = is_worker(channel.source) and channel.source not in self.own  # then it is no machine
+            key = ENDED_TASKS if idles else self._shown(channel.source), self._shown(channel.target)
             row = found.setdefault(key, {"source": key[0], "target": key[1], "kind": "call", "recorded_by": "sender"})
             for name in ("sent_count", "accepted_count", "settled_count", "in_flight_count"):
                 row[name] = row.get(name, 0) + getattr(channel, name)
@@ -225,9 +263,9 @@ class Tables:
                     "target": target,
                     "kind": "call",
                     "number": number,
-                    "call_id": call_id_of(_part(source), channel.incarnation, _part(target), number),
+                    "call_id": self._call_of(channel, number),
                     "concurrency_group": sent.group or group_of.get(sent.method),
-                    "method": sent.method,
+                    "method": sent.method or function_of(channel.target),
                     "args": encoded.text,
                     "args_truncated": encoded.truncated,
                     "payload_bytes": encoded.size,
@@ -236,7 +274,7 @@ class Tables:
 
     def _calls(self) -> Iterable[dict[str, Any]]:
         for report in self.own.values():
-            recorded = self.collected.recorded.get(report.machine)
+            recorded = self.collected.recorded.get(self.worker_of.get(report.machine, report.machine))
             sites = {} if recorded is None else dict(recorded.call_sites)
             for wait in report.waits:
                 if wait.call_id is not None:
@@ -245,7 +283,7 @@ class Tables:
                 yield {
                     "machine": self._shown(report.machine),
                     "call_id": self._run_id(call.call_id),
-                    "caller": UNKNOWN if call.caller is None else self._shown(call.caller),
+                    "caller": self._caller(call),
                     "method": call.method,
                     "concurrency_group": call.group,
                     "holds_slot": call.holds_slot,
@@ -253,6 +291,12 @@ class Tables:
                     "started_at": int(call.started_at * 1e6),
                 }
             yield from self._own_wait(report)
+
+    def _caller(self, call: RunningCall) -> str | None:
+        if not call.call_id.startswith(ANYBODY):
+            return UNKNOWN if call.caller is None else self._shown(call.caller)
+        starter = self.starter_of.get(parsed(call.call_id).target)
+        return None if starter is None else self._shown(starter)
 
     def _own_wait(self, report: MachineReport) -> Iterable[dict[str, Any]]:
         """A wait of no call (the driver's, or a task's that has outlived its call) is a row too, for its call site."""
@@ -364,7 +408,9 @@ class Tables:
         recorded = self.collected.recorded.get(resolved.machine)
         before = () if recorded is None else recorded.passed_before
         for machine in self.completed.machines if is_named else dict.fromkeys((*resolved.on_machines, *before)):
-            row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": None}
+            is_to_begin = is_task(machine) and machine not in self.completed.machines
+            on_call = self._call_id(call_of_task(machine)) if is_to_begin else None
+            row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": on_call}
             yield {**row, "satisfied": resolved.wait.is_ready}
         for call in self._unanswered(resolved.machine):
             on = {"on_machine": self._shown(parsed(call).target), "on_call_id": self._call_id(call)}
@@ -389,10 +435,11 @@ class Tables:
     def _open(self) -> Iterable[str]:
         """The calls that run, or are on their way."""
         for report in self.completed.machines.values():
-            yield from (call.call_id.partition("#")[0] for call in report.calls if call.caller is not None)
+            calls = [call for call in report.calls if call.caller is not None or call.call_id.startswith(ANYBODY)]
+            yield from (call.call_id.partition("#")[0] for call in calls)
         for channel in self.completed.channels:
             for number in channel.in_flight:
-                yield call_id_of(channel.source, channel.incarnation, channel.target, number)
+                yield channel.call_id(number)
 
 
 def _part(shown: str) -> str:
@@ -401,7 +448,7 @@ def _part(shown: str) -> str:
 
 
 def _has_unknown_calls(report: MachineReport) -> bool:
-    return any(call.caller is None for call in report.calls)
+    return any(call.caller is None and not call.call_id.startswith(ANYBODY) for call in report.calls)
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> pa.Table:

@@ -40,6 +40,7 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.senders import Senders
+from ray_snapshot.protocol.tasks import is_worker
 from ray_snapshot.runtime.collected import HostPayload, JoinedSystem, MachineCalls, SnapshotHeader
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.collecting import sections_of
@@ -92,6 +93,10 @@ class Processes:
         """Machines whose constructors had not begun in the latest snapshot, with their keys in Ray."""
         self.covered_at = -1
         self.pending: dict[int, Pending] = {}
+        self.held: frozenset[str] = frozenset()
+        """Plain tasks that were over in the latest snapshot, and in a log yet."""
+        self.starters: set[str] = set()
+        """Machines that start plain tasks."""
         self.begun_with: dict[int, int] = {}
         """Deaths before each snapshot that is on its way to the analyst, where they are undone."""
         self.rolling = Rolling(self, keeps=keeps)
@@ -152,7 +157,7 @@ class Processes:
         is_returning = incarnation > 0 and self.recovering.comes_back(machine)
         terms = self.rolling.joined(machine, is_returning=is_returning)
         wanted = [number for number, one in self.parties.pending.items() if machine in one.awaited]
-        return Welcome(incarnation, born, wanted, self.coordinator.last, terms)
+        return Welcome(incarnation, born, wanted, self.coordinator.last, terms, self.coordinator.settled)
 
     async def _find_namesakes(self, name: str | None) -> None:
         """Note the end of actors that had this name in Ray and are dead, though no process may have said so yet."""
@@ -185,6 +190,8 @@ class Processes:
     def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""
         self.parties.left(report)
+        if is_worker(report.machine):
+            self.outboxes.drop(report.machine)
         self._look_at_all()
 
     def tell(self, machine: str, command: ProcessCommand, *, is_urgent: bool = True) -> None:
@@ -280,7 +287,12 @@ class Processes:
     def over(self, number: int, *, is_complete: bool) -> None:
         """A snapshot is complete, or given up: what the processes hold of it is not needed any more."""
         self.pending.pop(number, None)
-        self.tell_all(Close(number) if is_complete else Abort(number), is_urgent=not is_complete)
+        if not is_complete:
+            self.tell_all(Abort(number))
+            return
+        close = Close(number, self.held)
+        for machine in [*self.parties.machines]:  # who starts or runs tasks sends colours until it has heard
+            self.tell(machine, close, is_urgent=machine in self.starters or is_worker(machine))
 
     async def given(self, collected: Any) -> None:
         """The analyst has a snapshot; if it can be restored, the app goes back to it from now on, should a process die."""
@@ -297,6 +309,8 @@ class Processes:
     ) -> CollectedCalls:
         """All that a complete snapshot is put together from."""
         pending, calls = self.pending[header.number], completed.calls
+        self.held = calls.held
+        self.starters = {report.machine for report in calls.machines.values() if report.tasks}
         if self.recovering.limits is not None:
             header.is_journaled = True
             self.begun_with[header.number] = pending.losses
@@ -304,6 +318,7 @@ class Processes:
         told: list[ProcessReport | MachineCalls] = [*pending.recorded.values(), *hosted]
         births = {name: birth for one in told for name, birth in one.births.items()}
         self.roster.reserve(calls, births)
+        self.roster.forget_workers(self.parties.known_workers())
         self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
         unseen = [*self.blind, *self.parties.restarting]
         header.uncovered += [
@@ -317,7 +332,7 @@ class Processes:
             calls,
             pending.recorded,
             dict(self.roster.facts),
-            apart=self.surroundings.apart(one.loose for one in told),
+            apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             reserved=dict(self.roster.reserved),
             parts=[payload.part for payload in payloads],
             hosted=tuple(hosted),
@@ -379,9 +394,20 @@ class Processes:
             if key in ended and machine not in self.roster.facts and not self.roster.is_dead(machine):
                 self.ended(machine)
 
+    async def _find_dead_workers(self, awaited: Iterable[str]) -> None:
+        """Note the end of workers that Ray has ended, or that have crashed: no actor's state tells of them."""
+        workers = [machine for machine in awaited if is_worker(machine)]
+        if not workers:
+            return
+        living = await asyncio.get_running_loop().run_in_executor(None, shape.living_workers)
+        for machine in workers:
+            if self.roster.facts.get(machine, {}).get("worker") not in living and machine in self.parties.machines:
+                self.ended(machine)
+
     async def _find_dead(self, number: int) -> None:
         pending = self.coordinator.pending.get(number)
         awaited = [] if pending is None else [*pending.calls.awaited]
+        await self._find_dead_workers(awaited)
         missing = {} if pending is None else pending.counts.missing
         awaited += [life_of(key[0])[0] for key, left in missing.items() if left > 0]
         for machine in dict.fromkeys(awaited):

@@ -9,6 +9,7 @@ from typing import Any
 from ray_snapshot.instrument.here import LONGEST_CLASS, class_in
 from ray_snapshot.names import DRIVER, is_machine_name
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+from ray_snapshot.protocol.tasks import function_of, is_task, is_worker
 
 
 class Roster:
@@ -76,8 +77,24 @@ class Roster:
         """
         ends = dict.fromkeys(end for channel in completed.channels for end in (channel.source, channel.target))
         for machine in ends:
+            if is_task(machine) or is_worker(machine):
+                continue
             if ":" in machine and machine not in self.facts and machine not in self.reserved:
                 self.reserved[machine] = self.name_for(machine, births.get(machine, {"class": class_in(machine)}))
+        self._reserve_tasks(completed)
+
+    def _reserve_tasks(self, completed: CompletedCallSnapshot) -> None:
+        """Name the plain tasks that run; the names of those that have ended are forgotten."""
+        running = {machine for machine in completed.machines if is_task(machine)}
+        for machine in [name for name in self.reserved if is_task(name) and name not in running]:
+            del self.reserved[machine]
+        for machine in running - self.reserved.keys():
+            self.reserved[machine] = self.name_for(machine, {"class": function_of(machine)})
+
+    def forget_workers(self, known: Collection[str]) -> None:
+        """Of workers that take part no more nothing is kept."""
+        for machine in [name for name in self.facts if is_worker(name) and name not in known]:
+            del self.facts[machine]
 
     def name_of(self, machine: str) -> str:
         """What a machine is called, whether it has registered or not."""

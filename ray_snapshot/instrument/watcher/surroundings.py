@@ -41,16 +41,20 @@ class Surroundings:
         self.uncovered = self.nodes.uncovered(nodes)
         return actors
 
-    def apart(self, loose: Iterable[Loose]) -> tuple[str, ...]:
-        """Plain tasks that may still run, or what they have begun; those with handles come elsewhere."""
+    def apart(self, loose: Iterable[Loose], *, is_followed: bool = False) -> tuple[str, ...]:
+        """Plain tasks that may still run, or what they have begun; those with handles come elsewhere.
+
+        `is_followed`: tasks have run that are machines; only an object that is lost with its node makes Ray run one again.
+        """
         every = list(loose)
+        again = ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
         if not any(one.started for one in every):
-            return ()
+            return again if is_followed else ()
         if any(one.pending for one in every):
             return ("plain tasks",)
         if not self.has_hook or shape.tasks_begin_more():
             return ("what plain tasks have begun",)
-        return ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
+        return again
 
 
 def strangers(actors: Mapping[str, str] | None, known: Iterable[str | None]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Workers that run plain tasks, and what Ray does with tasks: it chooses the worker, runs them again, and says when they are over.
+"""Workers that run plain tasks, and what Ray does with these: it chooses the worker, runs them again, says when they are over.
 
-A worker is a machine of a world of calls that takes part from its first task on until it idles. Imports the standard library only;
-read `world` next.
+A worker is a machine of a world of calls that takes part from its first task on until it idles. Imports the standard library
+only; read `world` next.
 """
 
 from __future__ import annotations

@@ -193,7 +193,9 @@ def _disturb(world: CallWorld, profile: CallProfile, chance: random.Random) -> N
     if chance.random() < profile.loses:
         _lose(world, chance)
     if chance.random() < profile.repeats:
-        again = [index for index, call in enumerate(world.ray.network) if call.header[5] and call.header[2]]  # tasks have 0
+        again = [
+            index for index, call in enumerate(world.ray.network) if call.header[5] and call.header[2]
+        ]  # tasks have 0
         if again:
             world.perform(("repeat", chance.choice(again)))
     if len(world.alive) > 1 and chance.random() < profile.dies:

@@ -1,0 +1,222 @@
+"""Plain tasks: followed where an app starts one, and where it runs.
+
+A function is exported once more, in a wrapper, before its first task. The wrapper travels by value and finds the rest of us
+where it runs; where nothing of ours is, it runs the function and no more. A task has a header (its sender's colour) only while
+others may not have recorded what its sender has; its name is made of Ray's id of it, which both ends know (`protocol.tasks`).
+
+Not followed: tasks of machines of hosts, tasks without a result (`num_returns=0` gives no ref, so no id), functions of other
+languages, our own, and all where a restore must be possible (`checkpoint=True`); `unfollowed` counts them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ray_snapshot import redaction
+from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.frames import hide_ours
+from ray_snapshot.instrument.guard import ours
+from ray_snapshot.instrument.here import CURRENT, process_here
+from ray_snapshot.instrument.hooks.calls import HEADER, dressed, needs
+from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, task
+from ray_snapshot.protocol.tasks import call_of_task, function_name, task_name
+from ray_snapshot.runtime.refs import tracked
+
+_OURS = "ray_snapshot."
+
+# ---- the starting side -----------------------------------------------------------------------------------------------
+
+
+def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+    """In place of `RemoteFunction._remote`."""
+    shape.connect()
+    if shape.module_of(function).startswith(_OURS):
+        return original(function, args, kwargs, **options)
+    process = process_here()
+    results = options.get("num_returns")
+    if process is None or not process.follows_tasks or results == 0 or not shape.can_be_followed(function):
+        return task(original, function, args, kwargs, **options)
+    wrapper = ours(_wrapper, function, process)
+    if wrapper is None:
+        return _started(process, original, function, args, kwargs, options)
+    with UNFOLLOWED.into("function"), shape.exporting(function, wrapper, process.stamp):
+        refs = _started(process, original, function, args, kwargs, options)
+    process.exported(UNFOLLOWED.in_functions)
+    return refs
+
+
+def _wrapper(function: Any, process: Process) -> Any:
+    """What is to be exported in the function's place; None if that was done."""
+    if shape.is_exported(function, process.stamp, HEADER):
+        return None
+    return wrapped(shape.function_of(function), process.stamp, shape.results_of(function), shape.max_calls_of(function))
+
+
+def _started(
+    process: Process, original: Callable[..., Any], function: Any, args: Any, kwargs: Any, options: dict[str, Any]
+) -> Any:
+    colour, results, refs = process.begin_task(), options.get("num_returns"), None
+    given = kwargs
+    if colour is not None or results != shape.results_of(function):
+        given = {**(kwargs or {}), HEADER: (colour or 0, results)}
+    try:
+        refs = original(function, args, given, **options)
+    finally:
+        name = ours(_logged, process, function, args, kwargs, options, refs)
+    return refs if name is None else ours(tracked, refs, call_of_task(name), default=refs)
+
+
+def _logged(process: Process, function: Any, args: Any, kwargs: Any, options: dict[str, Any], refs: Any) -> str | None:
+    """The task is in the ledger; returns its name. None if starting it raised."""
+    key = shape.task_key(refs)
+    if key is None:
+        process.end_task(None, "", (), {}, is_retried=False)
+        return None
+    kind = function_name(shape.name_of(function))
+    name = task_name(kind, key)
+    is_retried = shape.is_run_again(function, options)
+    process.end_task(name, kind, args, kwargs, is_retried=is_retried, needs=needs(args, kwargs))
+    return name
+
+
+# ---- the running side ------------------------------------------------------------------------------------------------
+
+
+def wrapped(function: Any, stamp: str, results: Any = None, at_most: int = 0) -> Any:
+    """A function that takes the header and runs `function`; it can be read, by value, where nothing of ours is.
+
+    `results`: the `num_returns` of tasks whose header has no other. `at_most`: so many of its tasks a worker runs, and ends.
+    """
+    make = _generating if inspect.isgeneratorfunction(function) else _running
+    return dressed(make(function, stamp, results, at_most), function)
+
+
+def _running(function: Any, stamp: str, results: Any, at_most: int) -> Any:
+    name = function.__name__
+
+    def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
+        try:
+            from ray_snapshot.instrument.hooks.tasks import begun
+        except Exception:
+            return function(*args, **kwargs)
+        with begun(name, stamp, _ray_snapshot_header, results, at_most) as run:
+            run.result = function(*args, **kwargs)
+        return run.result
+
+    return wrapper
+
+
+def _generating(function: Any, stamp: str, results: Any, at_most: int) -> Any:
+    name = function.__name__
+
+    def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
+        try:
+            from ray_snapshot.instrument.hooks.calls import delegated
+            from ray_snapshot.instrument.hooks.tasks import begun
+        except Exception:
+            return (yield from function(*args, **kwargs))
+        with begun(name, stamp, _ray_snapshot_header, results, at_most) as run:
+            return (yield from delegated(run, function(*args, **kwargs)))
+
+    return wrapper
+
+
+def begun(name: str, stamp: str, header: tuple[int, Any] | None, results: Any, at_most: int) -> TaskRun | NoRun:
+    """The task that begins here."""
+    colour, results = header or (0, results)
+    run: TaskRun | NoRun | None = ours(_begun, name, stamp, colour, results, at_most)
+    return run or NoRun()
+
+
+def _begun(name: str, stamp: str, colour: int, results: Any, at_most: int) -> TaskRun | NoRun:
+    from ray_snapshot.instrument.hooks.attaching import attach_worker
+
+    if CURRENT.get() is not None or shape.current_actor_key() is not None:
+        return NoRun()
+    _runs[name] += 1
+    while (process := process_here() or attach_worker(stamp, colour)) is not None:
+        call_id = process.enter_task(task_name(function_name(name), shape.task_here()), name, colour)
+        if call_id is not None:
+            return TaskRun(process, name, call_id, colour, results, is_last=_runs[name] == at_most)
+    return NoRun()
+
+
+_runs: Counter[str] = Counter()
+"""How many tasks of each function have begun here."""
+
+
+class TaskRun:
+    """One task, from its first step to its reply."""
+
+    __slots__ = ("call_id", "colour", "is_last", "name", "process", "result", "results", "token")
+
+    def __init__(self, process: Process, name: str, call_id: str, colour: int, results: Any, *, is_last: bool) -> None:
+        self.process = process
+        self.name = name
+        self.call_id = call_id
+        self.colour = colour
+        self.results = results
+        self.is_last = is_last
+        """Whether the worker ends behind it."""
+        self.result: Any = None
+
+    def __enter__(self) -> TaskRun:
+        self.token = CURRENT.set(self.call_id)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        ours(hide_ours, error)
+        ours(self._end, error)
+
+    def _end(self, error: BaseException | None) -> None:
+        try:
+            CURRENT.reset(self.token)
+        except ValueError:  # a generator may be closed in another context
+            CURRENT.set(None)
+        colour, is_ahead = self.process.leave_task(self.call_id, is_error=error is not None)
+        is_secret = redaction.is_active and redaction.returned(self.name, self.result)
+        if (is_ahead and colour > self.colour) or is_secret:
+            self._colour(error, colour)
+        if self.is_last:
+            self.process.retire()
+
+    def _colour(self, error: BaseException | None, colour: int) -> None:
+        if error is not None:
+            colour_error(error, colour)
+        elif self.results in (None, 1) and not isinstance(self.result, Iterator):
+            self.result = Enveloped(self.result, colour, self.name)
+        elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
+            self.result = [Enveloped(item, colour, self.name) for item in self.result]
+
+    def item(self, value: Any) -> Any:
+        """An item of a generator, with the colour of this moment."""
+        return ours(self._item, value, default=value)
+
+    def _item(self, value: Any) -> Any:
+        ledger = self.process.ledger
+        is_secret = redaction.is_active and redaction.returned(self.name, value)
+        if not is_secret and not (ledger.is_ahead and ledger.colour > self.colour):
+            return value
+        return Enveloped(value, ledger.colour, self.name)
+
+
+class NoRun:
+    """A function that runs unwatched."""
+
+    __slots__ = ("result",)
+    result: Any
+
+    def __enter__(self) -> NoRun:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        ours(hide_ours, error)
+
+    def item(self, value: Any) -> Any:
+        """The item, as it is."""
+        return value

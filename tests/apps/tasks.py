@@ -1,0 +1,236 @@
+"""Plain tasks: programs that end, that hang, and that are done though nobody reads a result. `python tasks.py SCENARIO`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ray
+
+import ray_snapshot as rs
+
+
+@ray.remote
+class Trainer:
+    """Waits for a task that waits for it."""
+
+    def go(self, me: Any) -> int:
+        return ray.get(prepare.remote(me))
+
+    def finish(self) -> int:
+        return 1
+
+
+@ray.remote
+def prepare(trainer: Any) -> int:
+    return ray.get(trainer.finish.remote())
+
+
+@ray.remote
+def add(one: int, other: int = 0) -> int:
+    return one + other
+
+
+@ray.remote
+def outer(trainer: Any) -> int:
+    return ray.get(prepare.remote(trainer))
+
+
+@ray.remote
+def after(one: int) -> int:
+    return one
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> int:
+        self.count += 1
+        return self.count
+
+    def total(self) -> int:
+        return self.count
+
+
+Counter = ray.remote(Tally)
+
+
+@ray.remote
+def tell(counter: Any) -> None:
+    ray.get(counter.add.remote())
+
+
+@ray.remote
+class Gate:
+    """Parks who comes until somebody opens it."""
+
+    def __init__(self) -> None:
+        self.is_open = asyncio.Event()
+
+    async def wait(self) -> str:
+        await self.is_open.wait()
+        return "through"
+
+    async def open(self) -> None:
+        self.is_open.set()
+
+
+@ray.remote
+def open_later(gate: Any, seconds: float) -> None:
+    time.sleep(seconds)
+    ray.get(gate.open.remote())
+
+
+def a_task_and_an_actor() -> None:
+    """They wait for each other."""
+    trainer = Trainer.remote()
+    ray.get(trainer.go.remote(trainer))
+
+
+def a_task_in_a_task() -> None:
+    """The inner one waits for an actor that waits for the outer one, which waits for the inner one."""
+
+    @ray.remote
+    class Starter:
+        def go(self, me: Any) -> int:
+            return ray.get(outer.remote(me))
+
+        def finish(self) -> int:
+            return 1
+
+    starter = Starter.remote()
+    ray.get(starter.go.remote(starter))
+
+
+def a_task_that_waits_for_its_argument() -> None:
+    """It never begins: its argument is the reply of one that waits for it."""
+    trainer = Trainer.remote()
+    stuck = trainer.go.remote(trainer)
+    ray.get(after.remote(stuck))
+
+
+def one_of_a_list() -> None:
+    """One result of a list is there, a small and a large one; the third never comes."""
+    trainer = Trainer.remote()
+    done = [add.remote(1), large.remote()]
+    ray.get(done[0])
+    ray.wait(done, num_returns=2)
+    ray.get([*done, trainer.go.remote(trainer)])
+
+
+@ray.remote
+def large() -> bytes:
+    return bytes(1_000_000)
+
+
+def done_unread() -> None:
+    """Nobody reads a result; the program waits until all is done."""
+    counter = rs.remote(Tally).remote()
+    watch = rs.watch(sys.argv[2])
+    for _ in range(20):
+        tell.remote(counter)
+    print("termination", watch.wait_for("termination", timeout=60).holds, ray.get(counter.total.remote()))
+    watch.close()
+
+
+def opened_by_a_task() -> None:
+    """Who is parked is no deadlock: a task holds a handle, and will open the gate."""
+    gate = Gate.remote()
+    waits = gate.wait.remote()
+    open_later.remote(gate, 3.0)
+    print(ray.get(waits))
+
+
+def _generated(count: int) -> Iterator[int]:
+    for number in range(count):
+        yield 2 * number
+
+
+def as_without_us() -> None:
+    """Results, errors and introspection of tasks of all kinds."""
+    counter = Counter.remote()
+
+    @ray.remote
+    def tree(depth: int) -> int:
+        return 1 if not depth else sum(ray.get([tree.remote(depth - 1), tree.remote(depth - 1)]))
+
+    @ray.remote(num_returns=2)
+    def two(one: int) -> tuple[int, int]:
+        return one, 2 * one
+
+    @ray.remote
+    def bad() -> None:
+        raise ValueError("as it is")
+
+    @ray.remote(max_retries=3, retry_exceptions=True)
+    def flaky() -> int:
+        count = ray.get(counter.add.remote())
+        if count < 3:
+            raise RuntimeError("again")
+        return count
+
+    @ray.remote(max_calls=1)
+    def once(one: int) -> int:
+        return one
+
+    @ray.remote
+    def makes() -> Any:
+        made = Counter.remote()
+        ray.get(made.add.remote())
+        return made
+
+    @ray.remote
+    def in_closure() -> int:
+        return ray.get(counter.add.remote())
+
+    @ray.remote
+    def sleeps() -> None:
+        for _ in range(1_000):  # between two of these it can be cancelled
+            time.sleep(0.1)
+
+    generated = ray.remote(_generated)
+    print("calls", ray.get(add.remote(add.remote(1), other=add.remote(2))), ray.get(tree.remote(3)))
+    print("results", ray.get(two.remote(3)), ray.get(two.options(num_returns=1).remote(3)))
+    print("items", [ray.get(ref) for ref in generated.remote(4)])
+    print("retried", ray.get(flaky.remote()), "once", ray.get([once.remote(i) for i in range(2)]))
+    print("made", ray.get(ray.get(makes.remote()).total.remote()), "closure", ray.get(in_closure.remote()))
+    print("large", len(ray.get(large.remote())), "name", ray.get(add.options(name="another").remote(5)))
+    for wrong in (add.remote, lambda: add.remote(1, nope=2), lambda: ray.get(bad.remote())):
+        try:
+            wrong()
+        except (TypeError, ValueError) as error:
+            print("error", str(error).splitlines()[-1])
+            print("of ours", "ray_snapshot" in str(error))
+    for force in (False, True):
+        sleeping = sleeps.options(max_retries=0).remote()
+        time.sleep(1)
+        ray.cancel(sleeping, force=force)
+        try:
+            ray.get(sleeping, timeout=30)
+        except (ray.exceptions.TaskCancelledError, ray.exceptions.WorkerCrashedError) as error:
+            print("cancelled", type(error).__name__)
+    print("signature", inspect.signature(add._function), add._function(2, 3))
+
+
+SCENARIOS: dict[str, Callable[[], None]] = {
+    one.__name__: one
+    for one in (
+        a_task_and_an_actor,
+        a_task_in_a_task,
+        a_task_that_waits_for_its_argument,
+        one_of_a_list,
+        done_unread,
+        opened_by_a_task,
+        as_without_us,
+    )
+}
+
+if __name__ == "__main__":
+    ray.init()
+    SCENARIOS[sys.argv[1]]()
+    print("the end")

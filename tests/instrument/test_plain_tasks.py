@@ -1,0 +1,101 @@
+"""Plain tasks of an app are machines: deadlocks through them are found, their ends are known, and they run as without us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from app_runner import APPS, Done, Runner
+
+import ray_snapshot as rs
+
+pytestmark = pytest.mark.ray
+
+DEADLOCKED = 3
+RUN = ("run", "--every", "0.5", "--detect", "deadlock,termination")
+
+
+def _watched(runner: Runner, scenario: str, history: Path, *more: str) -> Done:
+    return runner.command(*RUN, "--name", scenario, "--history", str(history), *more, "tasks.py", scenario)
+
+
+def _stuck(runner: Runner, scenario: str, history: Path) -> set[tuple[str, str, str]]:
+    """(method, source line where it waits, what it waits for) of each that the report names."""
+    done = _watched(runner, scenario, history, "--exit-on", "deadlock")
+    assert done.exit_code == DEADLOCKED, done.errors
+    assert "fault of ours" not in done.errors
+    (verdict,) = [one for one in rs.History(history).verdicts() if one.detector == "deadlock" and one.holds][:1]
+    found = verdict.evidence
+    source = (APPS / "tasks.py").read_text().splitlines()
+    return {
+        (
+            record["method"],
+            source[int(record["call_site"].rpartition(":")[2]) - 1].strip() if record["call_site"] else "",
+            ", ".join(record["waits_for_calls"]),
+        )
+        for record in (*found["members"], *found["stuck_behind"])
+    }
+
+
+PREPARE = ("prepare", "return ray.get(trainer.finish.remote())", "Trainer.finish")
+
+
+def test_a_deadlock_of_a_task_and_an_actor_is_found_with_its_call_sites(runner: Runner, tmp_path: Path) -> None:
+    assert _stuck(runner, "a_task_and_an_actor", tmp_path / "h") == {
+        PREPARE,
+        ("go", "return ray.get(prepare.remote(me))", "prepare"),
+        ("(the program)", "ray.get(trainer.go.remote(trainer))", "Trainer.go"),
+    }
+
+
+def test_a_deadlock_through_a_task_of_a_task_is_found(runner: Runner, tmp_path: Path) -> None:
+    found = _stuck(runner, "a_task_in_a_task", tmp_path / "h")
+
+    assert {
+        ("prepare", "return ray.get(trainer.finish.remote())", "Starter.finish"),
+        ("outer", "return ray.get(prepare.remote(trainer))", "prepare"),
+        ("go", "return ray.get(outer.remote(me))", "outer"),
+    } < found
+
+
+def test_a_task_whose_argument_never_comes_is_stuck_behind_the_deadlock(runner: Runner, tmp_path: Path) -> None:
+    found = _stuck(runner, "a_task_that_waits_for_its_argument", tmp_path / "h")
+
+    assert PREPARE in found
+    assert ("(the program)", "ray.get(after.remote(stuck))", "after") in found
+
+
+def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Runner, tmp_path: Path) -> None:
+    found = _stuck(runner, "one_of_a_list", tmp_path / "h")
+
+    assert PREPARE in found
+    assert ("(the program)", "ray.get([*done, trainer.go.remote(trainer)])", "Trainer.go") in found
+
+
+def test_that_tasks_are_done_is_known_though_nobody_reads_their_results(runner: Runner) -> None:
+    done = runner.plain("tasks.py", "done_unread", "done")
+
+    assert (done.output, done.exit_code) == ("termination True 20\nthe end\n", 0), done.errors
+
+
+def test_who_is_parked_is_not_stuck_while_a_task_may_wake_it(runner: Runner, tmp_path: Path) -> None:
+    done = _watched(runner, "opened_by_a_task", tmp_path / "h")
+
+    assert (done.output, done.exit_code) == ("through\nthe end\n", 0), done.errors
+    assert "deadlock" not in done.errors
+
+
+def test_tasks_of_all_kinds_run_as_they_do_unwatched_and_every_verdict_is_definite(
+    runner: Runner, tmp_path: Path
+) -> None:
+    expected = runner.plain("tasks.py", "as_without_us")
+    done = _watched(runner, "as_without_us", tmp_path / "h")
+
+    assert (done.output, done.exit_code) == (expected.output, 0), done.errors
+    assert "of ours True" not in done.output
+    assert "fault of ours" not in done.errors
+    verdicts = rs.History(tmp_path / "h").verdicts()
+    assert [one.sentence for one in verdicts if one.detector == "deadlock" and one.holds is not False] == []
+    unknown = [one.sentence for one in verdicts if one.holds is None]
+    assert len(unknown) <= len(verdicts) / 10, unknown
+    assert runner.command("verify", str(tmp_path / "h")).exit_code == 0
