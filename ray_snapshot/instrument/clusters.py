@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray.exceptions import AuthenticationError, RayError
+from ray.exceptions import RayError
 
 from ray_snapshot.errors import ClusterError, SystemNotRunningError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.shape import AuthenticationError
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.runtime.faults import first_line
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import ray
 import ray.actor
+import ray.exceptions
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnsupportedRayError
@@ -31,13 +32,17 @@ try:
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
     from ray._private.serialization import SerializationContext
-    from ray._raylet import AuthenticationTokenLoader, Config, InnerGcsClient  # type: ignore[attr-defined]
+    from ray._raylet import Config, InnerGcsClient  # type: ignore[attr-defined]
     from ray.experimental import internal_kv
     from ray.remote_function import RemoteFunction
 except ImportError as error:
     raise UnsupportedRayError(
         f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray 2.60"
     ) from None
+
+AuthenticationTokenLoader: Any = getattr(ray._raylet, "AuthenticationTokenLoader", None)
+AuthenticationError: Any = getattr(ray.exceptions, "AuthenticationError", ())
+"""Not there where Ray's clusters ask for no token; `except ()` catches nothing."""
 
 _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
@@ -479,6 +484,8 @@ def nodes_here() -> set[str]:
 
 def has_token() -> bool:
     """Whether Ray finds a token where it looks for one; raises `AuthenticationError` if it is told a wrong place."""
+    if AuthenticationTokenLoader is None:
+        return False
     loader = AuthenticationTokenLoader.instance()
     loader.reset_cache()
     return bool(loader.has_token(ignore_auth_mode=True))
@@ -491,7 +498,8 @@ def show_token(is_shown: bool) -> None:
     else:
         os.environ.pop(AUTH_MODE, None)
     Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
+    if AuthenticationTokenLoader is not None:
+        AuthenticationTokenLoader.instance().reset_cache()
 
 
 def control_store(address: str, seconds: float) -> Any:
