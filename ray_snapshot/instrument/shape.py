@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 import os
 import sys
 import uuid
@@ -508,6 +509,12 @@ def control_store(address: str, seconds: float) -> Any:
     With a token asked for by `AUTH_MODE` and none to be had, Ray ends the whole process: see `has_token`.
     """
     return InnerGcsClient.standalone(address, None, round(seconds * 1_000))
+
+
+def version_known(store: Any, seconds: float) -> str | None:
+    """The version of Ray that a cluster was started with, as Ray itself compares it; None if it does not say."""
+    found = store.internal_kv_get(b"CLUSTER_METADATA", b"cluster", seconds)
+    return None if found is None else json.loads(found).get("ray_version")
 
 
 def actors_known(store: Any, seconds: float) -> list[tuple[str, str]]:
