@@ -474,13 +474,15 @@ AUTH_MODE = "RAY_AUTH_MODE"
 
 def running_clusters() -> list[str]:
     """The addresses of the Ray clusters that run on this machine."""
-    services.find_gcs_addresses.cache_clear()
+    getattr(services.find_gcs_addresses, "cache_clear", lambda: None)()  # a later Ray remembers what it has found
     return sorted(services.find_gcs_addresses())
 
 
 def nodes_here() -> set[str]:
     """The ids of the nodes that run on this machine, of any cluster."""
-    return set(services.find_node_ids())
+    if hasattr(services, "find_node_ids"):
+        return set(services.find_node_ids())
+    return set(services._find_address_from_flag("--node_id"))
 
 
 def has_token() -> bool:
@@ -489,7 +491,19 @@ def has_token() -> bool:
         return False
     loader = AuthenticationTokenLoader.instance()
     loader.reset_cache()
-    return bool(loader.has_token(ignore_auth_mode=True))
+    try:
+        return bool(loader.has_token(ignore_auth_mode=True))
+    except TypeError:  # an earlier Ray looks for it only where it is to be shown
+        return _has_token_to_show(loader)
+
+
+def _has_token_to_show(loader: Any) -> bool:
+    before = os.environ.get(AUTH_MODE)
+    show_token(True)
+    try:
+        return bool(loader.has_token())
+    finally:
+        show_token(before == "token")
 
 
 def show_token(is_shown: bool) -> None:
