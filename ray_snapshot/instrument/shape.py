@@ -27,6 +27,7 @@ from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours as guarded
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.runtime.here import BEHIND
+from ray_snapshot.tested import RANGE
 
 try:
     from ray._private import serialization, services
@@ -38,7 +39,7 @@ try:
     from ray.remote_function import RemoteFunction
 except ImportError as error:
     raise UnsupportedRayError(
-        f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray 2.60"
+        f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray {RANGE}"
     ) from None
 
 AuthenticationTokenLoader: Any = getattr(ray._raylet, "AuthenticationTokenLoader", None)
@@ -97,7 +98,7 @@ def check() -> None:
         if any(item not in found for item in parameters):
             raise UnsupportedRayError(
                 f"Ray {ray.__version__}: {name} has not the parameters {', '.join(parameters)} (it has:"
-                f" {', '.join(found) or 'none'}): this version of ray-snapshot cannot follow its calls; use Ray 2.60"
+                f" {', '.join(found) or 'none'}): this version of ray-snapshot cannot follow its calls; use Ray {RANGE}"
             )
 
 
