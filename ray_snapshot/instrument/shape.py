@@ -82,6 +82,24 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
 )
 
 
+_READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("ray.ObjectRef", ray.ObjectRef, ("call_site", "owner_address", "task_id", "tensor_transport")),
+    (
+        "ray._raylet.CoreWorker",
+        ray._raylet.CoreWorker,
+        ("get_all_reference_counts", "get_current_task_id", "get_pending_children_task_ids"),
+    ),
+    (
+        "ray._raylet.InnerGcsClient",
+        InnerGcsClient,
+        ("standalone", "async_get_all_actor_info", "get_all_node_info", "internal_kv_get"),
+    ),
+    ("SerializationContext", SerializationContext, ("is_in_band_serialization",)),
+    ("ray._private.services", services, ("find_gcs_addresses", "_find_address_from_flag")),
+)
+"""Names of what is compiled, or only read, so that nothing tells its parameters."""
+
+
 _replaced: dict[str, tuple[Any, str, Any]] = {}
 """By what it does: (owner, attribute, Ray's own function)."""
 
@@ -90,6 +108,12 @@ def check() -> None:
     """Raise `UnsupportedRayError` if a name that is replaced, or read, has not the shape that we rely on."""
     if "call" in _replaced:
         return
+    missing = [f"{owner}.{name}" for owner, found, names in _READ for name in names if not hasattr(found, name)]
+    if missing:
+        raise UnsupportedRayError(
+            f"Ray {ray.__version__}: there is no {', '.join(missing)}: this version of ray-snapshot cannot follow its"
+            f" calls; use Ray {RANGE}"
+        )
     for name, find, parameters in _EXPECTED:
         try:
             found = tuple(inspect.signature(find()).parameters)

@@ -55,6 +55,16 @@ def test_a_name_that_is_gone_is_told_as_one_that_has_no_parameters(
         attaching.replace_ray()
 
 
+def test_every_name_that_is_only_read_and_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, untouched: None) -> None:
+    for name in ("find_gcs_addresses", "_find_address_from_flag"):
+        monkeypatch.delattr(shape.services, name)
+    words = (
+        r"there is no ray\._private\.services\.find_gcs_addresses, ray\._private\.services\._find_address_from_flag:"
+    )
+    with pytest.raises(rs.UnsupportedRayError, match=words):
+        attaching.replace_ray()
+
+
 def test_run_tells_it_in_one_line_where_a_module_of_rays_is_missing() -> None:
     program = "import sys\nsys.modules['ray._private.auto_init_hook'] = None\nfrom ray_snapshot.cli import main\n"
     done = subprocess.run(
