@@ -24,6 +24,8 @@ from ray_snapshot.tested import RAYS  # noqa: E402
 ROOMS = ROOT / ".venv-rays"
 INSTALL_S, TESTS_S = 900, 1_200
 
+EXAMPLES = "tests/examples/test_examples_on_ray.py"
+
 SELECTION = (
     "tests/instrument/test_an_unknown_ray.py",
     "tests/instrument/test_nothing_of_ours_is_seen.py",
@@ -35,7 +37,8 @@ SELECTION = (
     "tests/runtime/test_restore_leaving.py",
     "tests/commands/test_a_second_terminal.py",
     "tests/commands/test_addresses.py",
-    "tests/examples/test_examples_on_ray.py",
+    f"{EXAMPLES}::test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing",
+    f"{EXAMPLES}::test_the_market_is_one_system_whose_coins_add_up_and_which_goes_back_out_of_a_deadlock_with_both_lines",
 )
 """Every name in instrument/shape.py and runtime/leaving.py is used in these, on a cluster."""
 
