@@ -6,7 +6,7 @@ TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: demo test test-libraries nightly nightly-tests bench lint types clean
+.PHONY: demo test test-libraries ray-versions nightly nightly-tests bench lint types clean
 
 .venv: .venv/installed
 
@@ -34,9 +34,13 @@ test: .venv
 test-libraries: .venv-libraries
 	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/libraries
 
-# Both parts in any case: what fails in one says nothing of the other.
+# With each Ray of ray_snapshot/tested.py, in an environment of its own: four minutes each.
+ray-versions: .venv
+	$(BIN)/python .ci/ray_versions.py
+
+# All parts in any case: what fails in one says nothing of the others.
 nightly:
-	$(MAKE) --keep-going nightly-tests test-libraries
+	$(MAKE) --keep-going nightly-tests test-libraries ray-versions
 
 nightly-tests: .venv
 	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not libraries'
@@ -52,4 +56,4 @@ types: .venv
 	$(BIN)/python .ci/types.py
 
 clean:
-	rm -rf .venv .venv-libraries build *.egg-info demo-out
+	rm -rf .venv .venv-libraries .venv-rays build *.egg-info demo-out

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ray_snapshot.views.report import MOST_LINES, deadlock_report, wait_tree
 
 
@@ -27,10 +29,22 @@ def test_a_report_says_who_waits_where_for_which_call_and_what_to_do_once() -> N
     ]
 
 
-def test_a_library_is_named_from_its_package_on_and_the_bracket_before_it_stays() -> None:
-    advice = "Queue.put (/opt/venv/lib/site-packages/ray/util/queue.py:321) waits."
-    text = deadlock_report({"members": [], "advice": [advice]}, "app", "s")
-    assert text.endswith("  to do: Queue.put (ray/util/queue.py:321) waits.")
+@pytest.mark.parametrize(
+    ("folder", "file"),
+    [
+        ("/opt/venv/lib/site-packages", "ray/util/queue.py"),
+        ("/tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_0123456789abcdef", "app.py"),
+        ("/tmp/ray/session_1/runtime_resources/py_modules_files/_ray_pkg_0123456789abcdef", "mine/app.py"),
+    ],
+)
+def test_what_was_installed_or_came_with_a_job_is_named_from_its_package_on_and_the_bracket_stays(
+    folder: str, file: str
+) -> None:
+    record = {**member("a", "b"), "call_site": f"{folder}/{file}:321"}
+    advice = f"Queue.put ({folder}/{file}:321) waits."
+    text = deadlock_report({"members": [record], "advice": [advice]}, "app", "s")
+    assert f"({file}:321) waits for b" in text
+    assert text.endswith(f"  to do: Queue.put ({file}:321) waits.")
 
 
 def test_a_long_report_is_cut_and_says_how_many_there_are() -> None:

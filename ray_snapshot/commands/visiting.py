@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -35,7 +36,11 @@ def visitor() -> Iterator[None]:
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), 2)
     try:
-        with open(kept, "w", buffering=1, errors="backslashreplace", closefd=False) as ours:
+        with (
+            open(kept, "w", buffering=1, errors="backslashreplace", closefd=False) as ours,
+            warnings.catch_warnings(),
+        ):
+            warnings.filterwarnings("ignore", module=r"ray\.")
             sys.stderr = Shown(ours)
             yield
     finally:

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray.exceptions import AuthenticationError, RayError
+import ray
+from ray.exceptions import RayError
 
 from ray_snapshot.errors import ClusterError, SystemNotRunningError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.shape import AuthenticationError
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.runtime.faults import first_line
 
@@ -135,6 +137,18 @@ def authorized(address: str) -> Iterator[Any]:
 
 def authorize(address: str) -> Any:
     """A connection to the control store, as `authorized`, but this process goes on showing the token afterwards."""
+    store = _authorized(address)
+    with _told(address):
+        version = shape.version_known(store, ANSWER_S)
+    if version not in (None, ray.__version__):
+        raise ClusterError(
+            f"the Ray cluster at {address} runs Ray {version}, and this is Ray {ray.__version__}: use the environment"
+            " that it was started from"
+        )
+    return store
+
+
+def _authorized(address: str) -> Any:
     check_answers(address)
     mode = os.environ.get(shape.AUTH_MODE)
     with _told(address):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 import os
 import sys
 import threading
@@ -20,6 +21,7 @@ from typing import Any
 
 import ray
 import ray.actor
+import ray.exceptions
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import UnsupportedRayError
@@ -27,19 +29,24 @@ from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours as guarded
 from ray_snapshot.instrument.guard import replaced
 from ray_snapshot.runtime.here import BEHIND
+from ray_snapshot.tested import RANGE
 
 try:
     from ray._private import serialization, services
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
     from ray._private.serialization import SerializationContext
-    from ray._raylet import AuthenticationTokenLoader, Config, InnerGcsClient  # type: ignore[attr-defined]
+    from ray._raylet import Config, InnerGcsClient  # type: ignore[attr-defined]
     from ray.experimental import internal_kv
     from ray.remote_function import RemoteFunction
 except ImportError as error:
     raise UnsupportedRayError(
-        f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray 2.60"
+        f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray {RANGE}"
     ) from None
+
+AuthenticationTokenLoader: Any = getattr(ray._raylet, "AuthenticationTokenLoader", None)
+AuthenticationError: Any = getattr(ray.exceptions, "AuthenticationError", ())
+"""Not there where Ray's clusters ask for no token; `except ()` catches nothing."""
 
 _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
@@ -77,6 +84,24 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
 )
 
 
+_READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("ray.ObjectRef", ray.ObjectRef, ("call_site", "owner_address", "task_id", "tensor_transport")),
+    (
+        "ray._raylet.CoreWorker",
+        ray._raylet.CoreWorker,
+        ("get_all_reference_counts", "get_current_task_id", "get_pending_children_task_ids"),
+    ),
+    (
+        "ray._raylet.InnerGcsClient",
+        InnerGcsClient,
+        ("standalone", "async_get_all_actor_info", "get_all_node_info", "internal_kv_get"),
+    ),
+    ("SerializationContext", SerializationContext, ("is_in_band_serialization",)),
+    ("ray._private.services", services, ("find_gcs_addresses", "_find_address_from_flag")),
+)
+"""Names of what is compiled, or only read, so that nothing tells its parameters."""
+
+
 _replaced: dict[str, tuple[Any, str, Any]] = {}
 """By what it does: (owner, attribute, Ray's own function)."""
 
@@ -85,6 +110,12 @@ def check() -> None:
     """Raise `UnsupportedRayError` if a name that is replaced, or read, has not the shape that we rely on."""
     if "call" in _replaced:
         return
+    missing = [f"{owner}.{name}" for owner, found, names in _READ for name in names if not hasattr(found, name)]
+    if missing:
+        raise UnsupportedRayError(
+            f"Ray {ray.__version__}: there is no {', '.join(missing)}: this version of ray-snapshot cannot follow its"
+            f" calls; use Ray {RANGE}"
+        )
     for name, find, parameters in _EXPECTED:
         try:
             found = tuple(inspect.signature(find()).parameters)
@@ -93,7 +124,7 @@ def check() -> None:
         if any(item not in found for item in parameters):
             raise UnsupportedRayError(
                 f"Ray {ray.__version__}: {name} has not the parameters {', '.join(parameters)} (it has:"
-                f" {', '.join(found) or 'none'}): this version of ray-snapshot cannot follow its calls; use Ray 2.60"
+                f" {', '.join(found) or 'none'}): this version of ray-snapshot cannot follow its calls; use Ray {RANGE}"
             )
 
 
@@ -588,20 +619,36 @@ AUTH_MODE = "RAY_AUTH_MODE"
 
 def running_clusters() -> list[str]:
     """The addresses of the Ray clusters that run on this machine."""
-    services.find_gcs_addresses.cache_clear()
+    getattr(services.find_gcs_addresses, "cache_clear", lambda: None)()  # a later Ray remembers what it has found
     return sorted(services.find_gcs_addresses())
 
 
 def nodes_here() -> set[str]:
     """The ids of the nodes that run on this machine, of any cluster."""
-    return set(services.find_node_ids())
+    if hasattr(services, "find_node_ids"):
+        return set(services.find_node_ids())
+    return set(services._find_address_from_flag("--node_id"))
 
 
 def has_token() -> bool:
     """Whether Ray finds a token where it looks for one; raises `AuthenticationError` if it is told a wrong place."""
+    if AuthenticationTokenLoader is None:
+        return False
     loader = AuthenticationTokenLoader.instance()
     loader.reset_cache()
-    return bool(loader.has_token(ignore_auth_mode=True))
+    try:
+        return bool(loader.has_token(ignore_auth_mode=True))
+    except TypeError:  # an earlier Ray looks for it only where it is to be shown
+        return _has_token_to_show(loader)
+
+
+def _has_token_to_show(loader: Any) -> bool:
+    before = os.environ.get(AUTH_MODE)
+    show_token(True)
+    try:
+        return bool(loader.has_token())
+    finally:
+        show_token(before == "token")
 
 
 def show_token(is_shown: bool) -> None:
@@ -611,7 +658,8 @@ def show_token(is_shown: bool) -> None:
     else:
         os.environ.pop(AUTH_MODE, None)
     Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
+    if AuthenticationTokenLoader is not None:
+        AuthenticationTokenLoader.instance().reset_cache()
 
 
 def control_store(address: str, seconds: float) -> Any:
@@ -620,6 +668,12 @@ def control_store(address: str, seconds: float) -> Any:
     With a token asked for by `AUTH_MODE` and none to be had, Ray ends the whole process: see `has_token`.
     """
     return InnerGcsClient.standalone(address, None, round(seconds * 1_000))
+
+
+def version_known(store: Any, seconds: float) -> str | None:
+    """The version of Ray that a cluster was started with, as Ray itself compares it; None if it does not say."""
+    found = store.internal_kv_get(b"CLUSTER_METADATA", b"cluster", seconds)
+    return None if found is None else json.loads(found).get("ray_version")
 
 
 def actors_known(store: Any, seconds: float) -> list[tuple[str, str]]:

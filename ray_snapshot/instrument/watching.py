@@ -34,6 +34,7 @@ from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
 from ray_snapshot.runtime.settings import WatchSettingsGiven, seconds_of, settings_of
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.tested import say_if_untested
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.system import System
@@ -264,6 +265,7 @@ def install(
     """
     check_system_name(name)
     attaching.replace_ray()
+    say_if_untested(ray.__version__)
     plan = {"name": name, "on_watch": on_watch, "ending": ending, "history": history, "detectors": detectors}
     _plans[:] = [{**plan, **settings}]
     shape.replace_init(_init, _shutdown)

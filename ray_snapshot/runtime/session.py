@@ -43,6 +43,7 @@ from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
 from ray_snapshot.runtime.subscribers import Subscribers
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
 
 _AGAIN_S = 0.05
@@ -94,6 +95,7 @@ class Session(ABC):
     ) -> None:
         """`kind`: what the program has called, for errors."""
         self.name = check_system_name(name)
+        say_if_untested(ray.__version__)
         self.settings = settings
         self.detectors = detectors_of(detectors)
         self.history = None if history is None else str(Path(history).absolute())

@@ -9,8 +9,11 @@ from typing import Any
 
 MOST_LINES = 12
 
-_SITES = re.compile(rf"[^\s(]*/site-packages/|{re.escape(str(Path.cwd()))}/")
-"""What call sites begin with and a report leaves out: the path to installed libraries, and the current folder."""
+_PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
+"""Where installed libraries are, and where Ray unpacks what a job brings along."""
+
+_SITES = re.compile(rf"[^\s(]*(?:{_PACKAGES})|{re.escape(str(Path.cwd()))}/")
+"""What call sites begin with and a report leaves out: the path to those, and the current folder."""
 
 
 def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) -> str:
@@ -61,7 +64,7 @@ def _targets(record: Mapping[str, Any]) -> str:
 def short_site(site: str) -> str:
     """A call site with a path as one would type it here."""
     path, _, line = site.rpartition(":")
-    _, packages, library = path.rpartition("site-packages/")
+    *packages, library = re.split(_PACKAGES, path)
     if packages:
         return f"{library}:{line}"
     try:

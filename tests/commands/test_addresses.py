@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import ray
 from clean import clean_environment
 
 from ray_snapshot import ClusterError
@@ -147,3 +148,20 @@ def _python(code: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code]
     environment = clean_environment(**more)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S, check=False)
+
+
+@pytest.mark.parametrize("version", ["2.44.1", "3.0.0"])
+def test_a_cluster_of_another_ray_is_told_before_ray_refuses_it_in_many_lines(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "_authorized", lambda address: "a connection")
+    monkeypatch.setattr(shape, "version_known", lambda store, seconds: version)
+    with pytest.raises(ClusterError) as raised:
+        clusters.authorize("192.0.2.7:6379")
+    assert str(raised.value) == (
+        f"the Ray cluster at 192.0.2.7:6379 runs Ray {version}, and this is Ray {ray.__version__}: use the environment"
+        " that it was started from"
+    )
+    for same in (None, ray.__version__):
+        monkeypatch.setattr(shape, "version_known", lambda store, seconds, same=same: same)
+        assert clusters.authorize("192.0.2.7:6379") == "a connection"

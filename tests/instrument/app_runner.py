@@ -6,10 +6,10 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from clean import clean_environment, on_cluster
+from clean import auth_mode, clean_environment, on_cluster
 
 APPS = Path(__file__).parent.parent / "apps"
 LONGEST_S = 120.0
@@ -38,7 +38,7 @@ class Runner:
     """Starts programs that find the cluster at `address` as Ray's users tell them: by an environment variable."""
 
     address: str
-    auth_mode: str = "token"
+    auth_mode: str = field(default_factory=auth_mode)
     """A driver in this mode refuses workers that show no token: so it has to be the cluster's."""
 
     def start(self, *command: str, folder: Path = APPS) -> subprocess.Popen[str]:

@@ -14,6 +14,7 @@ from clean import clean_environment
 import ray_snapshot as rs
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.hooks import attaching
+from ray_snapshot.tested import RANGE
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_install_says_what_is_of_another_shape_and_replaces_nothing(
 
     monkeypatch.setattr(owner, name, changed)
     before = ray.init, ray.actor.ActorClass._remote
-    with pytest.raises(rs.UnsupportedRayError, match=r"use Ray 2\.60") as raised:
+    with pytest.raises(rs.UnsupportedRayError, match=f"use Ray {RANGE}$") as raised:
         rs.install()
     assert str(raised.value).startswith(f"Ray {ray.__version__}: {words}")
     assert "\n" not in str(raised.value)
@@ -54,6 +55,16 @@ def test_a_name_that_is_gone_is_told_as_one_that_has_no_parameters(
         attaching.replace_ray()
 
 
+def test_every_name_that_is_only_read_and_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, untouched: None) -> None:
+    for name in ("find_gcs_addresses", "_find_address_from_flag"):
+        monkeypatch.delattr(shape.services, name)
+    words = (
+        r"there is no ray\._private\.services\.find_gcs_addresses, ray\._private\.services\._find_address_from_flag:"
+    )
+    with pytest.raises(rs.UnsupportedRayError, match=words):
+        attaching.replace_ray()
+
+
 def test_run_tells_it_in_one_line_where_a_module_of_rays_is_missing() -> None:
     program = "import sys\nsys.modules['ray._private.auto_init_hook'] = None\nfrom ray_snapshot.cli import main\n"
     done = subprocess.run(
@@ -66,4 +77,32 @@ def test_run_tells_it_in_one_line_where_a_module_of_rays_is_missing() -> None:
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"ray-snapshot: error: Ray {ray.__version__}: import of ray._private.auto_init_hook")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("change", "ends"), [("", 0), ("del ray.actor.ActorClass._remote", 1)])
+def test_a_ray_that_was_not_tested_is_told_in_a_line_and_followed_if_it_has_the_shape(change: str, ends: int) -> None:
+    program = f"""
+import ray
+import ray.actor
+import ray_snapshot as rs
+ray.__version__ = "2.999.0"
+{change}
+for _ in range(2):
+    try:
+        rs.install()
+    except rs.UnsupportedRayError as error:
+        raise SystemExit(str(error))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=clean_environment(),
+    )
+    untested = f"ray-snapshot is tested with Ray {RANGE}; this is Ray 2.999.0\n"
+    assert done.returncode == ends, done.stderr
+    assert done.stderr == untested if ends == 0 else done.stderr.startswith("Ray 2.999.0: ActorClass._remote has not")
     assert done.stderr.count("\n") == 1
