@@ -18,6 +18,7 @@ from benchmarks import (
     sending,
     snapshots,
     spark_jobs,
+    tasks,
     verdicts,
     watching,
 )
@@ -44,6 +45,8 @@ NAMES = {
     "watched-megabyte": calls,
     "watched-memory": calls,
     "watched-snapshot-32": calls,
+    "task-round-trip": tasks,
+    "task-pipelined": tasks,
     "watching-memory": watching,
     "watched-24-megabytes": large_states,
     "detections-follow": following,

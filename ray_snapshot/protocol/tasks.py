@@ -17,6 +17,7 @@ Two attempts at once are two machines. Imports nothing of Ray; read `calls` firs
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -64,6 +65,7 @@ class Ended(NamedTuple):
     at: float
 
 
+@functools.lru_cache(1_024)
 def function_name(name: str) -> str:
     """A function's name as it stands in names of tasks."""
     return quote(name.rpartition(".")[2][:LONGEST], safe="<>", errors="surrogatepass")

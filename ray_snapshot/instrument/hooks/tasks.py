@@ -41,20 +41,14 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
     results = options.get("num_returns")
     if process is None or not process.follows_tasks or results == 0 or not shape.can_be_followed(function):
         return task(original, function, args, kwargs, **options)
-    wrapper = ours(_wrapper, function, process)
-    if wrapper is None:
+    if shape.is_exported(function, process.stamp, HEADER):
         return _started(process, original, function, args, kwargs, options)
+    own = shape.function_of(function)
+    wrapper = wrapped(own, process.stamp, shape.results_of(function), shape.max_calls_of(function))
     with UNFOLLOWED.into("function"), shape.exporting(function, wrapper, process.stamp):
         refs = _started(process, original, function, args, kwargs, options)
     process.exported(UNFOLLOWED.in_functions)
     return refs
-
-
-def _wrapper(function: Any, process: Process) -> Any:
-    """What is to be exported in the function's place; None if that was done."""
-    if shape.is_exported(function, process.stamp, HEADER):
-        return None
-    return wrapped(shape.function_of(function), process.stamp, shape.results_of(function), shape.max_calls_of(function))
 
 
 def _started(
@@ -67,8 +61,8 @@ def _started(
     try:
         refs = original(function, args, given, **options)
     finally:
-        name = ours(_logged, process, function, args, kwargs, options, refs)
-    return refs if name is None else ours(tracked, refs, call_of_task(name), default=refs)
+        name = _logged(process, function, args, kwargs, options, refs)
+    return refs if name is None else tracked(refs, call_of_task(name))
 
 
 def _logged(process: Process, function: Any, args: Any, kwargs: Any, options: dict[str, Any], refs: Any) -> str | None:

@@ -28,30 +28,30 @@ class Making:
     """Used under the lock of the process."""
 
     def __init__(self) -> None:
-        self.under_way: Counter[int] = Counter()
-        """By thread: actors and tasks that are being started, and not yet in the ledger, so this is no boundary."""
+        self.under_way: list[int] = []
+        """The threads that start an actor or a task that is not yet in the ledger, so this is no boundary."""
         self.is_less = threading.Event()
         """Set when one of them was started."""
+        self.is_awaited = False
         self.births: dict[str, Mapping[str, Any]] = {}
         """By machine, what names it (`class`, `name`, `ordinal`), and its `key` in Ray."""
         self._made: Counter[str] = Counter()
 
     def begin(self) -> None:
         """This thread starts one."""
-        self.under_way[threading.get_ident()] += 1
+        self.under_way.append(threading.get_ident())
 
     def end(self) -> None:
         """It was started."""
-        me = threading.get_ident()
-        self.under_way[me] -= 1
-        if not self.under_way[me]:
-            del self.under_way[me]
-        self.is_less.set()
+        self.under_way.remove(threading.get_ident())
+        if self.is_awaited:
+            self.is_less.set()
 
     def wait_for_others(self, lock: Any) -> None:
         """Wait until other threads have started theirs, up to `STARTING_S`; `lock` is given up for the time."""
         deadline = time.monotonic() + STARTING_S
-        while self.under_way.keys() - {threading.get_ident()} and time.monotonic() < deadline:
+        self.is_awaited = True
+        while {*self.under_way} - {threading.get_ident()} and time.monotonic() < deadline:
             self.is_less.clear()
             depth = _given_up(lock)
             try:
