@@ -1,0 +1,84 @@
+"""One program in all its ways: what differs, how long it took, and what its snapshots could tell."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from catalogue import Program
+from real_runs import Ended, installed, plainly, watched
+from shares import Share, shares
+from surroundings import around
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A row of `docs/real-programs.md`."""
+
+    name: str
+    uses: str
+    differences: list[str]
+    """Empty for a program that behaves as it does unwatched."""
+    plain_seconds: float
+    watched_seconds: float
+    shares: dict[str, Share]
+
+    @property
+    def ratio(self) -> float:
+        """Wall time watched over plain."""
+        return self.watched_seconds / self.plain_seconds
+
+    def as_json(self) -> str:
+        """For `from_json`."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """What `as_json` made."""
+        found: dict[str, Any] = json.loads(text)
+        told = {name: Share(**one) for name, one in found.pop("shares").items()}
+        return cls(**found, shares=told)
+
+
+def compare(program: Program) -> Result:
+    """Run it plainly, watched and, where the catalogue says so, with `rs.install()`."""
+    with tempfile.TemporaryDirectory(prefix="real-history-") as folder:
+        histories = [Path(folder) / name for name in ("run", "install")]
+        with around(program) as settings:
+            plain = plainly(program, settings)
+        differences = _of_the_plain(plain, program)
+        with around(program) as settings:
+            run = watched(program, histories[0], settings)
+        differences += [f"run: {text}" for text in _between(plain, run)]
+        if program.is_installed_too:
+            with around(program) as settings:
+                differences += [
+                    f"install: {text}" for text in _between(plain, installed(program, histories[1], settings))
+                ]
+        told = shares(histories[0])
+    differences += [f"run: {name} was told of it" for name, one in told.items() if name == "deadlock" and one.alarms]
+    return Result(program.name, program.uses, differences, plain.seconds, run.seconds, told)
+
+
+def _of_the_plain(plain: Ended, program: Program) -> list[str]:
+    """A program that fails by itself compares nothing."""
+    if plain.exit_code == program.exit_code and (plain.exit_code or plain.lines[-1:] == ["app: the end"]):
+        return []
+    return [f"plain: exit code {plain.exit_code}, {plain.lines[-1:]}: {plain.errors[-2_000:]}"]
+
+
+def _between(plain: Ended, other: Ended) -> list[str]:
+    """What a user would see of the difference."""
+    found = []
+    if other.exit_code != plain.exit_code:
+        found.append(f"exit code {other.exit_code} instead of {plain.exit_code}: {other.errors[-2_000:]}")
+    if other.lines != plain.lines:
+        missing = [line for line in plain.lines if line not in other.lines]
+        more = [line for line in other.lines if line not in plain.lines]
+        found.append(f"output: not {missing or 'in this order'}, but {more}: {other.errors[-2_000:]}")
+    if other.exception != plain.exception:
+        found.append(f"exception: not {plain.exception!r}, but {other.exception!r}")
+    return found + [f"said: {line}" for line in other.faults]
