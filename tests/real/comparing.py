@@ -52,11 +52,14 @@ def compare(program: Program) -> Result:
         differences = _of_the_plain(plain, program)
         with around(program) as settings:
             run = watched(program, histories[0], settings)
-        differences += [f"run: {text}" for text in _between(plain, run)]
+        differences += [f"run: {text}" for text in differences_between(plain, run)]
+        if not program.is_watched and "ray-snapshot: nothing is watched" not in run.errors:
+            differences.append("run: it is not said that nothing is watched")
         if program.is_installed_too:
             with around(program) as settings:
                 differences += [
-                    f"install: {text}" for text in _between(plain, installed(program, histories[1], settings))
+                    f"install: {text}"
+                    for text in differences_between(plain, installed(program, histories[1], settings))
                 ]
         told = shares(histories[0])
     differences += [f"run: {name} was told of it" for name, one in told.items() if name == "deadlock" and one.alarms]
@@ -70,7 +73,7 @@ def _of_the_plain(plain: Ended, program: Program) -> list[str]:
     return [f"plain: exit code {plain.exit_code}, {plain.lines[-1:]}: {plain.errors[-2_000:]}"]
 
 
-def _between(plain: Ended, other: Ended) -> list[str]:
+def differences_between(plain: Ended, other: Ended) -> list[str]:
     """What a user would see of the difference."""
     found = []
     if other.exit_code != plain.exit_code:
