@@ -28,6 +28,7 @@ _rs.install({name!r}, every={every}, history={history!r}, detectors=["deadlock",
 FAULTS = ("fault of ours", "is not watched", "ray-snapshot: deadlock in")
 """What must not be said of a program that is not stuck."""
 
+_IS_LOGGED = re.compile(r"\d{4}-\d\d-\d\d |ray-snapshot: |.*\(raylet\)")
 _CHANGING = (
     (re.compile(r"\bpid=\d+"), "pid=N"),
     (re.compile(r"\bip=[\d.]+"), "ip=N"),
@@ -51,9 +52,12 @@ class Ended:
 
     @property
     def exception(self) -> str:
-        """The traceback that the user is shown at the end, less what differs between any two runs."""
+        """The traceback with which a program ends that fails, less what differs between any two runs."""
+        if not self.exit_code:
+            return ""
         begin = self.errors.rfind("\nTraceback (most recent call last)")
-        text = self.errors[begin:] if begin >= 0 else ""
+        lines = self.errors[begin:].splitlines() if begin >= 0 else []
+        text = "\n".join(line for line in lines if not _IS_LOGGED.match(line))
         for changing, same in _CHANGING:
             text = changing.sub(same, text)
         return text.strip()

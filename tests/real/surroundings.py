@@ -43,17 +43,17 @@ def around(program: Program) -> Iterator[dict[str, str]]:
 def _cluster(program: Program) -> Iterator[dict[str, str]]:
     """`ray start --head`, as a user would start it on a machine of several; its files in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="rs-", dir="/tmp"))
-    port, dashboard = free_port(), free_port()
+    dashboard = free_port()
     command = [BIN / "ray", "start", "--head", "--block", "--num-cpus=4", "--disable-usage-stats"]
-    command += ["--node-ip-address=127.0.0.1", f"--port={port}", f"--temp-dir={folder}"]
+    command += [f"--port={free_port()}", f"--temp-dir={folder}"]
     command += ["--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"]
     command += [f"--ray-client-server-port={free_port()}", f"--dashboard-agent-listen-port={free_port()}"]
     own = environment_of(program)
     try:
         with _ended_kindly(command, own):
-            until(lambda: _listens(port) and _listens(dashboard), seconds=BOUND_S, again=(OSError,))
-            address = f"http://127.0.0.1:{dashboard}" if program.is_job else f"127.0.0.1:{port}"
-            yield {"RAY_ADDRESS": address}
+            address = until((folder / "ray_current_cluster").read_text, seconds=BOUND_S, again=(OSError,))
+            until(lambda: _listens(dashboard), seconds=BOUND_S, again=(OSError,))
+            yield {"RAY_ADDRESS": f"http://127.0.0.1:{dashboard}" if program.is_job else address}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
