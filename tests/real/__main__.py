@@ -24,11 +24,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/real", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="PROGRAM")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "real-programs.md")
+    parser.add_argument("--histories", type=Path, help="keep what the watched runs recorded in this folder")
     options = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
     differ = False
     for program in map(named, options.names or [one.name for one in ALL]):
-        result = compare(program)
+        result = compare(program, None if options.histories is None else options.histories / program.name)
         (KEPT / f"{program.name}.json").write_text(result.as_json())
         print(" | ".join(cells(result)), flush=True)
         for text in result.differences:

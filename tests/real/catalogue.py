@@ -51,7 +51,7 @@ def _with_and_without_uvloop(name: str, uses: str, **more: bool) -> list[Program
 
 
 ALL: list[Program] = [
-    Program("start", "ray.init and one task", is_by_day=True),
+    Program("start", "ray.init and one task"),
     # ---- patterns of Ray's documentation, and behaviours that Ray itself tests ----
     Program("tree_of_actors", "actors that make actors", is_by_day=True, is_installed_too=True),
     Program("nested_tasks", "tasks that start tasks"),

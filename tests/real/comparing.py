@@ -43,10 +43,10 @@ class Result:
         return cls(**found, shares=told)
 
 
-def compare(program: Program) -> Result:
-    """Run it plainly, watched and, where the catalogue says so, with `rs.install()`."""
+def compare(program: Program, kept: Path | None = None) -> Result:
+    """Run it plainly, watched and, where the catalogue says so, with `rs.install()`; `kept`: where its histories are to stay."""
     with tempfile.TemporaryDirectory(prefix="real-history-") as folder:
-        histories = [Path(folder) / name for name in ("run", "install")]
+        histories = [(kept or Path(folder)) / name for name in ("run", "install")]
         with around(program) as settings:
             plain = plainly(program, settings)
         differences = _of_the_plain(plain, program)

@@ -77,4 +77,4 @@ def _kind(text: str) -> str:
         if pattern.match(text):
             text = pattern.sub(kind, text)
             break
-    return _NUMBERS.sub("", text).strip()
+    return re.sub(r"[-_](?=\s|$)", "", _NUMBERS.sub("", text)).strip()

@@ -53,7 +53,8 @@ def _cluster(program: Program) -> Iterator[dict[str, str]]:
         with _ended_kindly(command, own):
             address = until((folder / "ray_current_cluster").read_text, seconds=BOUND_S, again=(OSError,))
             until(lambda: _listens(dashboard), seconds=BOUND_S, again=(OSError,))
-            yield {"RAY_ADDRESS": f"http://127.0.0.1:{dashboard}" if program.is_job else address}
+            where = f"http://127.0.0.1:{dashboard}" if program.is_job else address
+            yield {"RAY_ADDRESS": where, "RAY_AUTH_MODE": "token"}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

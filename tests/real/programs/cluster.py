@@ -23,13 +23,13 @@ def total(numbers):
 
 
 def main():
-    print("app:", ray.cluster_resources()["CPU"], len(ray.nodes()), ray.get_runtime_context().namespace != "")
+    print("app:", ray.cluster_resources()["CPU"], len(ray.nodes()), len(ray.get_runtime_context().namespace) > 0)
     accounts = [Account.remote(100) for _ in range(2)]
     print("app:", [ray.get(accounts[0].transfer.remote(accounts[1], n)) for n in range(100)][-1])
     print("app:", ray.get([total.remote(list(range(n))) for n in (10, 100, 1_000)]))
 
 
 if __name__ == "__main__":
-    ray.init(address="auto", log_to_driver=False)
+    ray.init(log_to_driver=False)  # RAY_ADDRESS says where
     main()
     print("app:", "the end")
