@@ -44,7 +44,7 @@ class Result:
 
 
 def compare(program: Program, kept: Path | None = None) -> Result:
-    """Run it plainly, watched and, where the catalogue says so, with `rs.install()`; `kept`: where its histories are to stay."""
+    """Run it plainly, watched and, where the catalogue says so, with `rs.install()`; `kept`: where its histories stay."""
     with tempfile.TemporaryDirectory(prefix="real-history-") as folder:
         histories = [(kept or Path(folder)) / name for name in ("run", "install")]
         with around(program) as settings:
