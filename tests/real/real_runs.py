@@ -34,8 +34,8 @@ _CHANGING = (
     (re.compile(r"\bip=[\d.]+"), "ip=N"),
     (re.compile(r"\b0x[0-9a-f]+\b"), "0xN"),
     (re.compile(r"\b[0-9a-f]{8,}\b"), "ID"),
-    (re.compile(r"/tmp/\S+"), "/tmp/..."),
     (re.compile(r"File \"[^\"]*/([^/\"]+)\", line \d+"), r"File \1"),
+    (re.compile(r"/tmp/\S+"), "/tmp/..."),
 )
 """What differs between two runs of a program, in the text of its last exception."""
 

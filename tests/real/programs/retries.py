@@ -68,7 +68,8 @@ def main(folder):
     print("app:", told)
     ray.kill(actor)
     try:
-        ray.get(actor.add.remote(1))
+        while True:
+            ray.get(actor.add.remote(1))
     except ray.exceptions.RayActorError as error:
         print("app:", type(error).__name__)
 
