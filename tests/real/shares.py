@@ -62,7 +62,8 @@ def _share(every: list[str], verdicts: Any) -> Share:
             definite += 1
             alarms += bool(verdict.holds)
         else:
-            causes.update(["no verdict"] if verdict is None else set(causes_of(verdict.evidence, verdict.sentence)))
+            told = ["no verdict"] if verdict is None else causes_of(verdict.evidence, verdict.sentence)
+            causes.update(list(dict.fromkeys(told)))  # in the order in which they are named
     return Share(len(every), definite, alarms, dict(causes))
 
 

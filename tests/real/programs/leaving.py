@@ -66,6 +66,6 @@ def main(folder):
 if __name__ == "__main__":
     ray.init(num_cpus=4, log_to_driver=False)
     main(sys.argv[1])
-    print("app:", "the end")
     ray.shutdown()
     print("app:", ray.is_initialized())
+    print("app:", "the end")
