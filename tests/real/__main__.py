@@ -25,18 +25,20 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="PROGRAM")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "real-programs.md")
     parser.add_argument("--histories", type=Path, help="keep what the watched runs recorded in this folder")
+    parser.add_argument("--times", type=int, default=1, help="run each so often, in turns; the least wall time counts")
     options = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
     differ = False
     for program in map(named, options.names or [one.name for one in ALL]):
-        result = compare(program, None if options.histories is None else options.histories / program.name)
+        kept = None if options.histories is None else options.histories / program.name
+        result = compare(program, kept, options.times)
         (KEPT / f"{program.name}.json").write_text(result.as_json())
         print(" | ".join(cells(result)), flush=True)
         for text in result.differences:
             print("    " + text.replace("\n", "\n    "), flush=True)
         differ |= bool(result.differences)
-    kept = [KEPT / f"{program.name}.json" for program in ALL]
-    results = [Result.from_json(path.read_text()) for path in kept if path.exists()]
+    paths = [KEPT / f"{program.name}.json" for program in ALL]
+    results = [Result.from_json(path.read_text()) for path in paths if path.exists()]
     options.page.write_text(page(results, f"{_cores()} cores with Python {platform.python_version()}"))
     return int(differ)
 

@@ -43,27 +43,37 @@ class Result:
         return cls(**found, shares=told)
 
 
-def compare(program: Program, kept: Path | None = None) -> Result:
-    """Run it plainly, watched and, where the catalogue says so, with `rs.install()`; `kept`: where its histories stay."""
+def compare(program: Program, kept: Path | None = None, times: int = 1) -> Result:
+    """Run it plainly, watched and, where the catalogue says so, with `rs.install()`; `kept`: where its histories stay.
+
+    Plainly and watched it runs so many `times`, in turns; of the wall times the least of each kind counts.
+    """
     with tempfile.TemporaryDirectory(prefix="real-history-") as folder:
-        histories = [(kept or Path(folder)) / name for name in ("run", "install")]
-        with around(program) as settings:
-            plain = plainly(program, settings)
-        differences = _of_the_plain(plain, program)
-        with around(program) as settings:
-            run = watched(program, histories[0], settings)
-        differences += [f"run: {text}" for text in differences_between(plain, run)]
-        if not program.is_watched and "ray-snapshot: nothing is watched" not in run.errors:
-            differences.append("run: it is not said that nothing is watched")
+        histories = kept or Path(folder)
+        plains, runs = [], []
+        for turn in range(times):
+            with around(program) as settings:
+                plains.append(plainly(program, settings))
+            with around(program) as settings:
+                runs.append(watched(program, histories / f"run-{turn}", settings))
+        differences = _of_the_plain(plains[0], program)
+        differences += [f"plain: {text}" for plain in plains[1:] for text in differences_between(plains[0], plain)]
+        differences += [f"run: {text}" for run in runs for text in _of_the_watched(plains[0], run, program)]
         if program.is_installed_too:
             with around(program) as settings:
-                differences += [
-                    f"install: {text}"
-                    for text in differences_between(plain, installed(program, histories[1], settings))
-                ]
-        told = shares(histories[0])
-    differences += [f"run: {name} was told of it" for name, one in told.items() if name == "deadlock" and one.alarms]
-    return Result(program.name, program.uses, differences, plain.seconds, run.seconds, told)
+                other = installed(program, histories / "install", settings)
+            differences += [f"install: {text}" for text in differences_between(plains[0], other)]
+        told = shares([histories / f"run-{turn}" for turn in range(times)])
+    differences += ["run: a verdict says that it is deadlocked"] if told["deadlock"].alarms else []
+    seconds = [min(one.seconds for one in every) for every in (plains, runs)]
+    return Result(program.name, program.uses, differences, *seconds, told)
+
+
+def _of_the_watched(plain: Ended, run: Ended, program: Program) -> list[str]:
+    found = differences_between(plain, run)
+    if not program.is_watched and "ray-snapshot: nothing is watched" not in run.errors:
+        found.append("it is not said that nothing is watched")
+    return found
 
 
 def _of_the_plain(plain: Ended, program: Program) -> list[str]:

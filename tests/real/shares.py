@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ class Share:
     causes: dict[str, int]
     """What is missing where the answer is None: how many snapshots each cause was named in."""
 
+    def plus(self, other: Share) -> Share:
+        """Of the snapshots of both."""
+        causes = Counter(self.causes)
+        causes.update(other.causes)
+        counts = self.snapshots + other.snapshots, self.definite + other.definite, self.alarms + other.alarms
+        return Share(*counts, dict(causes))
+
     @property
     def percent(self) -> float | None:
         """None without a snapshot."""
@@ -43,13 +51,15 @@ class Share:
         return max(self.causes, key=lambda cause: self.causes[cause]) if self.causes else ""
 
 
-def shares(history: Path) -> dict[str, Share]:
-    """Of `deadlock` and of `termination`; a snapshot without a verdict has no definite one."""
-    if not history.exists():
-        return {name: Share(0, 0, 0, {}) for name in ("deadlock", "termination")}
-    kept = rs.History(history)
-    every = [row.snapshot_id for row in kept.snapshots()]
-    return {name: _share(every, kept.verdicts(name)) for name in ("deadlock", "termination")}
+def shares(histories: Iterable[Path]) -> dict[str, Share]:
+    """Of `deadlock` and of `termination`, over all these; a snapshot without a verdict has no definite one."""
+    found = {name: Share(0, 0, 0, {}) for name in ("deadlock", "termination")}
+    for history in histories:
+        if history.exists():
+            kept = rs.History(history)
+            every = [row.snapshot_id for row in kept.snapshots()]
+            found = {name: one.plus(_share(every, kept.verdicts(name))) for name, one in found.items()}
+    return found
 
 
 def _share(every: list[str], verdicts: Any) -> Share:
