@@ -57,6 +57,8 @@ ALL: list[Program] = [
     Program("nested_tasks", "tasks that start tasks"),
     Program("limit_in_flight", "plain tasks, ray.wait before more are sent"),
     Program("big_arrays", "ray.put, arrays in the store, actors that keep refs"),
+    Program("spilling", "more than the store holds"),
+    Program("told", "the runtime context, names, signatures, named actors", is_installed_too=True),
     *_with_and_without_uvloop("async_actor", "async methods, gather, events, locks", is_installed_too=True),
     *_with_and_without_uvloop("asyncio_driver", "await of refs in the driver"),
     *_with_and_without_uvloop("generators", "streaming generators, sync and async, backpressure"),
