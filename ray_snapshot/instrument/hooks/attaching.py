@@ -17,7 +17,7 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import name_here, process_here, settle_in
-from ray_snapshot.instrument.hooks import calls, tracking
+from ray_snapshot.instrument.hooks import calls, hiding, tracking
 from ray_snapshot.instrument.process import unfollowed
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Welcome, system_of
@@ -37,6 +37,7 @@ def replace_ray() -> None:
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)
     shape.replace_pickling(unfollowed.pickled)
+    shape.replace_listing(hiding.named_actors)
     shape.replace_refs(tracking.arrived, tracking.future_of)
 
 

@@ -39,8 +39,7 @@ def main():
     print("app:", ray.get([supervisor.ask_one_after_the_other.remote() for supervisor in supervisors]))
     theirs = ray.get(supervisors[0].hand_out.remote())
     print("app:", [ray.get(worker.work.remote(100)) for worker in theirs], type(theirs[0]).__name__)
-    del supervisors
-    print("app:", [ray.get(worker.told.remote())[0] for worker in theirs[:1]])
+    print("app:", ray.util.list_named_actors(all_namespaces=True))
 
 
 if __name__ == "__main__":
