@@ -7,6 +7,7 @@ PYTHONPATH=tests python tests/real queues start    # these two anew; the others'
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from pathlib import Path
@@ -39,14 +40,11 @@ def main() -> int:
         differ |= bool(result.differences)
     paths = [KEPT / f"{program.name}.json" for program in ALL]
     results = [Result.from_json(path.read_text()) for path in paths if path.exists()]
-    options.page.write_text(page(results, f"{_cores()} cores with Python {platform.python_version()}"))
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[2]
+    options.page.write_text(
+        page(results, f"{cores} cores with Python {platform.python_version()}, at a load of {load:.0f}")
+    )
     return int(differ)
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0))
 
 
 if __name__ == "__main__":

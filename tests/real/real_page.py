@@ -15,8 +15,8 @@ nothing said of a fault. Some run a third time, with `rs.install()` as their fir
 or false; where it is None ("cannot be told") it names what is missing, and the last column has the cause that most snapshots
 name: d for `deadlock`, t for `termination`.
 
-Made by `make real-programs`; the programs are in `tests/real/programs`. Wall times are on {where}, which did other work at the
-same time: they say little.
+Made by `make real-programs`; the programs are in `tests/real/programs`. Wall times are on {where}: with a load above
+the number of cores they say little.
 
 """
 COLUMNS = (
