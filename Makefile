@@ -6,7 +6,7 @@ TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: demo test test-libraries ray-versions nightly nightly-tests bench lint types clean
+.PHONY: demo test test-libraries ray-versions nightly nightly-tests real-programs bench lint types clean
 
 .venv: .venv/installed
 
@@ -30,9 +30,9 @@ demo: .venv
 test: .venv
 	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not nightly and not libraries'
 
-# What instruments apps, where Ray uses uvloop, and beside programs that use Serve, Tune and Data.
+# What instruments apps, where Ray uses uvloop, and programs that use Serve, Tune, Data, Train, joblib and dask.
 test-libraries: .venv-libraries
-	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/libraries
+	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/real tests/jobs
 
 # With each Ray of ray_snapshot/tested.py, in an environment of its own: four minutes each.
 ray-versions: .venv
@@ -44,6 +44,10 @@ nightly:
 
 nightly-tests: .venv
 	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not libraries'
+
+# Every program of tests/real plainly and watched, and the table of what came of it; PROGRAMS="queues start" runs these anew.
+real-programs: .venv-libraries
+	PYTHONPATH=tests .venv-libraries/bin/python tests/real $(PROGRAMS)
 
 bench: .venv
 	$(BIN)/python -m benchmarks

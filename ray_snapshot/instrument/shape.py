@@ -80,6 +80,7 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         lambda: serialization._object_ref_deserializer,
         ("binary", "call_site"),
     ),
+    ("ray.util.list_named_actors", lambda: ray.util.list_named_actors, ("all_namespaces",)),
     ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id", "actor_state_name")),
 )
 
@@ -167,6 +168,13 @@ def replace_kill(kill: Callable[..., Any]) -> None:
 def replace_unhandled(unhandled: Callable[..., Any]) -> None:
     """Put this in place of what says that the error of a call was never asked for; it gets the original first."""
     _replace("unhandled", ray_worker, "_unhandled_error_handler", unhandled)
+
+
+def replace_listing(named_actors: Callable[..., Any]) -> None:
+    """Put this in place of `ray.util.list_named_actors`; it gets the original as its first argument."""
+    if "named actors" not in _replaced:
+        BEHIND["named actors"] = ray.util.list_named_actors
+        _replace("named actors", ray.util, "list_named_actors", named_actors)
 
 
 def replace_refs(arrived: Callable[..., Any], future_of: Callable[..., Any]) -> None:

@@ -11,6 +11,7 @@ from ray_snapshot.errors import ClusterError, HostDiedError, SnapshotTimeoutErro
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import as_error, first_line
+from ray_snapshot.runtime.here import BEHIND
 
 _LONGEST_SOCKET_PATH = 107
 
@@ -70,7 +71,7 @@ def _explained(error: Exception, address: str | None) -> str:
 
 def running_systems() -> list[str]:
     """The names of the systems that run on this cluster."""
-    names = ray.util.list_named_actors(all_namespaces=True)
+    names = BEHIND.get("named actors", ray.util.list_named_actors)(all_namespaces=True)
     found = [item["name"] for item in names if item["namespace"] == NAMESPACE]
     return sorted(name.removeprefix(PREFIX) for name in found if name.startswith(PREFIX))
 

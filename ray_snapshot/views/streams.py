@@ -37,17 +37,20 @@ def give_back() -> None:
 class Shown:
     """A stream for text: line breaks and tabs pass, other control characters are shown. Raises `StreamError`.
 
-    `rich` writes its colours to `rich_proxied_file`; what it is given has been made plain before.
+    `rich` writes its colours to `rich_proxied_file`; what it is given has been made plain before. Once it is restored all
+    passes as it is: a library that was imported before may keep this object, as Ray's log handler does.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = stream
+        self.is_restored = False
         self.rich_proxied_file = stream
         self.errors_before = getattr(stream, "errors", None)
         _set_errors(stream, "backslashreplace")
 
     def restored(self) -> TextIO | None:
         """The stream as it was."""
+        self.is_restored = True
         _set_errors(self.stream, self.errors_before)
         return self.stream
 
@@ -56,6 +59,8 @@ class Shown:
 
     def write(self, text: str) -> int:
         """Write it, escaped."""
+        if self.is_restored:
+            return self._open().write(text)
         text = "".join(part if part in ("\n", "\t") else shown(part) for part in _BREAKS.split(text))
         try:
             return self._open().write(text)
@@ -68,6 +73,8 @@ class Shown:
             if self.stream is not None:
                 self.stream.flush()
         except OSError as error:
+            if self.is_restored:
+                raise
             raise StreamError from error
 
     def isatty(self) -> bool:

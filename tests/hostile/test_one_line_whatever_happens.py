@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import subprocess
 import sys
@@ -176,6 +177,14 @@ def test_a_fault_of_ours_is_one_line_that_says_so_and_has_a_code_of_its_own(
     monkeypatch.setenv(cli.DEBUG, "1")
     assert cli.main(["list", str(history)]) == cli.OURS
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_stream_that_a_library_has_kept_passes_everything_once_it_is_given_back() -> None:
+    kept = Shown(out := io.StringIO())
+    kept.write("\x1b")
+    kept.restored()
+    kept.write("\x1b")
+    assert out.getvalue() == "\\x1b\x1b"
 
 
 def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str], history: Path) -> None:

@@ -80,6 +80,14 @@ def test_the_traceback_of_a_program_is_the_one_that_python_prints(runner: Runner
     assert watched.exit_code == 1
 
 
+def test_rays_log_lines_come_as_they_are_with_their_colours(runner: Runner, tmp_path: Path) -> None:
+    script = tmp_path / "logs.py"
+    script.write_text("import logging, ray\nlogging.getLogger('ray').warning('\\x1b[31mred\\x1b[0m')\n")
+    plain, watched = runner.both("logs", str(script))
+    assert plain.errors.endswith("\x1b[31mred\x1b[0m\n")
+    assert watched.errors.endswith("\x1b[31mred\x1b[0m\n")
+
+
 @pytest.mark.nightly
 def test_a_program_that_fails_with_actors_alive_ends_as_it_does_unwatched(runner: Runner) -> None:
     plain, watched = runner.both("fails", "program.py", "ray-raise")

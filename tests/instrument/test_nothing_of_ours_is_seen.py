@@ -15,8 +15,9 @@ from lone_process import lone_process, wire
 
 import ray_snapshot as rs
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.hooks import attaching, calls
+from ray_snapshot.instrument.hooks import attaching, calls, hiding
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.names import NAMESPACE
 
 PUBLIC = ("get", "wait", "put", "init", "shutdown")
 
@@ -247,3 +248,9 @@ def test_the_apps_error_is_raised_though_our_frames_cannot_be_taken_off(
     monkeypatch.setattr(shape, "hide_ours", lambda _: 1 // 0)
     with pytest.raises(TypeError):
         ray._private.worker.get()
+
+
+def test_a_list_of_all_named_actors_leaves_ours_out() -> None:
+    ours, own = {"name": "system:app", "namespace": NAMESPACE}, {"name": "system:app", "namespace": "the program's"}
+    assert hiding.named_actors(lambda all_namespaces: [ours, own], all_namespaces=True) == [own]
+    assert hiding.named_actors(lambda: ["a"]) == ["a"]

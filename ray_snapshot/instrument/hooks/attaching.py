@@ -18,7 +18,7 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.here import hold, name_here, process_here, settle_in
-from ray_snapshot.instrument.hooks import calls, tasks, tracking
+from ray_snapshot.instrument.hooks import calls, hiding, tasks, tracking
 from ray_snapshot.instrument.process import own_tasks, unfollowed
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Welcome, system_of
@@ -39,6 +39,7 @@ def replace_ray() -> None:
     shape.replace_kill(tracking.kill)
     shape.replace_unhandled(tracking.unhandled)
     shape.replace_pickling(unfollowed.pickled_handle, unfollowed.pickled_ref)
+    shape.replace_listing(hiding.named_actors)
     shape.replace_refs(tracking.arrived, tracking.future_of)
 
 

@@ -1,7 +1,5 @@
 """A program that connects with Ray Client: another process makes its calls."""
 
-import sys
-
 import ray
 
 
@@ -22,8 +20,7 @@ def task(n):
     return n + 1
 
 
-def main(address):
-    ray.init(address)
+def main():
     actor = Before.options(num_cpus=0).remote(1)
     print(
         "app:",
@@ -40,5 +37,6 @@ def main(address):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    ray.init()  # ray://...: RAY_ADDRESS says so
+    main()
     print("app:", "the end")

@@ -1,0 +1,51 @@
+"""Run the programs one after the other, keep what came of each, and make the page of all that is kept.
+
+PYTHONPATH=tests python tests/real                 # all of them, into docs/real-programs.md
+PYTHONPATH=tests python tests/real queues start    # these two anew; the others' rows stay as they were
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from pathlib import Path
+
+from catalogue import ALL, named
+from comparing import Result, compare
+from real_page import cells, page
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "build" / "real-programs"
+
+
+def main() -> int:
+    """Exit code 1 if a program differs when it is watched."""
+    parser = argparse.ArgumentParser(prog="tests/real", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="PROGRAM")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "real-programs.md")
+    parser.add_argument("--histories", type=Path, help="keep what the watched runs recorded in this folder")
+    parser.add_argument("--times", type=int, default=1, help="run each so often, in turns; the least wall time counts")
+    options = parser.parse_args()
+    KEPT.mkdir(parents=True, exist_ok=True)
+    differ = False
+    for program in map(named, options.names or [one.name for one in ALL]):
+        kept = None if options.histories is None else options.histories / program.name
+        result = compare(program, kept, options.times)
+        (KEPT / f"{program.name}.json").write_text(result.as_json())
+        print(" | ".join(cells(result)), flush=True)
+        for text in result.differences:
+            print("    " + text.replace("\n", "\n    "), flush=True)
+        differ |= bool(result.differences)
+    paths = [KEPT / f"{program.name}.json" for program in ALL]
+    results = [Result.from_json(path.read_text()) for path in paths if path.exists()]
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[2]
+    options.page.write_text(
+        page(results, f"{cores} cores with Python {platform.python_version()}, at a load of {load:.0f}")
+    )
+    return int(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The programs of `tests/real/programs`, what each uses, and how it is to be started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program, as a user would start it."""
+
+    name: str
+    uses: str
+    arguments: tuple[str, ...] = ()
+    """`PORT` stands for a free port, `FOLDER` for a folder that is new in every run."""
+    environment: dict[str, str] = field(default_factory=dict)
+    file: str = ""
+    """Its file without the ending; by default its name."""
+    needs_libraries: bool = False
+    surroundings: str = ""
+    """What must run beside it: "client server", "cluster", "dashboard"."""
+    is_by_day: bool = False
+    is_watched: bool = True
+    """False for what cannot be followed: it runs as it did, and is told so."""
+    is_installed_too: bool = False
+    """Whether it is run the third way as well: with `rs.install()` as its first line."""
+    is_job: bool = False
+    """Whether it is handed in with `ray job submit`."""
+    exit_code: int = 0
+
+    @property
+    def path(self) -> Path:
+        """Its source."""
+        return PROGRAMS / f"{self.file or self.name}.py"
+
+
+def _with_and_without_uvloop(name: str, uses: str, **more: bool) -> list[Program]:
+    return [
+        Program(name, f"{uses}; asyncio", environment={"RAY_USE_UVLOOP": "0"}, **more),
+        Program(
+            f"{name} on uvloop",
+            f"{uses}; uvloop",
+            file=name,
+            environment={"RAY_USE_UVLOOP": "1"},
+            needs_libraries=True,
+        ),
+    ]
+
+
+ALL: list[Program] = [
+    Program("start", "ray.init and one task"),
+    # ---- patterns of Ray's documentation, and behaviours that Ray itself tests ----
+    Program("tree_of_actors", "actors that make actors", is_by_day=True, is_installed_too=True),
+    Program("nested_tasks", "tasks that start tasks"),
+    Program("limit_in_flight", "plain tasks, ray.wait before more are sent"),
+    Program("big_arrays", "ray.put, arrays in the store, actors that keep refs"),
+    Program("spilling", "more than the store holds"),
+    Program("told", "the runtime context, names, signatures, named actors", is_installed_too=True),
+    *_with_and_without_uvloop("async_actor", "async methods, gather, events, locks", is_installed_too=True),
+    *_with_and_without_uvloop("asyncio_driver", "await of refs in the driver"),
+    *_with_and_without_uvloop("generators", "streaming generators, sync and async, backpressure"),
+    *_with_and_without_uvloop("concurrency_groups", "concurrency groups, async and threaded"),
+    *_with_and_without_uvloop("queues", "ray.util.queue.Queue, producers and consumers", is_by_day=True),
+    *_with_and_without_uvloop("signal_actor", "a signal and a semaphore as actors, tasks that wait"),
+    Program("named_actors", "names, namespaces, detached actors"),
+    Program("errors", "exceptions of tasks, actors, constructors; crashes"),
+    Program("uncaught", "an exception that ends the program", exit_code=1, is_installed_too=True),
+    Program("retries", "max_retries, retry_exceptions, max_restarts, max_task_retries", ("FOLDER",)),
+    Program("cancelling", "ray.cancel of tasks and of async calls"),
+    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports", is_by_day=True),
+    Program("many_returns", "num_returns 0, 2, 3; map and reduce; refs in refs"),
+    Program("placement_groups", "placement groups, captured children"),
+    Program("actor_pool", "ray.util.ActorPool"),
+    Program("pipeline", "actors that fetch ahead"),
+    Program("backpressure", "max_pending_calls, timeouts, ray.wait"),
+    Program("threaded_actors", "max_concurrency, threads of an actor's own"),
+    Program("driver_threads", "threads of the driver's own, Ray started twice", is_installed_too=True),
+    Program("leaving", "exit_actor, ray.kill, lost handles, __ray_terminate__", ("FOLDER",)),
+    Program("parameter_server", "numpy, rounds of gradients, ray.wait"),
+    Program("game_of_life", "a grid of actors in lock-step"),
+    # ---- clusters, jobs, environments ----
+    Program("cluster", "a cluster of `ray start --head`", surroundings="cluster", needs_libraries=True),
+    Program("two_jobs", "beside another job, whose actor it calls", surroundings="other job", needs_libraries=True),
+    Program(
+        "two_jobs, both watched",
+        "beside another job that is watched, too",
+        file="two_jobs",
+        surroundings="other job, watched",
+        needs_libraries=True,
+    ),
+    Program(
+        "job_submit", "`ray job submit`", file="cluster", surroundings="cluster", is_job=True, needs_libraries=True
+    ),
+    Program(
+        "client",
+        "Ray Client",
+        surroundings="client server",
+        environment={"RAY_AUTH_MODE": "disabled"},
+        needs_libraries=True,
+        is_watched=False,
+    ),
+    Program("environments", "runtime_env: working_dir, py_modules, env_vars, a setup hook", ("FOLDER",)),
+    # ---- Ray's libraries ----
+    Program("pool", "ray.util.multiprocessing.Pool"),
+    Program("compiled_graph", "ray.dag: lazy and compiled graphs"),
+    Program("joblib_backend", "joblib on ray.util.joblib", needs_libraries=True),
+    Program("dask_on_ray", "dask on ray.util.dask", needs_libraries=True),
+    Program("collective", "ray.util.collective on a backend of the program's own"),
+    Program("serving", "Serve: composed deployments, HTTP, handles", ("PORT",), needs_libraries=True),
+    Program("serving_more", "Serve: autoscaling, async constructor, streamed answers", ("PORT",), needs_libraries=True),
+    Program("tuning", "Tune: function, class, a trial that fails", ("FOLDER",), needs_libraries=True),
+    Program("tuning_schedulers", "Tune: ASHA, tasks inside trials, restored trials", ("FOLDER",), needs_libraries=True),
+    Program("data", "Data: actor pool, shuffle, write_parquet, an error", ("FOLDER",), needs_libraries=True),
+    Program("data_streaming", "Data: streaming_split, group by, join, zip", needs_libraries=True),
+    Program("training", "Train: DataParallelTrainer without GPU and torch", ("FOLDER",), needs_libraries=True),
+]
+
+
+def named(name: str) -> Program:
+    """The program of that name."""
+    return next(program for program in ALL if program.name == name)

@@ -1,0 +1,97 @@
+"""One program in all its ways: what differs, how long it took, and what its snapshots could tell."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from catalogue import Program
+from real_runs import Ended, installed, plainly, watched
+from shares import Share, shares
+from surroundings import around
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A row of `docs/real-programs.md`."""
+
+    name: str
+    uses: str
+    differences: list[str]
+    """Empty for a program that behaves as it does unwatched."""
+    plain_seconds: float
+    watched_seconds: float
+    shares: dict[str, Share]
+
+    @property
+    def ratio(self) -> float:
+        """Wall time watched over plain."""
+        return self.watched_seconds / self.plain_seconds
+
+    def as_json(self) -> str:
+        """For `from_json`."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """What `as_json` made."""
+        found: dict[str, Any] = json.loads(text)
+        told = {name: Share(**one) for name, one in found.pop("shares").items()}
+        return cls(**found, shares=told)
+
+
+def compare(program: Program, kept: Path | None = None, times: int = 1) -> Result:
+    """Run it plainly, watched and, where the catalogue says so, with `rs.install()`; `kept`: where its histories stay.
+
+    Plainly and watched it runs so many `times`, in turns; of the wall times the least of each kind counts.
+    """
+    with tempfile.TemporaryDirectory(prefix="real-history-") as folder:
+        histories = kept or Path(folder)
+        plains, runs = [], []
+        for turn in range(times):
+            with around(program) as settings:
+                plains.append(plainly(program, settings))
+            with around(program) as settings:
+                runs.append(watched(program, histories / f"run-{turn}", settings))
+        differences = _of_the_plain(plains[0], program)
+        differences += [f"plain: {text}" for plain in plains[1:] for text in differences_between(plains[0], plain)]
+        differences += [f"run: {text}" for run in runs for text in _of_the_watched(plains[0], run, program)]
+        if program.is_installed_too:
+            with around(program) as settings:
+                other = installed(program, histories / "install", settings)
+            differences += [f"install: {text}" for text in differences_between(plains[0], other)]
+        told = shares([histories / f"run-{turn}" for turn in range(times)])
+    differences += ["run: a verdict says that it is deadlocked"] if told["deadlock"].alarms else []
+    seconds = [min(one.seconds for one in every) for every in (plains, runs)]
+    return Result(program.name, program.uses, differences, *seconds, told)
+
+
+def _of_the_watched(plain: Ended, run: Ended, program: Program) -> list[str]:
+    found = differences_between(plain, run)
+    if not program.is_watched and "ray-snapshot: nothing is watched" not in run.errors:
+        found.append("it is not said that nothing is watched")
+    return found
+
+
+def _of_the_plain(plain: Ended, program: Program) -> list[str]:
+    """A program that fails by itself compares nothing."""
+    if plain.exit_code == program.exit_code and (plain.exit_code or plain.lines[-1:] == ["app: the end"]):
+        return []
+    return [f"plain: exit code {plain.exit_code}, {plain.lines[-1:]}: {plain.errors[-2_000:]}"]
+
+
+def differences_between(plain: Ended, other: Ended) -> list[str]:
+    """What a user would see of the difference."""
+    found = []
+    if other.exit_code != plain.exit_code:
+        found.append(f"exit code {other.exit_code} instead of {plain.exit_code}: {other.errors[-2_000:]}")
+    if other.lines != plain.lines:
+        missing = [line for line in plain.lines if line not in other.lines]
+        more = [line for line in other.lines if line not in plain.lines]
+        found.append(f"output: not {missing or 'in this order'}, but {more}: {other.errors[-2_000:]}")
+    if other.exception != plain.exception:
+        found.append(f"exception: not {plain.exception!r}, but {other.exception!r}")
+    return found + [f"said: {line}" for line in other.faults]

@@ -1,0 +1,90 @@
+"""`docs/real-programs.md`: a table of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from comparing import Result
+from shares import Share
+
+HEAD = """# Programs of others
+
+Each program runs plainly (`python PROGRAM`) and watched (`ray-snapshot run --every 0.5 --history DIR PROGRAM`), each time in an
+environment made from nothing. *Same* means: the same lines in the same order, the same exit code, the same exception shown, and
+nothing said of a fault. Some run a third time, with `rs.install()` as their first line. A verdict is *definite* if it is true
+or false; where it is None ("cannot be told") it names what is missing, and the last column has the cause that most snapshots
+name: d for `deadlock`, t for `termination`.
+
+Made by `make real-programs`; the programs are in `tests/real/programs`. Wall times are on {where}: with a load above
+the number of cores they say little.
+
+"""
+COLUMNS = (
+    "program",
+    "what it uses",
+    "same?",
+    "wall plain (s)",
+    "wall watched (s)",
+    "ratio",
+    "snapshots",
+    "deadlock definite (%)",
+    "termination definite (%)",
+    "main cause of None",
+)
+
+
+def page(results: Iterable[Result], where: str) -> str:
+    """The whole page."""
+    every = list(results)
+    rows = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---:|" * 6 + "---|"]
+    rows += ["| " + " | ".join(cells(one)) + " |" for one in every]
+    return HEAD.format(where=where) + "\n".join(rows) + "\n\n" + _sums(every)
+
+
+def cells(result: Result) -> list[str]:
+    """One row."""
+    deadlock, termination = result.shares["deadlock"], result.shares["termination"]
+    return [
+        result.name,
+        result.uses,
+        "yes" if not result.differences else "**no**",
+        f"{result.plain_seconds:.1f}",
+        f"{result.watched_seconds:.1f}",
+        f"{result.ratio:.2f}",
+        str(deadlock.snapshots),
+        _percent(deadlock),
+        _percent(termination),
+        _causes(deadlock, termination),
+    ]
+
+
+def _percent(share: Share) -> str:
+    return "-" if share.percent is None else f"{share.percent:.0f}"
+
+
+def _causes(deadlock: Share, termination: Share) -> str:
+    told = [f"{name}: {one.main_cause}" for name, one in (("d", deadlock), ("t", termination)) if one.main_cause]
+    if deadlock.main_cause and deadlock.main_cause == termination.main_cause:
+        told = [f"d, t: {deadlock.main_cause}"]
+    return "; ".join(told).replace("|", "/")
+
+
+def _sums(results: list[Result]) -> str:
+    """The figures over all programs."""
+    differing = [one.name for one in results if one.differences]
+    lines = [f"{len(results)} programs; {len(differing)} differ{': ' + ', '.join(differing) if differing else ''}."]
+    for name in ("deadlock", "termination"):
+        snapshots = sum(one.shares[name].snapshots for one in results)
+        definite = sum(one.shares[name].definite for one in results)
+        if snapshots:
+            lines.append(f"`{name}`: {definite} of {snapshots} snapshots definite ({100 * definite / snapshots:.0f}%).")
+    long = [one for one in results if one.plain_seconds > 10]
+    if long:
+        worst = max(long, key=lambda one: one.ratio)
+        lines.append(
+            f"{len(long)} take more than 10 s plainly; the largest ratio of those is {worst.ratio:.2f} ({worst.name})."
+        )
+    added = sorted(one.watched_seconds - one.plain_seconds for one in results)
+    if added:
+        lines.append(f"Watching added {added[len(added) // 2]:.1f} s in the median.")
+    return "\n".join(lines) + "\n"
