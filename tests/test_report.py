@@ -48,8 +48,26 @@ def test_what_was_installed_or_came_with_a_job_is_named_from_its_package_on_and_
 
 
 def test_a_long_report_is_cut_and_says_how_many_there_are() -> None:
-    text = deadlock_report({"members": [member("a", "b")] * 20, "member_count": 5_000}, "app", "s")
-    assert text.splitlines()[-1] == f"    ... and {5_000 - MOST_LINES} more"
+    members = [member(f"a{number}", "b") for number in range(20)]
+    text = deadlock_report({"members": members, "member_count": 5_000}, "app", "s")
+    assert text.splitlines()[-1] == f"    ... and {5_000 - MOST_LINES:,} more"
+
+
+def test_calls_of_one_machine_that_wait_at_one_place_are_one_line() -> None:
+    members = [member("a", "b")] * 1_000 + [member("b", "a")]
+    text = deadlock_report({"members": members, "member_count": 2_001}, "app", "s")
+    assert text.splitlines()[1:] == [
+        "    a in Account.pay (bank.py:14) waits for b (1,000 calls)",
+        "    b in Account.pay (bank.py:14) waits for a",
+        "    ... and 1,000 more",
+    ]
+
+
+def test_a_machine_without_a_class_is_in_its_method() -> None:
+    """A plain task."""
+    record = {**member("prepare-0", "a"), "class": "", "method": "prepare"}
+    text = deadlock_report({"members": [record]}, "app", "s")
+    assert text.splitlines()[-1] == "    prepare-0 in prepare (bank.py:14) waits for a"
 
 
 def test_a_tree_begins_with_those_that_nobody_waits_for_and_closes_each_cycle() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,12 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
 
 
 def _listed(records: list[Any], count: int) -> list[str]:
-    lines = [f"    {wait_line(record)}" for record in records[:MOST_LINES]]
-    if count > MOST_LINES:
-        lines.append(f"    ... and {count - MOST_LINES} more")
+    """A line for each place, with how many calls of one machine wait there."""
+    places = Counter(map(wait_line, records))
+    shown = list(places.items())[:MOST_LINES]
+    lines = [f"    {line}" + (f" ({calls:,} calls)" if calls > 1 else "") for line, calls in shown]
+    if (more := count - sum(calls for _, calls in shown)) > 0:
+        lines.append(f"    ... and {more:,} more")
     return lines
 
 

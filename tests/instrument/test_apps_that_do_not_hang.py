@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from app_runner import Runner
+from app_runner import APPS, Runner
 
 import ray_snapshot as rs
 
@@ -46,6 +47,21 @@ def test_a_wait_that_is_ended_by_name_through_the_store_in_another_group_or_by_a
     answers = [row["holds"] for row in rs.History(tmp_path / "history").verdicts()]
     assert len(answers) >= 5, "hardly looked at"
     assert True not in answers
+
+
+def test_a_semaphore_is_told_to_be_full_when_its_slots_are_and_not_before(runner: Runner) -> None:
+    """The thousand calls that wait for a place are all that an async actor runs at once: `release` is never begun."""
+    folder = APPS.parents[1] / "examples"
+    done = runner.command(
+        "run", "--exit-on", "deadlock", "--name", "visitors", "full_semaphore.py", "20", folder=folder
+    )
+    assert (done.exit_code, done.output.strip()) == (0, "20 visitors have had their turn"), done.errors
+    done = runner.command("run", "--exit-on", "deadlock", "--name", "crowd", "full_semaphore.py", folder=folder)
+    assert done.exit_code == 3, done.errors
+    assert "take_turn-0 in take_turn (full_semaphore.py:40) waits for Semaphore-0 (Semaphore.release)" in done.errors
+    assert re.search(
+        r"Semaphore-0 in Semaphore.acquire \(full_semaphore.py:30\) waits for .* \(\d+ calls\)", done.errors
+    )
 
 
 @pytest.mark.nightly
