@@ -1,7 +1,7 @@
 """A semaphore as an actor, as one finds it in the wild: it works until a thousand wait for it.
 
 An async actor runs 1,000 calls at once (Ray's default). Each `acquire` that waits is one of them, so with a thousand of them
-the `release` that would let one go stays in Ray's queue, and nothing ever moves again. Nothing in here knows of ray-snapshot. Try:
+the `release` that would let one go stays in Ray's queue, and nothing ever moves again. Nothing in here knows of us. Try:
 
     python examples/full_semaphore.py 999                                  prints how many have had their turn
     python examples/full_semaphore.py 1000                                 prints nothing, for ever

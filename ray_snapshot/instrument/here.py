@@ -146,6 +146,22 @@ def hold(machine: str) -> None:
         process.hold(machine)
 
 
+_early: list[int] = []
+"""Colours of what was read before this process was watched: arguments come before the call that they are for."""
+
+
+def hear_early(colour: int) -> None:
+    """Something of this colour is being read, and nothing here is watched yet."""
+    _early[:] = [max(colour, *_early)] if _early else [colour]
+
+
+def heard_early() -> int:
+    """The reddest of them, for what is watched here from now on; it is forgotten."""
+    found = max(_early, default=0)
+    _early.clear()
+    return found
+
+
 _held: set[str] = set()
 """Handles that came before this process was watched."""
 

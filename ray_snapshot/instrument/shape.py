@@ -485,17 +485,24 @@ def is_exported(function: Any, stamp: str, keyword: str) -> bool:
 
 @contextmanager
 def exporting(function: Any, wrapper: Any, stamp: str) -> Iterator[None]:
-    """In the block, the first task of a remote function exports `wrapper` in its place, under a new id."""
-    with _exporting:
-        own = function._function
+    """In the block, the first task of a remote function exports `wrapper` in its place, under a new id.
+
+    Raises `TimeoutError` if another thread is at it, and stays there.
+    """
+    if not _exporting.acquire(timeout=EXPORT_S):
+        raise TimeoutError(f"another thread has been exporting a function for {EXPORT_S} s")
+    own = function._function
+    try:
         function._function, function._function_signature = wrapper, None
         function._uuid, function._last_export_cluster_and_job = uuid.uuid4(), None
-        try:
-            yield
-            setattr(function, _MARK, stamp)
-        finally:
-            function._function = own
+        yield
+        setattr(function, _MARK, stamp)
+    finally:
+        function._function = own
+        _exporting.release()
 
+
+EXPORT_S = 10.0
 
 _exporting = threading.RLock()
 

@@ -28,7 +28,7 @@ from ray_snapshot.protocol.call_messages import (
 )
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.task_collector import TasksOfCut, apart, group_of
-from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker
+from ray_snapshot.protocol.tasks import KEPT_S, call_of_task, is_task, is_worker
 
 Channel = tuple[str, int, str]
 """(source, incarnation of the source, target)."""
@@ -443,6 +443,8 @@ class CallParties:
         """Whether a plain task was ever run."""
         self.idle_holds: set[str] = set()
         """What workers had handles of that take part no more."""
+        self.ended_workers: set[str] = set()
+        """Workers that are forgotten here; the others are to be told."""
         self.pending: dict[int, PendingCallSnapshot] = {}
 
     def register(self, machine: str, incarnation: int, colour: int, last: int) -> int:
@@ -484,8 +486,7 @@ class CallParties:
             self.restarting[machine] = reason
         else:
             self.restarting.pop(machine, None)
-            if not is_worker(machine):
-                self.dead.add(machine)
+            (self.ended_workers if is_worker(machine) else self.dead).add(machine)
         for pending in self.pending.values():
             pending.died(machine, reason)
 
@@ -495,12 +496,21 @@ class CallParties:
         self.left_reports[report.machine] = report
         if is_worker(report.machine):
             self.idle_holds |= {*report.holds, *report.reads, *report.to_tasks}
+            self._forget_old(report)
         for pending in self.pending.values():
             pending.left(report)
 
     def known_workers(self) -> set[str]:
         """Those that take part, or of whose ends something is kept."""
         return {name for name in (*self.machines, *self.left_reports) if is_worker(name)}
+
+    def _forget_old(self, latest: MachineReport) -> None:
+        """While no snapshot is taken, workers whose tasks have ended long ago are forgotten with them."""
+        now = max((one.at for one in latest.ended.values()), default=0.0)
+        for name, report in list(self.left_reports.items()):
+            if is_worker(name) and all(one.at < now - KEPT_S for one in report.ended.values()) and not self.pending:
+                del self.left_reports[name]
+                self.ended_workers.add(name)
 
     def fold(self, completed: CompletedCallSnapshot) -> None:
         """Forget workers that have left, but for the ends of tasks that are in a log yet."""
@@ -512,12 +522,14 @@ class CallParties:
                 self.left_reports[name] = replace(report, ended=ended)
             else:
                 del self.left_reports[name]
+                self.ended_workers.add(name)
 
     def copy(self) -> CallParties:
         """An independent copy, for a world that tries every order."""
         found = CallParties()
         found.machines, found.restarting = {**self.machines}, {**self.restarting}
         found.dead, found.left_reports = {*self.dead}, {**self.left_reports}
-        found.idle_holds = {*self.idle_holds}
+        found.idle_holds, found.ended_workers = {*self.idle_holds}, {*self.ended_workers}
+        found.has_tasks = self.has_tasks
         found.pending = {number: pending.copy() for number, pending in self.pending.items()}
         return found

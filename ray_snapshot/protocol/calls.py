@@ -50,7 +50,7 @@ from ray_snapshot.protocol.call_messages import (
     frozen,
     parsed,
 )
-from ray_snapshot.protocol.tasks import TaskEnds, TaskLog, call_of_task, is_task
+from ray_snapshot.protocol.tasks import ENDED_WORKERS, TaskEnds, TaskLog, call_of_task, is_task
 from ray_snapshot.protocol.turning import Turning
 
 
@@ -335,6 +335,12 @@ class CallLedger:
             self.tasks.drop(task)
         self.settled = max(self.settled, number)
         self.close(number)
+
+    def forget_workers(self, ended: Collection[str]) -> None:
+        """These workers call nobody any more: of what was accepted from them only the sum is kept."""
+        for key in [key for key in self.inputs if key[0] in ended]:
+            total = self.inputs.setdefault((ENDED_WORKERS, 0), Acceptance())
+            total.count += self.inputs.pop(key).count
 
     # ---- handles and replies: who could ever call whom ------------------------------------------------------------
 

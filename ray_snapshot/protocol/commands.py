@@ -47,6 +47,8 @@ class Close:
     number: int
     held: frozenset[str] = frozenset()
     """Plain tasks that are over, and that their senders have not dropped."""
+    ended: frozenset[str] = frozenset()
+    """Workers that have ended: they will call nobody any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ ANYBODY = "*"
 _TASK = ":task-"
 _WORKER = "*worker:"
 
+ENDED_WORKERS = f"{_WORKER}ended"
+"""Who stands for all workers that have ended, where calls that were accepted are counted."""
+
 KEPT_S = 60.0
 """How long a worker keeps the end of a task while no snapshot is taken; a sender drops the task within seconds."""
 
@@ -200,6 +203,7 @@ class TaskEnds:
 
 __all__ = [
     "ANYBODY",
+    "ENDED_WORKERS",
     "Ended",
     "Task",
     "TaskEnds",

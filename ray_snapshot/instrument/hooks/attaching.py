@@ -17,7 +17,7 @@ import ray
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.here import hold, name_here, process_here, settle_in
+from ray_snapshot.instrument.here import heard_early, hold, name_here, process_here, settle_in
 from ray_snapshot.instrument.hooks import calls, hiding, tasks, tracking
 from ray_snapshot.instrument.process import own_tasks, unfollowed
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
@@ -125,7 +125,7 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
         return None
     name = worker_name(shape.worker_key(), next(_sessions))
     facts = {"class": "worker", "key": None, "pid": os.getpid(), "worker": shape.worker_key()}
-    welcome = register(watcher, stamp, name, facts, colour)
+    welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
     if welcome is None:
         return None
     ledger = CallLedger(name, colour=welcome.colour, others=welcome.terms.incarnations)
@@ -159,7 +159,7 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
     if watcher is None:
         return None
     facts = {"class": type(body).__name__, "key": key, "pid": os.getpid(), "name": shape.own_name(), **about}
-    welcome = register(watcher, stamp, name, facts, colour)
+    welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
     if welcome is None:
         return None
     ledger = CallLedger(

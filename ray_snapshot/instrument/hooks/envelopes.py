@@ -9,7 +9,7 @@ from typing import Any
 
 from ray_snapshot import redaction
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import here
+from ray_snapshot.instrument.here import hear_early, here
 
 
 class Enveloped:
@@ -38,6 +38,8 @@ def _heard(colour: int) -> None:
     process = here()
     if process is not None:
         process.heard(colour)
+    else:
+        hear_early(colour)
 
 
 _COLOUR = "_ray_snapshot_colour"

@@ -704,9 +704,10 @@ class Process:
                 case Overdue(number):
                     if ledger.request(number):
                         self._record(is_forced=True)
-                case Close(number, held):
+                case Close(number, held, ended):
                     self.reports.pop(number, None)
                     ledger.complete(number, held)
+                    ledger.forget_workers(ended)
                 case Abort(number):
                     self.reports.pop(number, None)
                     ledger.abort(number)

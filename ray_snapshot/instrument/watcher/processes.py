@@ -142,7 +142,7 @@ class Processes:
         ):  # asked last: a restore may have begun meanwhile
             raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
         incarnation = self.roster.enter(machine, facts, restarts)
-        born = self.coordinator.join(machine, incarnation, colour)
+        born = self.coordinator.join(machine, incarnation, min(colour, self.coordinator.last))  # not of an earlier watch
         self.blind.pop(machine, None)
         self.outboxes.open(machine)
         if incarnation:
@@ -192,6 +192,7 @@ class Processes:
         self.parties.left(report)
         if is_worker(report.machine):
             self.outboxes.drop(report.machine)
+            self.roster.forget_workers(self.parties.known_workers())
         self._look_at_all()
 
     def tell(self, machine: str, command: ProcessCommand, *, is_urgent: bool = True) -> None:
@@ -290,7 +291,8 @@ class Processes:
         if not is_complete:
             self.tell_all(Abort(number))
             return
-        close = Close(number, self.held)
+        ended, self.parties.ended_workers = frozenset(self.parties.ended_workers), set()
+        close = Close(number, self.held, ended)
         for machine in [*self.parties.machines]:  # who starts or runs tasks sends colours until it has heard
             self.tell(machine, close, is_urgent=machine in self.starters or is_worker(machine))
 

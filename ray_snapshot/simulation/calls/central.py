@@ -54,8 +54,9 @@ class CallCentral:
         """All reports are there: what they say of the calls is put together."""
         began, was_quiet = self.began[snapshot.number]
         self.completed.append(seen_of(snapshot.calls, began, events, was_quiet))
-        held = snapshot.calls.held
-        return [("complete", name, snapshot.number, held) for name in self.coordinator.calls.machines]
+        parties = self.coordinator.calls
+        ended, parties.ended_workers = frozenset(parties.ended_workers), set()
+        return [("complete", name, snapshot.number, snapshot.calls.held, ended) for name in parties.machines]
 
     def give_up(self, aborted: AbortedSnapshot) -> list[Step]:
         """Every machine hears that nothing of it is wanted."""

@@ -61,7 +61,7 @@ CALL_PROFILES = {
     "tasks": CallProfile(machines=3, tasks=True),
     "tasks alone": CallProfile(machines=1, tasks=True, aborts=True),
     "tasks and parked": CallProfile(machines=2, tasks=True, parks=True),
-    "tasks that fail": CallProfile(machines=2, tasks=True, fails=True, retries=True, loses=0.03),
+    "tasks that fail": CallProfile(machines=1, tasks=True, fails=True, retries=True, loses=0.03),
     "workers that die": CallProfile(machines=2, tasks=True, retries=True, dies=0.01, births=True),
     "everything": CallProfile(
         raises=True,

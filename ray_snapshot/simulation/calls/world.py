@@ -496,9 +496,10 @@ class CallWorld:
             case ("close", str(name), int(number)):
                 if name in self.alive:
                     self.alive[name].ledger.close(number)
-            case ("complete", str(name), int(number), held):
+            case ("complete", str(name), int(number), held, ended):
                 if name in self.alive:
                     self.alive[name].ledger.complete(number, held)
+                    self.alive[name].ledger.forget_workers(ended)
             case ("ask", str(name), over):
                 self.pool.asked(name, over)
             case ("over", str(name), over, int(colour)):
