@@ -34,7 +34,7 @@ class Semaphore:
         self.free.release()
 
 
-@ray.remote
+@ray.remote  # type: ignore[untyped-decorator]
 def take_turn(semaphore: ray.actor.ActorHandle) -> int:
     """Enter, and leave again, as soon as there is a place."""
     ray.get(semaphore.release.remote())
@@ -42,7 +42,7 @@ def take_turn(semaphore: ray.actor.ActorHandle) -> int:
 
 
 def main(visitors: int) -> None:
-    semaphore = Semaphore.remote(1)
+    semaphore = Semaphore.remote(1)  # type: ignore[attr-defined]
     ray.get(semaphore.acquire.remote())  # the program is inside
     waiting = [semaphore.acquire.remote() for _ in range(visitors)]
     turns = [take_turn.remote(semaphore)]  # and leaves, in a task

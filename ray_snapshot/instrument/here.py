@@ -111,6 +111,11 @@ def process_here() -> Process | None:
     return _own[0] if _own and not _own[0].is_closed else None
 
 
+def is_settled(process: Process) -> bool:
+    """Whether this is the process's own machine, taking part or not."""
+    return bool(_own) and _own[0] is process
+
+
 def call_for(caller: Caller) -> None:
     """Calls of actors from this process are the caller's from now on."""
     _here[:] = [caller]
@@ -160,6 +165,27 @@ def heard_early() -> int:
     found = max(_early, default=0)
     _early.clear()
     return found
+
+
+_read: set[str] = set()
+"""Machines of whose replies a ref came before this process was watched."""
+
+
+def read_early(machine: str) -> None:
+    """A ref to a reply of `machine` has come, and nothing here is watched yet."""
+    _read.add(machine)
+
+
+def take_early_refs() -> set[str]:
+    """Those machines; they are forgotten."""
+    found = set(_read)
+    _read.clear()
+    return found
+
+
+def forget_early_handles() -> None:
+    """What is watched here has been told of the handles that came before."""
+    _held.clear()
 
 
 _held: set[str] = set()

@@ -30,6 +30,9 @@ from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.task_collector import TasksOfCut, apart, group_of
 from ray_snapshot.protocol.tasks import KEPT_S, call_of_task, is_task, is_worker
 
+EVERY = "*"
+"""Among the machines of which a worker may have had a handle: all of them."""
+
 Channel = tuple[str, int, str]
 """(source, incarnation of the source, target)."""
 
@@ -386,7 +389,7 @@ class _Join:
         A handle travels in calls and in replies: so to each machine that a holder has calls in flight to, and to each that may
         read a holder's replies. More than there are is safe: one of them that can move is enough.
         """
-        if machine in self.idle_holds:
+        if machine in self.idle_holds or EVERY in self.idle_holds:
             found = {name for name in self.reports if not is_worker(name)}
             return tuple(sorted(found | {machine, *self._tasks_to_begin()}))
         found = {name for name, report in self.reports.items() if machine in report.holds}
@@ -487,6 +490,9 @@ class CallParties:
         else:
             self.restarting.pop(machine, None)
             (self.ended_workers if is_worker(machine) else self.dead).add(machine)
+            self.idle_holds.discard(machine)
+            if is_worker(machine):  # whatever it had, nobody can tell any more
+                self.idle_holds.add(EVERY)
         for pending in self.pending.values():
             pending.died(machine, reason)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -115,8 +118,9 @@ def a_task_that_waits_for_its_argument() -> None:
 
 
 def one_of_a_list() -> None:
-    """One result of a list is there, a small and a large one; the third never comes."""
+    """Two results of a list are there, a small and a large one; the third never comes, and the program ends by force."""
     trainer = Trainer.remote()
+    threading.Timer(8.0, os._exit, (9,)).start()
     done = [add.remote(1), large.remote()]
     ray.get(done[0])
     ray.wait(done, num_returns=2)
@@ -144,6 +148,134 @@ def opened_by_a_task() -> None:
     waits = gate.wait.remote()
     open_later.remote(gate, 3.0)
     print(ray.get(waits))
+
+
+@ray.remote(max_concurrency=2)
+class Keeper:
+    """Has a handle, and gives it away in a reply."""
+
+    def __init__(self, gate: Any) -> None:
+        self.gate = gate
+
+    def give(self) -> Any:
+        return self.gate
+
+    def run(self) -> str:
+        return ray.get(self.gate.wait.remote())
+
+
+@ray.remote
+class Slow:
+    def go(self) -> None:
+        time.sleep(4)
+
+
+@ray.remote
+def open_what_comes(refs: list[Any], slow: Any) -> None:
+    ray.get(slow.go.remote())
+    ray.get(ray.get(refs[0]).open.remote())
+
+
+def opened_by_a_handle_in_a_reply() -> None:
+    """The task was given a ref alone: the reply has the handle."""
+    gate = Gate.remote()
+    keeper, slow = Keeper.remote(gate), Slow.remote()
+    ref = keeper.give.remote()
+    ray.wait([ref])
+    waits = keeper.run.remote()
+    opened = open_what_comes.remote([ref], slow)
+    print(ray.get(waits), ray.get(opened))
+
+
+@ray.remote
+def open_beside(gate: Any) -> str:
+    async def later() -> None:
+        await asyncio.sleep(3)
+        await gate.open.remote()
+
+    async def first() -> str:
+        return await gate.wait.remote()
+
+    async def both() -> str:
+        return (await asyncio.gather(first(), later()))[0]
+
+    return asyncio.run(both())
+
+
+def opened_by_a_coroutine_of_the_task() -> None:
+    print(ray.get(open_beside.remote(Gate.remote())))
+
+
+@ray.remote(num_returns=0)
+def add_later(counter: Any) -> None:
+    time.sleep(3)
+    ray.get(counter.add.remote())
+
+
+@ray.remote
+def starts_without_a_ref(counter: Any) -> None:
+    add_later.remote(counter)
+
+
+@ray.remote
+def add_now(counter: Any) -> None:
+    time.sleep(3)
+    ray.get(counter.add.remote())
+
+
+@ray.remote(max_calls=1)
+def starts_and_ends(counter: Any) -> None:
+    add_now.remote(counter)
+
+
+def _items(counter: Any) -> Iterator[int]:
+    for _ in range(2):
+        time.sleep(1.5)
+        yield ray.get(counter.add.remote())
+
+
+@ray.remote(num_returns=2)
+def returns_items(counter: Any) -> Iterator[int]:
+    return _items(counter)
+
+
+def never_done_too_early() -> None:
+    """Whatever it waits for, what was started has been done when it is told that all is."""
+    counter = rs.remote(Tally).remote()
+    watch = rs.watch(sys.argv[2])
+    ray.get(starts_without_a_ref.remote(counter))
+    try:
+        watch.wait_for("termination", timeout=6)
+        print("told with", ray.get(counter.total.remote()))
+    except rs.SnapshotTimeoutError:
+        print("not told")
+    watch.close()
+
+
+def done_when_all_are() -> None:
+    counter = rs.remote(Tally).remote()
+    watch = rs.watch(sys.argv[2])
+    for start, count in ((starts_and_ends, 1), (returns_items, 3)):
+        refs = start.remote(counter)
+        ray.wait(refs if isinstance(refs, list) else [refs], timeout=1)
+        watch.wait_for("termination", timeout=30)
+        print(count, ray.get(counter.total.remote()))
+        del refs
+    watch.close()
+
+
+def ends_as_soon() -> None:
+    """A worker that ends behind its task does so at once."""
+
+    @ray.remote(max_calls=1)
+    def once() -> int:
+        return os.getpid()
+
+    worker = Path(f"/proc/{ray.get(once.remote())}/stat")
+    began = time.monotonic()
+    while worker.exists() and ") Z" not in worker.read_text() and time.monotonic() - began < 30:
+        time.sleep(0.05)
+    print("soon", time.monotonic() - began < 5)
 
 
 def _generated(count: int) -> Iterator[int]:
@@ -226,6 +358,11 @@ SCENARIOS: dict[str, Callable[[], None]] = {
         one_of_a_list,
         done_unread,
         opened_by_a_task,
+        opened_by_a_handle_in_a_reply,
+        opened_by_a_coroutine_of_the_task,
+        never_done_too_early,
+        done_when_all_are,
+        ends_as_soon,
         as_without_us,
     )
 }

@@ -24,8 +24,12 @@ def _stuck(runner: Runner, scenario: str, history: Path) -> set[tuple[str, str, 
     done = _watched(runner, scenario, history, "--exit-on", "deadlock")
     assert done.exit_code == DEADLOCKED, done.errors
     assert "fault of ours" not in done.errors
-    (verdict,) = [one for one in rs.History(history).verdicts() if one.detector == "deadlock" and one.holds][:1]
-    found = verdict.evidence
+    return _told(history)
+
+
+def _told(history: Path) -> set[tuple[str, str, str]]:
+    """The same, as the last verdict of a deadlock has it."""
+    found = [one for one in rs.History(history).verdicts() if one.detector == "deadlock" and one.holds][-1].evidence
     source = (APPS / "tasks.py").read_text().splitlines()
     return {
         (
@@ -66,10 +70,37 @@ def test_a_task_whose_argument_never_comes_is_stuck_behind_the_deadlock(runner: 
 
 
 def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Runner, tmp_path: Path) -> None:
-    found = _stuck(runner, "one_of_a_list", tmp_path / "h")
+    _watched(runner, "one_of_a_list", tmp_path / "h")
+    found = _told(tmp_path / "h")
 
     assert PREPARE in found
     assert ("(the program)", "ray.get([*done, trainer.go.remote(trainer)])", "Trainer.go") in found
+
+
+@pytest.mark.parametrize("scenario", ["opened_by_a_handle_in_a_reply", "opened_by_a_coroutine_of_the_task"])
+def test_what_a_task_may_yet_do_is_never_taken_for_a_deadlock(runner: Runner, tmp_path: Path, scenario: str) -> None:
+    done = _watched(runner, scenario, tmp_path / "h")
+
+    assert done.output.startswith("through"), done.errors
+    assert "deadlock" not in done.errors
+
+
+def test_all_is_done_when_the_tasks_of_a_worker_that_has_ended_are_and_the_items_that_a_task_gives(
+    runner: Runner,
+) -> None:
+    done = runner.plain("tasks.py", "done_when_all_are", "later")
+
+    assert (done.output, done.exit_code) == ("1 1\n3 3\nthe end\n", 0), done.errors
+
+
+def test_it_is_not_told_that_all_is_done_while_a_task_without_a_ref_may_run(runner: Runner) -> None:
+    done = runner.plain("tasks.py", "never_done_too_early", "early")
+
+    assert (done.output, done.exit_code) == ("not told\nthe end\n", 0), done.errors
+
+
+def test_a_worker_that_ends_behind_its_task_does_so_at_once(runner: Runner, tmp_path: Path) -> None:
+    assert _watched(runner, "ends_as_soon", tmp_path / "h").output == "soon True\nthe end\n"
 
 
 def test_that_tasks_are_done_is_known_though_nobody_reads_their_results(runner: Runner) -> None:

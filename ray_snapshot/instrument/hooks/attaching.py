@@ -7,9 +7,11 @@ module of the app is imported, and the first constructor (or the first call with
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 import ray
@@ -17,13 +19,21 @@ import ray
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.here import heard_early, hold, name_here, process_here, settle_in
+from ray_snapshot.instrument.here import (
+    forget_early_handles,
+    heard_early,
+    is_settled,
+    name_here,
+    process_here,
+    settle_in,
+    take_early_refs,
+)
 from ray_snapshot.instrument.hooks import calls, hiding, tasks, tracking
 from ray_snapshot.instrument.process import own_tasks, unfollowed
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Welcome, system_of
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, run_of_watch
-from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.calls import CallLedger, MachineReport
 from ray_snapshot.protocol.tasks import worker_name
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.handles import ENTRANCES, forget_all_handles
@@ -106,45 +116,64 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
 def attach_worker(stamp: str, colour: int) -> Process | None:
     """Make this worker take part, until it idles; None if its system is watched no more, or does not answer."""
     with _attaching:
-        if process_here() is None and stamp not in _refused:
-            try:
-                found = _attached_worker(stamp, colour)
-            except Exception as error:  # the app's task must not fail for it
-                print(f"ray-snapshot: a worker is not watched: {named(error)}", file=sys.stderr)
-                found = None
-            if found is None:
-                _refused.add(stamp)
+        if process_here() is None and time.monotonic() >= _refused.get(stamp, 0.0):
+            found = _attached_worker(stamp, colour)
             settle_in(found)
+            if found is not None:
+                forget_early_handles()
         return process_here()
 
 
 def _attached_worker(stamp: str, colour: int) -> Process | None:
     replace_ray()
-    watcher = watcher_of(stamp)
-    if watcher is None:
+    try:
+        watcher = _watchers.get(stamp) or watcher_of(stamp)
+    except Exception as error:  # the app's task must not fail for it
+        _go_unwatched(stamp, error)
         return None
+    if watcher is None:
+        _refused[stamp] = math.inf
+        return None
+    _watchers[stamp] = watcher
     name = worker_name(shape.worker_key(), next(_sessions))
     facts = {"class": "worker", "key": None, "pid": os.getpid(), "worker": shape.worker_key()}
-    welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
+    try:
+        welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
+    except Exception as error:  # what it may still hear of us, it is to forget
+        watcher.left.remote(MachineReport(name, 0, 0, 0, has_left=True, status="stopped"))
+        _go_unwatched(stamp, error)
+        return None
     if welcome is None:
+        _refused[stamp] = math.inf
         return None
     ledger = CallLedger(name, colour=welcome.colour, others=welcome.terms.incarnations)
     ledger.welcome(welcome.pending, welcome.last, welcome.settled)
-    process = Process(system_of(stamp), watcher, ledger, {}, welcome.terms)
+    for machine in take_early_refs():
+        ledger.may_read(machine)
     own_tasks.ON_RETIRED[:] = [_retired]
-    return process
+    return Process(system_of(stamp), watcher, ledger, {}, welcome.terms)
+
+
+def _go_unwatched(stamp: str, error: Exception) -> None:
+    print(f"ray-snapshot: a worker is not watched: {named(error)}", file=sys.stderr)
+    _refused[stamp] = time.monotonic() + AGAIN_S
 
 
 def _retired(process: Process) -> None:
-    """This worker takes part no more; what it has handles of, tasks to come may use."""
-    if process_here() is None or process_here() is process:
-        settle_in(None)
-    for machine in process.ledger.holds:
-        hold(machine)
+    """This worker takes part no more; what it has handles of, the watcher knows that any task may use."""
+    with _attaching:
+        if is_settled(process):
+            settle_in(None)
 
 
-_refused: set[str] = set()
-"""Watches that this worker is no part of."""
+AGAIN_S = 30.0
+"""So long a worker runs unwatched, after the watcher has not answered, before it asks again."""
+
+_refused: dict[str, float] = {}
+"""By watch that this worker is no part of: until when."""
+
+_watchers: dict[str, Any] = {}
+"""The watcher of each watch that this worker was a part of."""
 
 _sessions = itertools.count(1)
 """How often this worker has begun to take part."""
@@ -174,6 +203,8 @@ def _attached(stamp: str, key: str, *, colour: int, about: dict[str, Any], body:
     ENTRANCES[:] = [_Entrance(process)]
     ON_HOSTS_LEFT[:] = [forget_all_handles]
     process.body = body
+    for machine in take_early_refs():
+        ledger.may_read(machine)
     if welcome.terms.keeps:
         process.control.tell("handle_of", name, [shape.own_handle()])
     redaction.redact(*about.get("redacted", ()))

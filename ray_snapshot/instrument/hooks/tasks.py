@@ -11,7 +11,6 @@ languages, our own, and all where a restore must be possible (`checkpoint=True`)
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, process_here
-from ray_snapshot.instrument.hooks.calls import HEADER, dressed, needs
+from ray_snapshot.instrument.hooks.calls import HEADER, delegated, dressed, needs
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, task
@@ -91,22 +90,26 @@ def wrapped(function: Any, stamp: str, results: Any = None, at_most: int = 0) ->
 
 
 def _running(function: Any, stamp: str, results: Any, at_most: int) -> Any:
-    name = function.__name__
+    name, left = function.__name__, [at_most]
 
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
         try:
             from ray_snapshot.instrument.hooks.tasks import begun
         except Exception:
             return function(*args, **kwargs)
-        with begun(name, stamp, _ray_snapshot_header, results, at_most) as run:
+        left[0] -= 1
+        run = begun(name, stamp, _ray_snapshot_header, results, not left[0])
+        with run:
             run.result = function(*args, **kwargs)
+            if run.is_lazy:  # Ray takes the items when we are gone
+                return run.lazily()
         return run.result
 
     return wrapper
 
 
 def _generating(function: Any, stamp: str, results: Any, at_most: int) -> Any:
-    name = function.__name__
+    name, left = function.__name__, [at_most]
 
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
         try:
@@ -114,40 +117,36 @@ def _generating(function: Any, stamp: str, results: Any, at_most: int) -> Any:
             from ray_snapshot.instrument.hooks.tasks import begun
         except Exception:
             return (yield from function(*args, **kwargs))
-        with begun(name, stamp, _ray_snapshot_header, results, at_most) as run:
+        left[0] -= 1
+        with begun(name, stamp, _ray_snapshot_header, results, not left[0]) as run:
             return (yield from delegated(run, function(*args, **kwargs)))
 
     return wrapper
 
 
-def begun(name: str, stamp: str, header: tuple[int, Any] | None, results: Any, at_most: int) -> TaskRun | NoRun:
-    """The task that begins here."""
+def begun(name: str, stamp: str, header: tuple[int, Any] | None, results: Any, is_last: bool) -> TaskRun | NoRun:
+    """The task that begins here; `is_last`: its worker ends behind it."""
     colour, results = header or (0, results)
-    run: TaskRun | NoRun | None = ours(_begun, name, stamp, colour, results, at_most)
+    run: TaskRun | NoRun | None = ours(_begun, name, stamp, colour, results, is_last)
     return run or NoRun()
 
 
-def _begun(name: str, stamp: str, colour: int, results: Any, at_most: int) -> TaskRun | NoRun:
+def _begun(name: str, stamp: str, colour: int, results: Any, is_last: bool) -> TaskRun | NoRun:
     from ray_snapshot.instrument.hooks.attaching import attach_worker
 
     if CURRENT.get() is not None or shape.current_actor_key() is not None:
         return NoRun()
-    _runs[name] += 1
     while (process := process_here() or attach_worker(stamp, colour)) is not None:
         call_id = process.enter_task(task_name(function_name(name), shape.task_here()), name, colour)
         if call_id is not None:
-            return TaskRun(process, name, call_id, colour, results, is_last=_runs[name] == at_most)
+            return TaskRun(process, name, call_id, colour, results, is_last=is_last)
     return NoRun()
-
-
-_runs: Counter[str] = Counter()
-"""How many tasks of each function have begun here."""
 
 
 class TaskRun:
     """One task, from its first step to its reply."""
 
-    __slots__ = ("call_id", "colour", "is_last", "name", "process", "result", "results", "token")
+    __slots__ = ("call_id", "colour", "is_last", "is_left", "name", "process", "result", "results", "token")
 
     def __init__(self, process: Process, name: str, call_id: str, colour: int, results: Any, *, is_last: bool) -> None:
         self.process = process
@@ -158,6 +157,23 @@ class TaskRun:
         self.is_last = is_last
         """Whether the worker ends behind it."""
         self.result: Any = None
+        self.is_left = False
+        """The function has returned a generator, of which Ray takes the items."""
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the function has returned a generator, and Ray takes items from it."""
+        return self.results not in (None, 1) and inspect.isgenerator(self.result)
+
+    def lazily(self) -> Any:
+        """The function's generator; the task lasts until it ends."""
+        self.is_left = True
+        return self._items()
+
+    def _items(self) -> Any:
+        self.is_left = False
+        with self:
+            return (yield from delegated(self, self.result))
 
     def __enter__(self) -> TaskRun:
         self.token = CURRENT.set(self.call_id)
@@ -165,13 +181,14 @@ class TaskRun:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         ours(hide_ours, error)
-        ours(self._end, error)
-
-    def _end(self, error: BaseException | None) -> None:
         try:
             CURRENT.reset(self.token)
         except ValueError:  # a generator may be closed in another context
             CURRENT.set(None)
+        if not self.is_left:
+            ours(self._end, error)
+
+    def _end(self, error: BaseException | None) -> None:
         colour, is_ahead = self.process.leave_task(self.call_id, is_error=error is not None)
         is_secret = redaction.is_active and redaction.returned(self.name, self.result)
         if (is_ahead and colour > self.colour) or is_secret:
@@ -204,6 +221,11 @@ class NoRun:
 
     __slots__ = ("result",)
     result: Any
+    is_lazy = False
+
+    def lazily(self) -> Any:
+        """Its result, as it is."""
+        return self.result
 
     def __enter__(self) -> NoRun:
         return self

@@ -14,12 +14,14 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCan
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import here, machine_of, process_here
+from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S, PROGRAM_HELD_S
 from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import parsed
+from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.refs import call_of
 
@@ -244,8 +246,10 @@ def arrived(original: Callable[..., Any], *args: Any) -> Any:
     """In place of what makes a ref that another process has passed on."""
     ref = original(*args)
     process, call_id = here(), call_of(ref)
-    if process is not None and call_id is not None:
+    if call_id is not None and process is not None:
         process.guarded(lambda: process.may_read(call_id))
+    elif call_id is not None and not is_task(target := parsed(call_id).target):
+        read_early(target)
     return ref
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import own_threads
+from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.refs import call_of
 
@@ -50,8 +51,8 @@ class OwnTasks:
         """By wait that the first error ends: its refs."""
         self.in_store: dict[Any, float] = {}
         """By ref, of these: when it was first seen in the object store."""
-        self.parents: set[Any] = set()
-        """Ray's ids of what has started tasks here: the driver, calls, other tasks."""
+        self.parents: dict[Any, int] = {}
+        """By Ray's id of what has started tasks here (the driver, calls, other tasks): how many."""
         self.is_looking = False
         self.idle_since = 0.0
 
@@ -59,7 +60,8 @@ class OwnTasks:
 
     def started(self) -> None:
         """A task was started by what this thread runs."""
-        self.parents.add(shape.current_task())
+        parent = shape.current_task()
+        self.parents[parent] = self.parents.get(parent, 0) + 1
         if not self.is_looking:
             self.is_looking = True
             self.process.control.after(PRUNE_S, self.look)
@@ -68,19 +70,17 @@ class OwnTasks:
         """Ask Ray which tasks are over, and the watcher how red a worker could have been."""
         process, began = self.process, time.monotonic()
         with process.lock:
-            old = process.ledger.tasks.older_than(time.time() - PRUNE_S)
-            parents = list(self.parents)
-        pending: set[str] = set()
-        for parent in parents:
-            found = shape.pending_task_keys(parent)
-            pending |= found
-            if not found and parent != shape.current_task():
-                self.parents.discard(parent)
-        over = [task for task in old if task.rpartition("-")[2] not in pending]
+            old, parents = process.ledger.tasks.older_than(time.time() - PRUNE_S), dict(self.parents)
+        pending = {parent: shape.pending_task_keys(parent) for parent in parents}
+        still = set[str]().union(*pending.values())
+        over = [task for task in old if task.rpartition("-")[2] not in still]
         if over:
             future = process.watcher.last_number.remote().future()
             future.add_done_callback(lambda done: ours(self._told, done, over))
         with process.lock:
+            for parent, keys in pending.items():
+                if not keys and self.parents.get(parent) == parents[parent]:  # it has started none meanwhile
+                    del self.parents[parent]
             self.is_looking = bool(process.ledger.tasks)
         if self.is_looking:
             process.control.after(max(PRUNE_S, (time.monotonic() - began) / SHARE), self.look)
@@ -132,8 +132,8 @@ class OwnTasks:
         process = self.process
         with process.lock:
             left = self.idle_since + IDLE_S - time.monotonic()
-            if left > 0 or not self._is_at_rest():
-                process.control.after(max(left, IDLE_S / 5), self.look_idle)
+            if left > 0 or not self._may_idle():
+                process.control.after(max(left, IDLE_S), self.look_idle)
                 return
         self.retire(is_ending=False)
 
@@ -141,13 +141,19 @@ class OwnTasks:
         """Whether nothing runs here, and all that was sent has come."""
         ledger = self.process.ledger
         is_sending = bool(ledger.tasks) or any(one.log for one in ledger.outputs.values())
-        return not (ledger.running or ledger.waits or is_sending or self.process.reports) and not own_threads()
+        return not (ledger.running or ledger.waits or is_sending)
+
+    def _may_idle(self) -> bool:
+        """Whether nothing here may act, or has let something go that is not followed, and no snapshot is open."""
+        loose = UNFOLLOWED.loose()
+        is_loose = loose.started or loose.given or loose.scattered
+        return self._is_at_rest() and not (is_loose or self.process.reports or own_threads())
 
     def retire(self, *, is_ending: bool) -> None:
-        """Send the final counts; with `is_ending` the process ends behind this, so wait until they are there."""
+        """Send the final counts, if there is nothing to come; with `is_ending` the process ends behind this: wait."""
         process = self.process
         with process.lock:
-            if process.is_closed or (not is_ending and not self._is_at_rest()):
+            if process.is_closed or not (self._is_at_rest() if is_ending else self._may_idle()):
                 return
             process.take_in()
             process.turn_red(is_forced=False)

@@ -480,7 +480,7 @@ class Process:
                 call_site=call_site,
                 may_act=may_act
                 or self._others_send()
-                or (self.machine == DRIVER and not is_blocking and not is_resting),
+                or not (is_blocking or is_resting or self.actor_loop.is_async),  # another coroutine may act
                 timeout_at=None if timeout is None else now + timeout,
                 raises=raises,
                 owed=owed,

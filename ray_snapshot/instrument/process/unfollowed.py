@@ -60,11 +60,9 @@ class Unfollowed:
 
     def note_task(self, args: Any, kwargs: Any) -> None:
         """A plain task is about to be started; one that a plain task starts is told to the cluster first."""
-        if shape.is_worker() and shape.current_actor_key() is None:
-            if not self.has_said_so:
-                shape.say_tasks_begin_more()
-                self.has_said_so = True
-            return
+        if shape.is_worker() and shape.current_actor_key() is None and not self.has_said_so:
+            shape.say_tasks_begin_more()  # the worker may be gone before a snapshot hears its counts
+            self.has_said_so = True
         self.started += 1
         self.parents.add(shape.current_task())
         self.given += sum(shape.is_reply(item) for item in (*(args or ()), *(kwargs or {}).values()))

@@ -43,8 +43,10 @@ class Outboxes:
         self.boxes[machine] = Outbox()
 
     def drop(self, machine: str) -> None:
-        """A process is gone."""
-        self.boxes.pop(machine, None)
+        """A process is gone, or takes part no more: then its poll is answered, which Ray would wait for before it ends it."""
+        box = self.boxes.pop(machine, None)
+        if box is not None:
+            box.changed.set()
 
     def tell(self, machine: str, command: ProcessCommand, *, is_urgent: bool = True) -> None:
         """Tell a process; what only frees its memory is told with the next command, or when its poll ends."""

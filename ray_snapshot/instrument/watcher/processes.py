@@ -40,7 +40,7 @@ from ray_snapshot.protocol.commands import (
 )
 from ray_snapshot.protocol.coordinator import CompletedSnapshot
 from ray_snapshot.protocol.senders import Senders
-from ray_snapshot.protocol.tasks import is_worker
+from ray_snapshot.protocol.tasks import is_worker, worker_name
 from ray_snapshot.runtime.collected import HostPayload, JoinedSystem, MachineCalls, SnapshotHeader
 from ray_snapshot.runtime.service.actor import Service
 from ray_snapshot.runtime.service.collecting import sections_of
@@ -142,7 +142,9 @@ class Processes:
         ):  # asked last: a restore may have begun meanwhile
             raise RolledBackError("the app was rolled back before this actor had begun", snapshot_id=None)
         incarnation = self.roster.enter(machine, facts, restarts)
-        born = self.coordinator.join(machine, incarnation, min(colour, self.coordinator.last))  # not of an earlier watch
+        born = self.coordinator.join(
+            machine, incarnation, min(colour, self.coordinator.last)
+        )  # not of an earlier watch
         self.blind.pop(machine, None)
         self.outboxes.open(machine)
         if incarnation:
@@ -373,9 +375,19 @@ class Processes:
                 if age > UNHEARD_S:
                     self._go_without(number)
                 await self._find_dead(number)
+        await self._forget_blind_workers()
         if self.pending or self.coordinator.last != self.covered_at:
             self.covered_at = self.coordinator.last
             await self._find_stillborn()
+
+    async def _forget_blind_workers(self) -> None:
+        """A worker that was not watched, and has ended, acts no more."""
+        blind = [machine for machine in self.blind if is_worker(machine)]
+        if blind and self.pending:
+            living = await asyncio.get_running_loop().run_in_executor(None, shape.living_workers)
+            for machine in blind:
+                if not any(machine.startswith(worker_name(key, 0)[:-1]) for key in living):
+                    del self.blind[machine]
 
     def _go_without(self, number: int) -> None:
         """Complete a snapshot without machines that were called and never reported: actors made by an unwatched

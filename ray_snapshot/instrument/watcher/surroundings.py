@@ -49,6 +49,8 @@ class Surroundings:
         every = list(loose)
         again = ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
         if not any(one.started for one in every):
+            if is_followed and shape.tasks_begin_more():
+                return ("what plain tasks have begun",)
             return again if is_followed else ()
         if any(one.pending for one in every):
             return ("plain tasks",)
