@@ -389,18 +389,19 @@ class _Join:
         A handle travels in calls and in replies: so to each machine that a holder has calls in flight to, and to each that may
         read a holder's replies. More than there are is safe: one of them that can move is enough.
         """
-        if machine in self.idle_holds or EVERY in self.idle_holds:
-            found = {name for name in self.reports if not is_worker(name)}
-            return tuple(sorted(found | {machine, *self._tasks_to_begin()}))
         found = {name for name, report in self.reports.items() if machine in report.holds}
+        if machine in self.idle_holds or EVERY in self.idle_holds:  # whoever starts a task may have it called
+            found |= self.reports.keys()
         stack = list(found)
         while stack:
             holder = stack.pop()
-            getters = {channel.target for channel in self.channels if channel.source == holder and channel.in_flight}
+            flying = (channel.target for channel in self.channels if channel.source == holder and channel.in_flight)
+            getters = {target for target in flying if not is_task(target)}
             getters |= {name for name, report in self.reports.items() if holder in report.reads}
             fresh = getters - found
             found |= fresh
             stack += fresh
+        found = {name for name in found if not is_worker(name)}  # what they run, and may run, is among them
         return tuple(sorted(found | {machine, *self._tasks_to_begin()}))
 
     def _tasks_to_begin(self) -> Iterable[str]:

@@ -105,6 +105,18 @@ def test_of_a_worker_that_has_crashed_nobody_knows_what_it_had() -> None:
     assert "b" in system.snapshot().waits[0].on_machines
 
 
+def test_an_actor_that_is_being_made_may_act_too_whoever_has_crashed() -> None:
+    system = _with_worker("a")
+    system.ledgers["a"].wait(system.ledgers["a"].accept_unknown("park", 0.0), (), 1, 0.0, is_local=True)
+    system.ledgers["driver"].hold("a")
+    system.ledgers["driver"].create("kid", "__init__", None, 0.0)
+    assert "kid" in system.snapshot().waits[0].on_machines
+
+    del system.ledgers[ONE]
+    system.coordinator.calls.died(ONE)
+    assert "kid" in system.snapshot().waits[0].on_machines
+
+
 def test_a_worker_that_has_left_is_awaited_no_more_and_what_it_had_sent_is_one_sum() -> None:
     system = _with_worker("a")
     system.born(TWO)
