@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from app_runner import APPS, Done, Runner
+from until import until
 
 import ray_snapshot as rs
 
@@ -70,11 +71,17 @@ def test_a_task_whose_argument_never_comes_is_stuck_behind_the_deadlock(runner: 
 
 
 def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Runner, tmp_path: Path) -> None:
-    _watched(runner, "one_of_a_list", tmp_path / "h")
-    found = _told(tmp_path / "h")
+    history = tmp_path / "h"
+    program = ("--every", "0.5", "--history", str(history), "--detect", "deadlock", "tasks.py", "one_of_a_list")
+    process = runner.start_watched("one_of_a_list", *program)
+    try:
+        waits = ("(the program)", "ray.get([*done, trainer.go.remote(trainer)])", "Trainer.go")
+        found = until(lambda: _told(history), good=lambda told: waits in told, again=(IndexError, rs.RaySnapshotError))
+    finally:
+        process.kill()
+        process.communicate()
 
     assert PREPARE in found
-    assert ("(the program)", "ray.get([*done, trainer.go.remote(trainer)])", "Trainer.go") in found
 
 
 @pytest.mark.parametrize("scenario", ["opened_by_a_handle_in_a_reply", "opened_by_a_coroutine_of_the_task"])
