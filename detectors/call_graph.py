@@ -1,10 +1,12 @@
 """The calls of a snapshot as nodes of the wait-for graph: those that run, those that have not begun, and the gates
-that these must pass.
+and rooms that these need.
 
 A call that has not begun needs a slot of its actor. Any running call that holds a slot may give it back, so a gate (one
 for each machine and concurrency group that has such calls) waits for any one of the holders; a call waits for its gate.
 While a constructor runs, or a call blocks the event loop of its actor, the gate waits for that call alone. What a call
 will wait for once it has its slot is not known yet: so a call that can begin counts as one that can also end.
+
+A plain task or a constructor that has waited for a node for long needs room there: each demand is one node more (`rooms`).
 
 Call ids are `SOURCE/INCARNATION/TARGET/NUMBER`; other ids (`HOST/NUMBER`) belong to machines that take one action
 at a time, of which the machine itself is the node. Nothing here imports Ray or Spark. Read `wait_graph` next.
@@ -20,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions, texts
+from ray_snapshot.detectors.rooms import demand_of_rows
 from ray_snapshot.snapshot import Snapshot
 
 _UNBOUNDED = 2**62
@@ -46,7 +49,7 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class CallNodes:
-    """Running calls, then those that have not begun, then gates; all numbers in here count from 0 over these."""
+    """Running calls, then those that have not begun, then gates, then rooms; all numbers in here count from 0 over these."""
 
     ids: Any
     """Arrow array: the id of each call, each once (`#2` of a retried run is cut off)."""
@@ -58,11 +61,15 @@ class CallNodes:
     machine_names: Any
     """Arrow array: the name of that machine."""
     also: Integers
-    """What each call needs before anything else: a gate, or the call that blocks its event loop; -1: nothing."""
+    """What each call needs before anything else: a gate, a room, or the call that blocks its event loop; -1: nothing."""
     unhindered: Booleans
     """Nodes that move by themselves: open gates, and calls to machines that have stopped (these are refused) or are
     not recorded (these are not born yet)."""
     gates: Gates
+
+    @property
+    def first_room(self) -> int:
+        return self.call_count + len(self.gates.machine)
 
     @property
     def call_count(self) -> int:
@@ -106,6 +113,9 @@ def call_nodes(snapshot: Snapshot, recorded: Any) -> CallNodes:
     loops = _blocked_loops(snapshot, recorded, ids)
     gate_of, gates = _gates(snapshot, rows, run_of, _exclusive(rows, run_ids.take(run_of), run_of, loops))
     gate = gate_of[first_queued]
+    room = demand_of_rows(snapshot, rows.queued)[first_queued]
+    rooms = int(room.max(initial=-1)) + 1
+    queued = np.where(gate >= 0, gate + len(ids), np.where(room >= 0, room + len(ids) + len(gates.machine), -1))
     loop = loops[rows.run[first_run]]
     loop[loop == np.arange(len(loop))] = -1
     names = [texts(rows.running["machine"]).take(first_run), texts(rows.queued["target"]).take(first_queued)]
@@ -113,10 +123,12 @@ def call_nodes(snapshot: Snapshot, recorded: Any) -> CallNodes:
         ids=ids,
         running_count=len(run_ids),
         row=np.concatenate([rows.run_row[first_run], rows.wait_row[first_queued]]),
-        machine=np.concatenate([rows.run[first_run], rows.wait[first_queued], gates.machine]),
-        machine_names=pa.concat_arrays([*names, recorded.take(gates.machine)]),
-        also=np.concatenate([loop, np.where(gate >= 0, gate + len(ids), -1)]),
-        unhindered=np.concatenate([np.zeros(len(loop), np.bool_), gate < 0, gates.is_open]),
+        machine=np.concatenate([rows.run[first_run], rows.wait[first_queued], gates.machine, np.full(rooms, -1)]),
+        machine_names=pa.concat_arrays([*names, recorded.take(gates.machine), pa.array(["room"] * rooms, pa.string())]),
+        also=np.concatenate([loop, queued]),
+        unhindered=np.concatenate(
+            [np.zeros(len(loop), np.bool_), queued < 0, gates.is_open, np.zeros(rooms, np.bool_)]
+        ),
         gates=gates,
     )
 
@@ -140,7 +152,8 @@ class _Rows:
         self.wait_row = np.flatnonzero(is_call)
         columns = ["machine", "call_id", "method", "concurrency_group", "holds_slot"]
         self.running = running = calls.select(columns).take(self.run_row)
-        self.queued = queued = messages.select(["target", "call_id", "concurrency_group"]).take(self.wait_row)
+        columns = ["source", "target", "number", "call_id", "concurrency_group"]
+        self.queued = queued = messages.select(columns).take(self.wait_row)
         self.run = positions(texts(running["machine"]), recorded)
         self.wait = positions(texts(queued["target"]), recorded)
         self.holds_slot: Booleans = pc.fill_null(running["holds_slot"], True).to_numpy()

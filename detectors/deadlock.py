@@ -25,7 +25,7 @@ answer is None. A machine held at a full mailbox is blocked on the receiver: the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,13 +95,16 @@ class Deadlock:
         moves = _can_move(waits, waits.seeds)
         if not (waits.blocked & ~moves).any():
             return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
-        certain = moves
-        if waits.unseen or waits.undeclared.any():
+        certain, doubts = moves, _doubts(waits, moves)
+        if waits.unseen or waits.undeclared.any() or doubts:
+            waits = replace(waits, unseen=waits.unseen + doubts)
             certain = _can_move(waits, waits.seeds | waits.outside, helped=True)
         if not (waits.blocked & ~certain).any():
+            waits = _with_rooms(waits, moves)
             stuck = _stuck(waits, moves)
             evidence = {**stuck.evidence(snapshot, waits), "depends_on": waits.unseen + _half_begun(snapshot, waits)}
             return answer(self, snapshot, None, evidence, _unknown(snapshot, waits, stuck))
+        waits = _with_rooms(waits, certain)
         stuck = _stuck(waits, certain)
         evidence = stuck.evidence(snapshot, waits)
         return answer(self, snapshot, True, evidence, f"Deadlock: {_story(snapshot, evidence, waits, stuck)}.")
@@ -114,10 +117,60 @@ def _anybody_blocked(snapshot: Snapshot) -> bool:
 def _can_move(waits: WaitGraph, seeds: Booleans, *, helped: bool = False) -> Booleans:
     """All nodes that can move if `seeds` do; `helped`: something that is no node here may act as well.
 
-    As soon as anything can move at all, it may send to any passive machine: so these can move, too.
+    As soon as anything can move at all, it may send to any passive machine: so these can move, too. And what can move frees
+    what it holds of a node, which may be room enough for more.
     """
-    anything = helped or seeds.any() or free(waits.graph).any()
-    return movable(waits.graph, seeds | waits.passive if anything else seeds)
+    while True:
+        anything = helped or seeds.any() or free(waits.graph).any()
+        moves = movable(waits.graph, seeds | waits.passive if anything else seeds)
+        opened = waits.rooms.opened(moves, helped=helped) if waits.rooms else _NOTHING
+        if moves[opened].all():
+            return moves
+        seeds = seeds.copy()
+        seeds[opened] = True
+
+
+_NOTHING = np.zeros(0, np.int64)
+
+
+def _doubts(waits: WaitGraph, moves: Booleans) -> list[str]:
+    """Why what waits for room may get it all the same."""
+    if not waits.rooms or moves[waits.first_room :].all():
+        return []
+    return [*waits.rooms.told.unsure, *waits.rooms.unchecked(moves)]
+
+
+def _with_rooms(waits: WaitGraph, moves: Booleans) -> WaitGraph:
+    """`waits` with an edge from each room that there will never be to those who keep it, or else to those who need it."""
+    if not waits.rooms or moves[waits.first_room :].all():
+        return waits
+    needed = np.flatnonzero(waits.calls.also >= waits.calls.first_room) + waits.first_call
+    needed = needed[~moves[needed]]
+    blocked = waits.blocked.copy()
+    blocked[needed] = True
+    owner, target = list[Integers](), list[Integers]()
+    for room in (np.flatnonzero(~moves[waits.first_room :]) + waits.first_room).tolist():
+        on = waits.rooms.keepers(room - waits.first_room, moves)
+        if not (blocked | waits.inner)[on].any():
+            mine = needed[waits.calls.also[needed - waits.first_call] == room - waits.first_call]
+            on = np.concatenate([on, mine])
+        owner.append(np.full(len(on), room))
+        target.append(on)
+    graph, more = waits.graph, np.concatenate(target)
+    rooms, size = np.unique(np.concatenate(owner), return_counts=True)
+    return replace(
+        waits,
+        blocked=blocked,
+        rooms=waits.rooms.judged(moves),
+        graph=replace(
+            graph,
+            owner=np.concatenate([graph.owner, rooms]),
+            k=np.concatenate([graph.k, size]),
+            alternative=np.concatenate([graph.alternative, np.repeat(len(graph.owner) + np.arange(len(rooms)), size)]),
+            target=np.concatenate([graph.target, more]),
+            satisfied=np.concatenate([graph.satisfied, np.zeros(len(more), np.bool_)]),
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,12 @@ class _About:
             "call_site": found.call_site,
             **_wait([(k, [self.nodes[other].machine for other in on]) for k, on in alternatives]),
             **({"waits_for_calls": list(dict.fromkeys(calls))[:MOST_LISTED]} if calls else {}),
+            **({"needs": why} if (why := self.room(node)) else {}),
         }
+
+    def room(self, node: int) -> str:
+        """What a call that has not begun needs on a node, and who holds it; "" if that is not what it waits for."""
+        return self.waits.rooms.whys.get(_also(self.waits, node), "")
 
     def calls(self, node: int) -> list[str]:
         """The calls that a node waits for, as `Class.method`."""
@@ -148,6 +153,10 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
         node, k = int(graph.owner[alternative]), int(graph.k[alternative])
         beside = _also(waits, node)
         rest = [other for other in on[alternative] if other != beside]
+        if beside >= waits.first_room:
+            rest = rest or graph.target[graph.owner[graph.alternative] == beside].tolist()
+            found.setdefault(node, []).append((len(rest), rest))
+            continue
         if not rest and beside < _first_gate(waits):
             rest = on[alternative]  # nothing but the event loop
         if rest:
@@ -224,12 +233,13 @@ def _subject(node: _Node) -> str:
         place = " at ".join(text for text in (node.call if node.method else None, node.call_site) if text)
         return node.machine + (f" ({place})" if place else "")
     if not node.is_running:
-        return f"{node.call} of {node.machine}, not begun,"
+        return f"{_object(node)}, not begun,"
     return f"{node.machine} in {node.call}" + (f" ({node.call_site})" if node.call_site else "")
 
 
 def _object(node: _Node) -> str:
-    return f"{node.call} of {node.machine}" if node.is_call else node.machine
+    is_of_a_task = node.machine.endswith("()")  # which has no name before it begins
+    return f"{node.call} of {node.machine}" if node.is_call and not is_of_a_task else node.machine
 
 
 def _hop(about: _About, hop: list[int], after: int) -> str:
@@ -249,6 +259,8 @@ def _first_gate(waits: WaitGraph) -> int:
 
 def _slot(about: _About, gate: int) -> str:
     """What a gate stands for: "a free slot of A-0"."""
+    if gate >= about.waits.first_room:
+        return about.waits.rooms.whys[gate]
     gates, number, name = about.waits.calls.gates, gate - _first_gate(about.waits), about.waits.names[gate].as_py()
     group = gates.group_names[gates.group[number]]
     if gates.exclusive[number] >= 0:
@@ -268,6 +280,8 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
     if after is not None:
         nodes = [after, *(other for other in nodes if other != after)]
     on = list(dict.fromkeys(_object(about.nodes[other]) for other in nodes))
+    if why := about.room(node):
+        return why
     record = about.record(node)
     if callers := _callers(about, node):
         return f"a later call to {about.nodes[node].machine}, by {listed(callers)}"
@@ -292,6 +306,8 @@ def _callers(about: _About, node: int) -> list[str]:
 
 def _why_never(about: _About, node: int) -> str:
     """Why what a machine outside of every cycle waits for cannot come."""
+    if about.room(node):
+        return ""
     waits = about.waits
     nodes = [other for _, on in about.alternatives.get(node, []) for other in on]
     for flags, reason in ((waits.stopped, "stopped"), (waits.passive, "passive, and nothing is left to wake")):
@@ -314,6 +330,9 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
     calls = members[members >= waits.first_call]
     if not len(calls):
         return []
+    rooms = {also for node in calls.tolist() if (also := _also(waits, node)) in waits.rooms.remedies}
+    if rooms:
+        return list(dict.fromkeys(waits.rooms.remedies[room] for room in sorted(rooms)))[:_MOST_ADVICE]
     about = _About(snapshot, waits, members)
     waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
     wanted: dict[int, set[int]] = {}
@@ -336,7 +355,8 @@ def _not_begun(about: _About, node: int) -> list[int]:
     end = about.waits.first_call + calls.call_count
     begun = about.waits.first_call + calls.running_count
     on = [call for _, choice in about.alternatives.get(node, []) for call in choice if begun <= call < end]
-    return [call for call in on if (gate := _gate(about.waits, call)) >= 0 and not calls.gates.is_open[gate]]
+    gated = [call for call in on if 0 <= _gate(about.waits, call) < len(calls.gates.is_open)]
+    return [call for call in gated if not calls.gates.is_open[_gate(about.waits, call)]]
 
 
 def _gate(waits: WaitGraph, call: int) -> int:

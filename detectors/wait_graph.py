@@ -29,6 +29,7 @@ from ray_snapshot.detectors.common import (
     texts,
 )
 from ray_snapshot.detectors.reduction import Graph
+from ray_snapshot.detectors.rooms import Rooms, rooms
 from ray_snapshot.snapshot import Snapshot
 
 _ALL = -1
@@ -69,6 +70,12 @@ class WaitGraph:
     """The number that node 0 of `calls` has here."""
     recorded_count: int
     """Nodes with smaller numbers are recorded machines."""
+    rooms: Rooms
+    """What calls need on a node; `calls.first_room` nodes behind `first_call`."""
+
+    @property
+    def first_room(self) -> int:
+        return self.first_call + self.calls.first_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +164,16 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
         calls=nodes.calls,
         first_call=nodes.first_call,
         recorded_count=nodes.recorded_count,
+        rooms=_rooms(snapshot, nodes),
     )
+
+
+def _rooms(snapshot: Snapshot, nodes: _Nodes) -> Rooms:
+    calls = nodes.calls
+    first_room = nodes.first_call + calls.first_room
+    machines = calls.machine[: calls.call_count]
+    recorded = nodes.names[: nodes.recorded_count]
+    return rooms(snapshot, recorded, calls.ids, machines, nodes.first_call, calls.running_count, first_room)
 
 
 def _nodes(snapshot: Snapshot) -> _Nodes:
@@ -404,7 +420,7 @@ def _woken(snapshot: Snapshot, nodes: _Nodes) -> tuple[Booleans, Booleans, list[
 
     A timer that was due before the snapshot started is an ordinary message by now: it lies in the mailbox.
     """
-    messages = snapshot.tables["messages"]
+    messages = _without_rooms(snapshot, nodes)
     receiver = texts(messages["target"])
     target = positions(receiver, nodes.names)
     started_at = pa.scalar(snapshot.started_at, messages["due_at"].type)
@@ -413,6 +429,17 @@ def _woken(snapshot: Snapshot, nodes: _Nodes) -> tuple[Booleans, Booleans, list[
     timer = ~strange & pending & is_any_of(messages["kind"], "timer")
     expected = receiver.filter(pa.array(strange)).unique().to_pylist()
     return nodes.flags(target[~strange]), nodes.flags(target[timer]), expected
+
+
+def _without_rooms(snapshot: Snapshot, nodes: _Nodes) -> Any:
+    """The messages, but for calls that wait for room: nobody is there yet whom they could wake."""
+    calls, messages = nodes.calls, snapshot.tables["messages"]
+    waiting = np.flatnonzero(calls.also >= calls.first_room)
+    if not len(waiting):
+        return messages
+    keep = np.ones(messages.num_rows, np.bool_)
+    keep[calls.row[waiting]] = False
+    return messages.filter(pa.array(keep))
 
 
 def _outside(

@@ -39,6 +39,7 @@ try:
     from ray._raylet import Config, InnerGcsClient  # type: ignore[attr-defined]
     from ray.experimental import internal_kv
     from ray.remote_function import RemoteFunction
+    from ray.util.placement_group import PlacementGroup
 except ImportError as error:
     raise UnsupportedRayError(
         f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray {RANGE}"
@@ -80,6 +81,7 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         lambda: serialization._object_ref_deserializer,
         ("binary", "call_site"),
     ),
+    ("PlacementGroup.__init__", lambda: PlacementGroup.__init__, ("self", "id")),
     ("ray.util.list_named_actors", lambda: ray.util.list_named_actors, ("all_namespaces",)),
     ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id", "actor_state_name")),
 )
@@ -90,7 +92,13 @@ _READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
         "ray._raylet.CoreWorker",
         ray._raylet.CoreWorker,
-        ("get_all_reference_counts", "get_current_task_id", "get_pending_children_task_ids"),
+        (
+            "get_all_reference_counts",
+            "get_current_node_id",
+            "get_current_task_id",
+            "get_pending_children_task_ids",
+            "resource_ids",
+        ),
     ),
     (
         "ray._raylet.InnerGcsClient",
@@ -183,6 +191,11 @@ def replace_refs(arrived: Callable[..., Any], future_of: Callable[..., Any]) -> 
     own = asyncio.wrap_future
     _replace("wrap_future", asyncio, "wrap_future", future_of)
     _put("futures.wrap_future", asyncio.futures, "wrap_future", asyncio.wrap_future, own)
+
+
+def replace_groups(made: Callable[..., Any]) -> None:
+    """Put this in place of `PlacementGroup.__init__`; it gets the original as its first argument."""
+    _replace("group", PlacementGroup, "__init__", made)
 
 
 def replace_init(init: Callable[..., Any], shutdown: Callable[..., Any]) -> None:

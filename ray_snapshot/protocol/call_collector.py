@@ -27,6 +27,7 @@ from ray_snapshot.protocol.call_messages import (
     parsed,
 )
 from ray_snapshot.protocol.collector import Answer
+from ray_snapshot.protocol.demands import NOTHING
 from ray_snapshot.protocol.task_collector import TasksOfCut, apart, group_of
 from ray_snapshot.protocol.tasks import KEPT_S, call_of_task, is_task, is_worker
 
@@ -101,6 +102,8 @@ class CompletedCallSnapshot:
     """Plain tasks that are over, and that their senders have not dropped."""
     idle_holds: tuple[str, ...] = ()
     """Machines of which a worker may have a handle that idles: any task may come to use it."""
+    callers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """While something waits for room on a node, of each machine that holds some of one: who may call it, or drop it."""
 
 
 class PendingCallSnapshot:
@@ -248,6 +251,7 @@ class _Join:
             tuple(self._obstacles()),
             self.tasks.held,
             tuple(sorted(self.idle_holds)),
+            self._callers(),
         )
 
     def _accepted(self, key: Channel) -> Ranges:
@@ -404,10 +408,24 @@ class _Join:
         found = {name for name in found if not is_worker(name)}  # what they run, and may run, is among them
         return tuple(sorted(found | {machine, *self._tasks_to_begin()}))
 
+    def _callers(self) -> Mapping[str, tuple[str, ...]]:
+        demands = {sent.demand for channel in self.channels for sent in channel.in_flight.values()}
+        if not demands - {None, NOTHING}:
+            return {}
+        holders = (name for name, one in self.reports.items() if one.held is not None and one.held.amounts)
+        return {name: self._who_may_call(name) for name in holders if not (is_task(name) or is_worker(name))}
+
     def _tasks_to_begin(self) -> Iterable[str]:
-        """Tasks on their way, which may hold whatever their senders do; one that can begin by itself stands for all."""
-        free = next((task for task, one in self.tasks.on_the_way.items() if not one.sent.needs), None)
-        return self.tasks.on_the_way if free is None else (free,)
+        """Tasks on their way, which may hold whatever their senders do.
+
+        One that waits for no argument stands for all that demand the same of a node; one that demands nothing, for all.
+        """
+        ready = {one.sent.demand: task for task, one in self.tasks.on_the_way.items() if not one.sent.needs}
+        for free in (None, NOTHING):
+            if free in ready:
+                return (ready[free],)
+        rest = (task for task, one in self.tasks.on_the_way.items() if one.sent.demand not in ready)
+        return (*ready.values(), *rest)
 
 
 def _of_the_dead(key: Channel, channel: InReport) -> CallsOf:

@@ -13,6 +13,7 @@ from ray_snapshot.errors import ProtocolError
 from ray_snapshot.protocol.acceptance import Ranges
 
 if TYPE_CHECKING:
+    from ray_snapshot.protocol.demands import Demand, Held
     from ray_snapshot.protocol.tasks import Ended, TasksOf
 
 CONSTRUCTOR = 0
@@ -58,6 +59,8 @@ class Sent(NamedTuple):
     """The concurrency group that the call names; None: that of its method."""
     kept: Any = None
     """Its arguments, as a restore needs them, if they are kept."""
+    demand: Demand | None = None
+    """Of a plain task or a constructor: what must be free on a node; None: not known, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,8 @@ class MachineReport:
     """Machines of which every plain task may have a handle, or a ref to a reply."""
     outcomes: Mapping[str, bool] = field(default_factory=dict)
     """Plain tasks whose replies it has and waits for no more, though it has not gone on: whether they ended in an error."""
+    held: Held | None = None
+    """What its process had of its node."""
 
 
 def call_id_of(source: str, incarnation: int, target: str, number: int) -> str:

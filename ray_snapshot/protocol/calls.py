@@ -50,6 +50,7 @@ from ray_snapshot.protocol.call_messages import (
     frozen,
     parsed,
 )
+from ray_snapshot.protocol.demands import Demand
 from ray_snapshot.protocol.tasks import ENDED_WORKERS, TaskEnds, TaskLog, call_of_task, is_task
 from ray_snapshot.protocol.turning import Turning
 
@@ -213,14 +214,23 @@ class CallLedger:
         output.log[number] = Sent(method, frozen(about), now, is_retried, tuple(needs), group, kept)
         return Header(self.machine, self.incarnation, number, self.colour, output.floor, is_retried)
 
-    def create(self, target: str, method: str, about: Any, now: float, *, is_retried: bool = False) -> Header:
+    def create(
+        self,
+        target: str,
+        method: str,
+        about: Any,
+        now: float,
+        *,
+        is_retried: bool = False,
+        demand: Demand | None = None,
+    ) -> Header:
         """Log the constructor call of a new machine. `is_retried`: it has `max_restarts`."""
         output = self.outputs.get(target) or self._open_output(target)
         if output.floor == CONSTRUCTOR or output.sent_count:
             raise ProtocolError(f"{self.machine} was about to create {target}, which it knows already", machine=target)
         output.floor = CONSTRUCTOR
         output.sent_count += 1
-        output.log[CONSTRUCTOR] = Sent(method, frozen(about), now, is_retried)
+        output.log[CONSTRUCTOR] = Sent(method, frozen(about), now, is_retried, demand=demand)
         return Header(self.machine, self.incarnation, CONSTRUCTOR, self.colour, CONSTRUCTOR, is_retried)
 
     def _open_output(self, target: str) -> _Output:
@@ -299,9 +309,10 @@ class CallLedger:
         *,
         is_retried: bool = False,
         needs: Sequence[str | None] = (),
+        demand: Demand | None = None,
     ) -> None:
         """Log a task that was sent, in the colour that this machine has now. `is_retried`: Ray runs it again if it raises."""
-        self.tasks.add(function, task, Sent("", frozen(about), now, is_retried, tuple(needs)))
+        self.tasks.add(function, task, Sent("", frozen(about), now, is_retried, tuple(needs), demand=demand))
 
     def tasks_are_over(self, tasks: Iterable[str], colour: int) -> None:
         """Ray says that these have ended; `colour`: the highest number that was given out by then."""

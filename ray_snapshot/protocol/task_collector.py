@@ -106,6 +106,7 @@ def _parts(report: MachineReport) -> Iterator[MachineReport]:
             waits=waits,
             holds=report.holds,
             reads=report.reads,
+            held=report.held,
         )
 
 

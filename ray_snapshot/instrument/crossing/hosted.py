@@ -120,7 +120,7 @@ class Hosted:
             self.making.end()
             if target is not None:
                 ledger = self._running(self._acting())[0]
-                ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
+                ledger.create(target, "__init__", about, time.time(), is_retried=is_retried, demand=birth.get("demand"))
                 self.making.made(target, birth)
 
     def hold(self, machine: str) -> None:

@@ -18,7 +18,7 @@ import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.here import (
     forget_early_handles,
     heard_early,
@@ -50,6 +50,7 @@ def replace_ray() -> None:
     shape.replace_unhandled(tracking.unhandled)
     shape.replace_pickling(unfollowed.pickled_handle, unfollowed.pickled_ref)
     shape.replace_listing(hiding.named_actors)
+    shape.replace_groups(capacity.made)
     shape.replace_refs(tracking.arrived, tracking.future_of)
 
 

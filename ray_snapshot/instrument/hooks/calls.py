@@ -21,6 +21,7 @@ from ray import ObjectRef
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.capacity import demanded, of_actor
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import Own, give_up, ours
 from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
@@ -134,6 +135,7 @@ def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwa
     try:
         handle = original(actor_class, args, {**(kwargs or {}), HEADER: wire}, **options)
         target, about["key"] = machine_of(handle), shape.actor_key(handle)
+        about["demand"] = demanded(of_actor, options)
     finally:
         process.guarded(lambda: process.end_creation(target, args, about))
     return handle

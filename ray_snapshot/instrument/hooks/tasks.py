@@ -16,6 +16,7 @@ from typing import Any
 
 from ray_snapshot import redaction
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.capacity import demanded, of_task
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, process_here
@@ -73,7 +74,8 @@ def _logged(process: Process, function: Any, args: Any, kwargs: Any, options: di
     kind = function_name(shape.name_of(function))
     name = task_name(kind, key)
     is_retried = shape.is_run_again(function, options)
-    process.end_task(name, kind, args, kwargs, is_retried=is_retried, needs=needs(args, kwargs))
+    demand = demanded(of_task, options)
+    process.end_task(name, kind, args, kwargs, is_retried=is_retried, needs=needs(args, kwargs), demand=demand)
     return name
 
 

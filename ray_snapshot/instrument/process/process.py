@@ -20,7 +20,7 @@ from ray.exceptions import RayActorError
 from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
@@ -58,6 +58,7 @@ from ray_snapshot.runtime.refs import call_of
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
     from ray_snapshot.instrument.process.states import SavedValue
+    from ray_snapshot.protocol.demands import Demand
     from ray_snapshot.runtime.rows import MailPart
     from ray_snapshot.runtime.waits import CallBook
 
@@ -268,7 +269,9 @@ class Process:
         with self.lock:
             self.making.end()
             if target is not None:
-                self.ledger.create(target, "__init__", about, time.time(), is_retried=is_retried)
+                self.ledger.create(
+                    target, "__init__", about, time.time(), is_retried=is_retried, demand=birth.get("demand")
+                )
                 self.making.made(target, birth)
             self.reloading.ended()
         if self.ledger.must_record:
@@ -298,13 +301,16 @@ class Process:
         *,
         is_retried: bool,
         needs: tuple[str | None, ...] = (),
+        demand: Demand | None = None,
     ) -> None:
         """A task was started (None: that raised), in the colour that this machine has."""
         about = redaction.logged(function, args, kwargs) if task is not None else None
         with self.lock:
             self.making.end()
             if task is not None:
-                self.ledger.start_task(function, task, about, time.time(), is_retried=is_retried, needs=needs)
+                self.ledger.start_task(
+                    function, task, about, time.time(), is_retried=is_retried, needs=needs, demand=demand
+                )
                 self.own_tasks.started()
         if self.ledger.must_record:
             self.record_soon()
@@ -592,10 +598,11 @@ class Process:
         parked = loop.park(self.ledger, now, sites) if between_steps else []
         acting = loop.background()
         self.ledger.outcomes = self.own_tasks.outcomes()
+        held = capacity.held()
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             mail = None if self.mail is None else self.mail.part(number)
             if number in self.ledger.open:
-                report = loop.resolved(self._rested(self.ledger.report(number)))
+                report = replace(loop.resolved(self._rested(self.ledger.report(number))), held=held)
                 facts = (UNFOLLOWED.loose(), threads, loop.blocking_call, acting)
                 passed, before = self.passed.known() if any(wait.is_local for wait in report.waits) else ((), ())
                 births = self.making.unborn(report)

@@ -16,6 +16,7 @@ from ray_snapshot.protocol.tasks import function_of, is_task, is_worker
 from ray_snapshot.runtime.collected import MachineCalls, SnapshotHeader
 
 if TYPE_CHECKING:
+    from ray_snapshot.instrument.watcher.resources import Looks
     from ray_snapshot.snapshot import Snapshot
 
 
@@ -46,6 +47,8 @@ class CollectedCalls:
     """What a restore needs of those machines (`checkpointing.Section`)."""
     life: int = 0
     """Which of the systems that have joined the watch they are."""
+    looks: Looks | None = None
+    """What Ray told of nodes, if something waits for room on one."""
     sections_of_actors: int = 1
     """How many of `checkpoints`, the first, are not of hosts."""
 

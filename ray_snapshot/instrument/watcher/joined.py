@@ -12,6 +12,7 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
+from ray_snapshot.instrument.watcher.resources import resources
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
@@ -118,7 +119,7 @@ class Tables:
     def facts(self) -> tuple[dict[str, Any], list[str]]:
         """The coverage, and the obstacles to a restore."""
         uncovered = self._uncovered()
-        without = [self._shown(name) for name, one in self.own.items() if not one.has_state and not is_task(name)]
+        without = [self.shown(name) for name, one in self.own.items() if not one.has_state and not is_task(name)]
         coverage = {
             "hosts": len(self.own),
             "uncovered": uncovered,
@@ -128,8 +129,10 @@ class Tables:
             "groups": {
                 facts["shown"]: facts["groups"] for facts in self.collected.facts.values() if facts.get("groups")
             },
-            "blocked_loops": {self._shown(name): self._run_id(call) for name, call in self.blocking.items()},
+            "blocked_loops": {self.shown(name): self._run_id(call) for name, call in self.blocking.items()},
         }
+        if self.collected.looks is not None:
+            coverage |= {"resources": resources(self, self.collected.looks)}
         obstacles = [self.named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
         of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
         unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]
@@ -139,7 +142,7 @@ class Tables:
         """Actors of Ray's own libraries, whose states are not recorded unless they are wanted."""
         machines = self.own.items()
         own = [(name, one) for name, one in machines if name != DRIVER and not is_worker(name)]
-        return [self._shown(name) for name, one in own if one.has_state and one.state is None]
+        return [self.shown(name) for name, one in own if one.has_state and one.state is None]
 
     def _uncovered(self) -> list[str]:
         """What could act without our seeing it; the watcher's list, less what the processes' own evidence removes."""
@@ -159,19 +162,19 @@ class Tables:
             found.append("plain tasks that hold handles or refs")
         for name, one in zip(names, recorded, strict=True):
             if one is not None and one.was_starting:
-                found.append(f"what {self._shown(name)} was starting")
+                found.append(f"what {self.shown(name)} was starting")
             if one is not None and one.background:
-                found.append(f"{one.background} of {self._shown(name)}")
+                found.append(f"{one.background} of {self.shown(name)}")
             found += self._threads(name)
         found += [self.named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")]
-        callers = [self._shown(one.machine) for one in self.own.values() if _has_unknown_calls(one)]
+        callers = [self.shown(one.machine) for one in self.own.values() if _has_unknown_calls(one)]
         found += [f"who called {name} without a header" for name in callers]
         return found
 
     def _threads(self, machine: str) -> list[str]:
         """A machine's threads that may act; a parked one counts if another thread, or a reply, may wake it."""
         one = self.collected.recorded.get(machine)
-        return [] if one is None else self._threads_of(one.threads, self._shown(machine))
+        return [] if one is None else self._threads_of(one.threads, self.shown(machine))
 
     def _threads_of(self, threads: Threads, name: str) -> list[str]:
         woken = () if self.is_still else threads.parked
@@ -179,24 +182,26 @@ class Tables:
 
     # ---- names ----------------------------------------------------------------------------------------------------
 
-    def _shown(self, machine: str) -> str:
+    def shown(self, machine: str) -> str:
+        """What people call a machine."""
         return self.collected.shown(machine)
 
     def _call_of(self, channel: CallsOf, number: int) -> str:
         """The id of a call in flight."""
-        source, target = _part(self._shown(channel.source)), _part(self._shown(channel.target))
+        source, target = _part(self.shown(channel.source)), _part(self.shown(channel.target))
         return call_id_of(source, channel.incarnation, target, number)
 
-    def _call_id(self, call_id: str) -> str:
+    def call_id(self, call_id: str) -> str:
+        """The id that a call has in the snapshot."""
         if call_id in self.task_calls:
             return self.task_calls[call_id]
         source, incarnation, target, number = parsed(call_id)
-        return call_id_of(_part(self._shown(source)), incarnation, _part(self._shown(target)), number)
+        return call_id_of(_part(self.shown(source)), incarnation, _part(self.shown(target)), number)
 
     def named(self, text: str) -> str:
         """A text with names for people in place of those between processes."""
         for machine in sorted((*self.collected.facts, *self.collected.reserved), key=len, reverse=True):
-            text = text.replace(machine, self._shown(machine))
+            text = text.replace(machine, self.shown(machine))
         return text
 
     # ---- rows -----------------------------------------------------------------------------------------------------
@@ -207,7 +212,7 @@ class Tables:
         state = report.state if report.has_state else None
         mode, k, waits_for = self._short_wait(report.machine)
         return {
-            "machine": self._shown(report.machine),
+            "machine": self.shown(report.machine),
             "class_name": "" if is_task(report.machine) else facts.get("class", ""),
             "host": f"pid-{facts.get('pid')}",
             "incarnation": report.incarnation,
@@ -240,13 +245,13 @@ class Tables:
             return None, None, []
         wait = waits[0].wait
         mode = "all" if wait.k >= len(wait.on) else "any" if wait.k == 1 else "k_of_n"
-        return mode, wait.k, [self._shown(name) for name in waits[0].on_machines]
+        return mode, wait.k, [self.shown(name) for name in waits[0].on_machines]
 
     def _channels(self) -> list[dict[str, Any]]:
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for channel in self.completed.channels:
             idles = is_worker(channel.source) and channel.source not in self.own  # then it is no machine
-            key = ENDED_TASKS if idles else self._shown(channel.source), self._shown(channel.target)
+            key = ENDED_TASKS if idles else self.shown(channel.source), self.shown(channel.target)
             row = found.setdefault(key, {"source": key[0], "target": key[1], "kind": "call", "recorded_by": "sender"})
             for name in ("sent_count", "accepted_count", "settled_count", "in_flight_count"):
                 row[name] = row.get(name, 0) + getattr(channel, name)
@@ -255,7 +260,7 @@ class Tables:
     def _messages(self) -> Iterable[dict[str, Any]]:
         for channel in self.completed.channels:
             group_of = self.collected.facts.get(channel.target, {}).get("group_of", {})
-            source, target = self._shown(channel.source), self._shown(channel.target)
+            source, target = self.shown(channel.source), self.shown(channel.target)
             for number, sent in sorted(channel.in_flight.items()):
                 encoded = to_json(list(sent.about) if isinstance(sent.about, tuple) else sent.about)
                 yield {
@@ -281,7 +286,7 @@ class Tables:
                     sites[wait.call_id] = wait.call_site
             for call in report.calls:
                 yield {
-                    "machine": self._shown(report.machine),
+                    "machine": self.shown(report.machine),
                     "call_id": self._run_id(call.call_id),
                     "caller": self._caller(call),
                     "method": call.method,
@@ -294,16 +299,16 @@ class Tables:
 
     def _caller(self, call: RunningCall) -> str | None:
         if not call.call_id.startswith(ANYBODY):
-            return UNKNOWN if call.caller is None else self._shown(call.caller)
+            return UNKNOWN if call.caller is None else self.shown(call.caller)
         starter = self.starter_of.get(parsed(call.call_id).target)
-        return None if starter is None else self._shown(starter)
+        return None if starter is None else self.shown(starter)
 
     def _own_wait(self, report: MachineReport) -> Iterable[dict[str, Any]]:
         """A wait of no call (the driver's, or a task's that has outlived its call) is a row too, for its call site."""
         for wait in report.waits:
             if wait.call_id is None:
                 yield {
-                    "machine": self._shown(report.machine),
+                    "machine": self.shown(report.machine),
                     "method": "(the program)" if report.machine == DRIVER else "(a task of its own)",
                     "holds_slot": False,
                     "call_site": wait.call_site,
@@ -314,8 +319,8 @@ class Tables:
         base, mark, run = call_id.partition("#")
         if base.startswith("?/"):
             _, incarnation, machine, number = base.split("/")
-            return f"?/{incarnation}/{_part(self._shown(machine))}/{number}{mark}{run}"
-        return self._call_id(base) + mark + run
+            return f"?/{incarnation}/{_part(self.shown(machine))}/{number}{mark}{run}"
+        return self.call_id(base) + mark + run
 
     def waits(self) -> Iterable[dict[str, Any]]:
         for machine, waits in (*self.waits_of.items(), *self.arguments_of.items()):
@@ -329,7 +334,7 @@ class Tables:
                 at = alternatives[wait.call_id] = alternatives.get(wait.call_id, -1) + 1
                 is_own = wait.call_id is None or machine in self.hosted
                 common = {
-                    "machine": self._shown(machine),
+                    "machine": self.shown(machine),
                     "call_id": None if is_own else self._run_id(str(wait.call_id)),
                     "alternative": at,
                     "k": wait.k,
@@ -345,8 +350,8 @@ class Tables:
                     on = None if answer is None else call  # it may have been answered, and no ledger knows any more
                     yield {
                         **common,
-                        "on_machine": None if on is None else self._shown(parsed(on).target),
-                        "on_call_id": None if on is None else self._call_id(on),
+                        "on_machine": None if on is None else self.shown(parsed(on).target),
+                        "on_call_id": None if on is None else self.call_id(on),
                         "satisfied": bool(answer) or wait.is_ready,
                     }
                 is_over = (
@@ -367,8 +372,8 @@ class Tables:
         for call, has_ended in resolved.errors:
             yield {
                 **common,
-                "on_machine": None if call is None else self._shown(parsed(call).target),
-                "on_call_id": None if call is None else self._call_id(call),
+                "on_machine": None if call is None else self.shown(parsed(call).target),
+                "on_call_id": None if call is None else self.call_id(call),
                 "satisfied": has_ended,
             }
 
@@ -385,11 +390,11 @@ class Tables:
     def _stalled_rows(self, machine: str, stalled: set[str]) -> Iterable[dict[str, Any]]:
         for call_id in sorted(stalled):
             yield {
-                "machine": self._shown(machine),
+                "machine": self.shown(machine),
                 "call_id": self._run_id(call_id),
                 "alternative": 0,
                 "k": 1,
-                "on_machine": self._shown(machine),
+                "on_machine": self.shown(machine),
                 "on_call_id": self._run_id(self.blocking[machine]),
                 "satisfied": False,
             }
@@ -399,22 +404,33 @@ class Tables:
 
         By its name every machine may find it, and so may a plain task; another program, if the namespace is not this job's own.
         """
-        facts = self.collected.facts.get(resolved.machine, {})
-        is_named = bool(facts.get("name"))
-        is_known_elsewhere = is_named and (self.has_tasks or not facts.get("is_private"))
-        is_known_elsewhere |= resolved.machine in self.held_by_hosts
-        if self.has_scattered or is_known_elsewhere or self._has_tasks(resolved.machine) or self._uncovered():
+        is_named = bool(self.collected.facts.get(resolved.machine, {}).get("name"))
+        if self._is_known_elsewhere(resolved.machine) or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)
         before = () if recorded is None else recorded.passed_before
         for machine in self.completed.machines if is_named else dict.fromkeys((*resolved.on_machines, *before)):
             is_to_begin = is_task(machine) and machine not in self.completed.machines
-            on_call = self._call_id(call_of_task(machine)) if is_to_begin else None
-            row = {**common, "k": 1, "on_machine": self._shown(machine), "on_call_id": on_call}
+            on_call = self.call_id(call_of_task(machine)) if is_to_begin else None
+            row = {**common, "k": 1, "on_machine": self.shown(machine), "on_call_id": on_call}
             yield {**row, "satisfied": resolved.wait.is_ready}
         for call in self._unanswered(resolved.machine):
-            on = {"on_machine": self._shown(parsed(call).target), "on_call_id": self._call_id(call)}
+            on = {"on_machine": self.shown(parsed(call).target), "on_call_id": self.call_id(call)}
             yield {**common, "k": 1, **on, "satisfied": False}
+
+    def may_be_reached(self, machine: str) -> bool:
+        """Whether what is no holder of its handle may call a machine."""
+        return bool(self.collected.facts.get(machine, {}).get("name")) or self._is_known_elsewhere(machine)
+
+    def _is_known_elsewhere(self, machine: str) -> bool:
+        facts = self.collected.facts.get(machine, {})
+        is_found = bool(facts.get("name")) and (self.has_tasks or not facts.get("is_private"))
+        return self.has_scattered or is_found or machine in self.held_by_hosts or self._has_tasks(machine)
+
+    def owners_of(self, group: str) -> list[str]:
+        """Who has made a placement group."""
+        having = (name for name, one in self.own.items() if one.held is not None and group in one.held.groups)
+        return [self.shown(name) for name in having]
 
     def _has_tasks(self, machine: str) -> bool:
         """Whether plain tasks that it has started have not ended: what it has put on their replies may wake it."""

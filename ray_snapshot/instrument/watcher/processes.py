@@ -15,15 +15,17 @@ from typing import Any
 
 from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
 from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
+from ray_snapshot.instrument.watcher.resources import Looks, waiting
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
-from ray_snapshot.instrument.watcher.surroundings import Surroundings, strangers
+from ray_snapshot.instrument.watcher.surroundings import Seen, Surroundings, strangers
 from ray_snapshot.names import DRIVER, life_of
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import (
@@ -51,6 +53,9 @@ MOST_UNPRUNED = 1_000
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
 
+MOST_LOOKS = 100
+"""Of so many snapshots it is kept what Ray told of nodes behind them."""
+
 LOOK_S = 0.25
 """How often the cluster's own list of the dead is looked at, while a snapshot is pending."""
 
@@ -60,8 +65,8 @@ class Pending:
     """What the processes have told for a snapshot that is being collected."""
 
     header: SnapshotHeader
-    actors: Mapping[str, str] | None
-    """The job's actors that lived, or were to, when it began: classes by key; None if Ray did not list them."""
+    seen: Seen
+    """What Ray listed when it began."""
     losses: int
     """How many processes had died by then (`Recovering.losses`)."""
     recorded: dict[str, ProcessReport] = field(default_factory=dict)
@@ -87,6 +92,8 @@ class Processes:
         self.blind: dict[str, None] = {}
         """Machines that live, but are not watched, so that nothing is seen of them."""
         self.surroundings = Surroundings(ready, has_hook=has_hook)
+        self.rooms: dict[int, asyncio.Task[Cluster | None]] = {}
+        """By snapshot: what Ray tells of nodes behind it."""
         self.stopped_names: list[str] = []
         """Machines of hosts that have stopped."""
         self.unborn: dict[str, str] = {}
@@ -240,9 +247,9 @@ class Processes:
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
-    async def prepare(self) -> Mapping[str, str] | None:
-        """What Ray lists of actors, before anything is asked to record: what was made before the cut is among them."""
-        actors = await self.surroundings.look()
+    async def prepare(self) -> Seen:
+        """What Ray lists, before anything is asked to record: what was made before the cut is among it."""
+        seen = await self.surroundings.look()
         torn = ", and stands still, for that failed: restore again, or end it" if self.rolling.is_torn else ""
         is_going_back = self.rolling.is_rolling or self.recovering.is_under_way
         reason = f"it is being rolled back{torn}" if is_going_back else ""
@@ -251,13 +258,13 @@ class Processes:
         if reason:
             text = f"there can be no snapshot of {self.service.config.system} now: {reason}"
             raise SnapshotAbortedError(text, snapshot_id=None, reason=reason, machine=None, call_site=None)
-        return actors
+        return seen
 
-    def begun(self, header: SnapshotHeader, prepared: Mapping[str, str] | None) -> None:
+    def begun(self, header: SnapshotHeader, prepared: Seen | None) -> None:
         """Ask every process to record."""
         header.is_kept, header.generation = self.rolling.keeps, self.rolling.loaded
         header.restored_from = self.rolling.restored_from
-        self.pending[header.number] = Pending(header, prepared, self.recovering.losses)
+        self.pending[header.number] = Pending(header, prepared or Seen(None, None), self.recovering.losses)
         awaited = list(self.parties.pending[header.number].awaited)
         header.control_messages += len(awaited)
         for machine in awaited:
@@ -326,16 +333,19 @@ class Processes:
         self.unborn = {name: birth["key"] for name, birth in births.items() if name not in self.roster.facts}
         unseen = [*self.blind, *self.parties.restarting]
         header.uncovered += [
-            *strangers(pending.actors, self._known_actors(births)),
+            *strangers(pending.seen.actors, self._known_actors(births)),
             *self.surroundings.uncovered,
             *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
             *self._mail_of_the_dead(header.number),
         ]
+        needs_room = next(waiting(calls, header.started_at), None) is not None
+        self.surroundings.is_room_wanted = needs_room
         return CollectedCalls(
             header,
             calls,
             pending.recorded,
             dict(self.roster.facts),
+            looks=Looks(pending.seen.cluster, None) if needs_room else None,
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
             reserved=dict(self.roster.reserved),
             parts=[payload.part for payload in payloads],
@@ -343,6 +353,17 @@ class Processes:
             sections=sections_of(payloads),
             life=self.life(),
         )
+
+    async def settled(self, collected: Any) -> Any:
+        """With what Ray tells of nodes behind the cut, if something waits for room on one: asked once for each snapshot."""
+        if not isinstance(collected, CollectedCalls) or collected.looks is None:
+            return collected
+        number = collected.header.number
+        if number not in self.rooms:
+            self.rooms[number] = asyncio.get_running_loop().create_task(self.surroundings.room())
+            while len(self.rooms) > MOST_LOOKS:
+                del self.rooms[min(self.rooms)]
+        return replace(collected, looks=Looks(collected.looks.before, await self.rooms[number]))
 
     def _mail_of_the_dead(self, number: int) -> list[str]:
         """Processes that may have sent to machines, and were gone only just before this snapshot began."""

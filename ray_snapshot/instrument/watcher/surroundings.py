@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.process.unfollowed import Loose
 
 LIST_S = 5.0
 """How long a snapshot waits, before it begins, for Ray's lists of nodes and actors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What Ray listed before a snapshot began."""
+
+    actors: Mapping[str, str] | None
+    """The job's actors that lived, or were to: classes by key; None if Ray did not list them in time."""
+    cluster: capacity.Cluster | None
+    """None: not asked, for nothing waited for room when the snapshot before was taken."""
 
 
 class Surroundings:
@@ -24,22 +35,29 @@ class Surroundings:
         self.node_count = 0
         self.has_hook = has_hook
         """Whether our functions are in every worker of the job."""
+        self.is_room_wanted = True
+        """Whether something waited for room on a node, the last time anybody looked."""
 
-    async def look(self) -> Mapping[str, str] | None:
-        """Compare the cluster's nodes with those that are ready; returns the job's actors that live or are to, classes by key.
-
-        None if Ray does not list them in time.
-        """
+    async def look(self) -> Seen:
+        """Compare the cluster's nodes with those that are ready, and list the job's actors."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(LIST_S):
                 nodes = await loop.run_in_executor(None, living_nodes)
                 actors = await loop.run_in_executor(None, shape.actors_of_job)
         except Exception:  # whatever Ray raises: the coverage of the snapshot says what is missing
-            return None
+            return Seen(None, None)
         self.node_count = len(nodes)
         self.uncovered = self.nodes.uncovered(nodes)
-        return actors
+        return Seen(actors, await self.room() if self.is_room_wanted else None)
+
+    async def room(self) -> capacity.Cluster | None:
+        """Nodes and placement groups, as they are now; None if Ray does not tell in time."""
+        try:
+            async with asyncio.timeout(LIST_S):
+                return await asyncio.get_running_loop().run_in_executor(None, capacity.cluster)
+        except Exception:  # whatever Ray raises
+            return None
 
     def apart(self, loose: Iterable[Loose], *, is_followed: bool = False) -> tuple[str, ...]:
         """Plain tasks that may still run, or what they have begun; those with handles come elsewhere.

@@ -105,6 +105,9 @@ class Others(Protocol):
     def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Any:
         """All that the snapshot is put together from; `payloads`: of the hosts and their driver."""
 
+    async def settled(self, collected: Any) -> Any:
+        """The same, with what can be told only when everybody has recorded; called more than once."""
+
     async def given(self, collected: Any) -> None:
         """The analyst has a complete snapshot."""
 
@@ -130,6 +133,10 @@ class NoOthers:
     def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Collected:  # noqa: ARG002 - counts have done their work
         """What the hosts have reported."""
         return Collected(header, [payload.part for payload in payloads], checkpoints=sections_of(payloads))
+
+    async def settled(self, collected: Any) -> Any:
+        """It is all there."""
+        return collected
 
     async def given(self, collected: Any) -> None:
         """Nothing else waits for it."""
@@ -195,7 +202,7 @@ class Collecting:
         if not wait:
             collection.done.add_done_callback(lambda done: done.exception())
             return number
-        return await collection.done
+        return await self.others.settled(await collection.done)
 
     async def take_last(self, seconds: float) -> str:
         """Take snapshots until one can be restored; returns its id."""
@@ -357,6 +364,7 @@ class Collecting:
 
     async def _tell_analyst(self, found: Collected) -> None:
         try:
+            found = await self.others.settled(found)
             await self.handing.give(replace(found, traces=self.take_traces()))
             await self.others.given(found)
             if (self.config.recover or found.header.listeners) and found.checkpoints:

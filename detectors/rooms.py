@@ -1,0 +1,452 @@
+"""Calls that wait for room on a node: plain tasks and constructors whose CPUs, memory or custom resources others hold.
+
+A demand can be met if on some node that it allows enough is left by those that can never move again; so what is asked is a
+fixpoint: what can move frees what it holds, and that lets more move (`deadlock`). Whatever is not known counts as free. What
+holds, and until when:
+
+- a plain task that can never move: all but its CPUs, which Ray takes back while it waits;
+- an actor of which a call runs that can never end: all that it has;
+- an actor at rest: all that it has, until somebody can move who could call it, or drop its handle;
+- a placement group: its bundles, unless something can move and nothing in it is stuck.
+
+Reads `resources` of the coverage (`instrument.watcher.resources` writes it). Here are no waits: read `wait_graph` for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.detectors.common import Booleans, Integers, integers, listed, positions, texts
+from ray_snapshot.snapshot import Snapshot
+
+_UNIT = 10_000
+"""Ray counts resources in ten-thousandths."""
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What some calls need on one node."""
+
+    needs: Amounts
+    since: float
+    """When the first of them was sent."""
+    group: str | None
+    bundle: int
+    nodes: frozenset[str] | None
+    """Where it may be met; None: anywhere."""
+    text: str
+    """ "CPU 1", for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A placement group."""
+
+    name: str
+    is_created: bool
+    bundles: tuple[Amounts, ...]
+    nodes: tuple[str, ...]
+    is_on_one_node: bool
+    owners: tuple[str, ...]
+    """Machines that have made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A machine that has a part of its node."""
+
+    machine: str
+    node: str
+    amounts: Amounts
+    is_task: bool
+    by: tuple[str, ...] | None
+    """Machines, and calls that have not begun, that may call it or drop its handle; None: anything may."""
+    checked_at: float
+    """Since when it is known that those have a handle of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a snapshot tells of resources."""
+
+    demands: tuple[Demand, ...] = ()
+    nodes: Mapping[str, Amounts] = field(default_factory=dict)
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    holders: tuple[Holder, ...] = ()
+    unsure: tuple[str, ...] = ()
+    """Why room may come all the same."""
+
+
+def told(snapshot: Snapshot) -> Told:
+    """Read the coverage."""
+    found = snapshot.coverage.get("resources") or {}
+    return Told(
+        tuple(_demand(row) for row in found.get("demands", ())),
+        {name: _units(amounts) for name, amounts in (found.get("nodes") or {}).items()},
+        {row["group"]: _group(row) for row in found.get("groups", ())},
+        tuple(_holder(row) for row in found.get("holders", ())),
+        tuple(found.get("unsure", ())),
+    )
+
+
+def _units(amounts: Mapping[str, float]) -> dict[str, int]:
+    return {name: round(amount * _UNIT) for name, amount in amounts.items()}
+
+
+def _demand(row: Mapping[str, Any]) -> Demand:
+    nodes, group = row.get("nodes"), row.get("group")
+    text = ", ".join(f"{name} {amount:g}" for name, amount in row["needs"].items())
+    place = "" if group is None else f" in placement group {group[:8]}"
+    allowed = None if nodes is None else frozenset(nodes)
+    shown = f"{text}{place}" if text else f"placement group {str(group)[:8]}"
+    return Demand(_units(row["needs"]), row["since"], group, row.get("bundle", -1), allowed, shown)
+
+
+def _group(row: Mapping[str, Any]) -> Group:
+    return Group(
+        row.get("name") or row["group"][:8],
+        row["created"],
+        tuple(_units(one) for one in row["bundles"]),
+        tuple(row["nodes"]),
+        row.get("strategy") == "STRICT_PACK",
+        tuple(row.get("owners", ())),
+    )
+
+
+def _holder(row: Mapping[str, Any]) -> Holder:
+    by = row.get("by")
+    amounts = _units(row["amounts"])
+    return Holder(
+        row["machine"], row["node"], amounts, row["task"], None if by is None else tuple(by), row.get("checked_at", 0.0)
+    )
+
+
+def demand_of_rows(snapshot: Snapshot, rows: Any) -> Integers:
+    """Which demand each of `rows` (of `messages`) has; -1: none."""
+    found = np.full(rows.num_rows, -1, np.int64)
+    wanted = (snapshot.coverage.get("resources") or {}).get("demands", ())
+    if not len(wanted) or not rows.num_rows:
+        return found
+    source, target, number = texts(rows["source"]), texts(rows["target"]), integers(rows["number"], -1)
+    for index, row in enumerate(wanted):
+        mine: Booleans = pc.fill_null(pc.equal(target, row["target"]), False).to_numpy(zero_copy_only=False)
+        if row.get("source") is not None:
+            mine &= pc.fill_null(pc.equal(source, row["source"]), False).to_numpy(zero_copy_only=False)
+        if row.get("numbers") is not None:
+            mine &= np.logical_or.reduce([(number >= first) & (number <= last) for first, last in row["numbers"]])
+        found[mine] = index
+    return found
+
+
+class Rooms:
+    """The demands of one snapshot, over the nodes of its wait-for graph.
+
+    `first`: the number of the node of the first demand; `runs`: per holder, the nodes of the calls that run there; `at`: the
+    node of its machine (-1: none); `by`: those of `Holder.by`; `has_slot`: whether it may take a call more; `owners`: by group,
+    the nodes of who has made it.
+    """
+
+    def __init__(
+        self,
+        told: Told,
+        first: int,
+        at: Integers,
+        runs: list[list[int]],
+        by: list[list[int]],
+        has_slot: list[bool],
+        owners: Mapping[str, list[int]],
+    ) -> None:
+        self.told = told
+        self.first = first
+        self.at = at
+        self.runs = runs
+        self.by = by
+        self.has_slot = has_slot
+        self.owners = owners
+        self.whys: dict[int, str] = {}
+        """By node of a demand that cannot be met: what is missing, and who holds it."""
+        self.remedies: dict[int, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.told.demands)
+
+    def opened(self, moves: Booleans, *, helped: bool = False) -> Integers:
+        """The nodes of the demands that can be met if `moves` do; `helped`: something that is no node may act as well."""
+        if helped and self.told.unsure:
+            return self.first + np.arange(len(self.told.demands))
+        stuck, free = self._stuck(moves, helped=helped), []
+        kept = self._kept_groups(moves, stuck, helped=helped)
+        for index, demand in enumerate(self.told.demands):
+            held = [one for one in stuck if not (helped and self._is_unchecked(one, demand))]
+            if self._is_met(demand, held, kept):
+                free.append(self.first + index)
+        return np.array(free, np.int64)
+
+    def _is_unchecked(self, holder: int, demand: Demand) -> bool:
+        """Whether a handle of an actor at rest may lie in garbage: it was not collected since this is demanded."""
+        return self._rests(holder) and self.told.holders[holder].checked_at <= demand.since
+
+    def _rests(self, holder: int) -> bool:
+        return not self.told.holders[holder].is_task and not self.runs[holder]
+
+    def unchecked(self, moves: Booleans) -> list[str]:
+        """Holders at rest of which it is not known that their handles are in use; for people."""
+        closed = self._closed(moves)
+        found = [
+            holder
+            for holder in self._stuck(moves, helped=False)
+            if any(self._is_unchecked(holder, self.told.demands[index]) for index in closed)
+        ]
+        return [f"whether a handle of {self.told.holders[one].machine} is in use or garbage" for one in found]
+
+    def _closed(self, moves: Booleans) -> list[int]:
+        return [index for index in range(len(self.told.demands)) if not moves[self.first + index]]
+
+    # ---- who keeps what it has -------------------------------------------------------------------------------------
+
+    def _stuck(self, moves: Booleans, *, helped: bool) -> list[int]:
+        """The holders that keep what they have if `moves` do."""
+        anything = helped or bool(moves.any())
+        return [index for index in range(len(self.told.holders)) if not self._frees(index, moves, anything)]
+
+    def _frees(self, index: int, moves: Booleans, anything: bool) -> bool:
+        holder, runs = self.told.holders[index], self.runs[index]
+        if holder.is_task:
+            return bool(self.at[index] < 0 or moves[self.at[index]] or moves[runs].any())
+        if runs and (moves[runs].any() or moves[self.at[index]]):
+            return True
+        if runs and not self.has_slot[index]:
+            return False
+        return anything if holder.by is None else bool(moves[self.by[index]].any())
+
+    def _kept_groups(self, moves: Booleans, stuck: list[int], *, helped: bool) -> set[str]:
+        """Groups that nobody removes: nothing can move, or who is inside is stuck."""
+        anything = helped or bool(moves.any())
+        busy = [self.told.holders[index] for index in stuck if not self._rests(index)]
+        inside = {name.rpartition("_")[2] for one in busy for name in one.amounts if "_group_" in name}
+        created = {key for key, one in self.told.groups.items() if one.is_created}
+        return created if not anything else created & inside
+
+    # ---- whether there is room ---------------------------------------------------------------------------------------
+
+    def _is_met(self, demand: Demand, held: list[int], kept: set[str]) -> bool:
+        if demand.group is None:
+            return any(_fits(demand.needs, left) for left in self._left(held, kept, demand.nodes).values())
+        group = self.told.groups.get(demand.group)
+        if group is None:  # it was removed: such a task ends in an error
+            return True
+        if not group.is_created:
+            return self._can_be_made(group, held, kept)
+        left = self._left(held, set(), None)
+        places = range(len(group.bundles)) if demand.bundle < 0 else [demand.bundle]
+        return any(self._fits_in(demand, group, place, left) for place in places if place < len(group.bundles))
+
+    def _fits_in(self, demand: Demand, group: Group, place: int, left: Mapping[str, dict[str, int]]) -> bool:
+        node = group.nodes[place]
+        if node not in left or (demand.nodes is not None and node not in demand.nodes):
+            return False
+        suffix = f"_group_{demand.group}" if demand.bundle < 0 else f"_group_{demand.bundle}_{demand.group}"
+        return all(left[node].get(f"{name}{suffix}", 0) >= amount for name, amount in demand.needs.items())
+
+    def _can_be_made(self, group: Group, held: list[int], kept: set[str]) -> bool:
+        """Whether each bundle fits somewhere, and all together on all nodes (on one, if they must be)."""
+        left = self._left(held, kept, None)
+        if not all(any(_fits(bundle, one) for one in left.values()) for bundle in group.bundles):
+            return False
+        whole = _sum(group.bundles)
+        return (
+            any(_fits(whole, one) for one in left.values())
+            if group.is_on_one_node
+            else _fits(whole, _sum(left.values()))
+        )
+
+    def _left(self, held: Iterable[int], kept: set[str], nodes: frozenset[str] | None) -> dict[str, dict[str, int]]:
+        """What there is on each node, without what these hold."""
+        allowed = self.told.nodes if nodes is None else [name for name in self.told.nodes if name in nodes]
+        left = {name: dict(self.told.nodes[name]) for name in allowed}
+        for index in held:
+            holder = self.told.holders[index]
+            for name, amount in holder.amounts.items():
+                if holder.node in left and name in left[holder.node]:
+                    left[holder.node][name] -= amount
+        for node, name, amount in self._reserved(kept):
+            if node in left and name in left[node]:
+                left[node][name] -= amount
+        return left
+
+    def _reserved(self, kept: set[str]) -> Iterator[tuple[str, str, int]]:
+        for group in (self.told.groups[key] for key in kept):
+            for node, bundle in zip(group.nodes, group.bundles, strict=True):
+                yield from ((node, name, amount) for name, amount in bundle.items())
+
+    # ---- why there is none -------------------------------------------------------------------------------------------
+
+    def blockers(self, index: int, moves: Booleans) -> tuple[list[int], list[str]]:
+        """Who keeps what the demand of this number lacks: holders, by their places, and groups."""
+        demand = self.told.demands[index]
+        stuck = self._stuck(moves, helped=False)
+        group = None if demand.group is None else self.told.groups.get(demand.group)
+        if group is not None and group.is_created:
+            suffix = f"_group_{demand.group}"
+            names = {f"{name}{suffix}" for name in demand.needs}
+            return [one for one in stuck if names & self.told.holders[one].amounts.keys()], []
+        names = set(_sum(group.bundles)) if group is not None else set(demand.needs)
+        kept = self._kept_groups(moves, stuck, helped=False)
+        holders = [one for one in stuck if names & self.told.holders[one].amounts.keys()]
+        groups = [key for key in kept if names & _sum(self.told.groups[key].bundles).keys()]
+        return holders, groups
+
+    def keepers(self, index: int, moves: Booleans) -> Integers:
+        """The nodes that would have to move for this demand to be met, and cannot."""
+        holders, groups = self.blockers(index, moves)
+        found = [node for one in holders for node in self.runs[one] or self.by[one] or [int(self.at[one])]]
+        found += [node for key in groups for node in self.owners[key]]
+        return np.array([node for node in dict.fromkeys(found) if node >= 0 and not moves[node]], np.int64)
+
+    def judged(self, moves: Booleans) -> Rooms:
+        """The same, with what to tell of the demands that cannot be met."""
+        found = copy(self)
+        found.whys = {self.first + one: self.why(one, moves) for one in self._closed(moves)}
+        found.remedies = {self.first + one: self.remedy(one, moves) for one in self._closed(moves)}
+        return found
+
+    # ---- in words ----------------------------------------------------------------------------------------------------
+
+    def why(self, index: int, moves: Booleans) -> str:
+        """ "CPU 1, of which Trainer-0 holds 4 of 4" of the demand of this number."""
+        demand = self.told.demands[index]
+        holders, groups = self.blockers(index, moves)
+        group = None if demand.group is None else self.told.groups.get(demand.group)
+        needs, suffix = dict(demand.needs), ""
+        text = demand.text
+        if group is not None and group.is_created:
+            suffix = f"_group_{demand.group}"
+        elif group is not None:
+            needs = _sum(group.bundles)
+            text = f"placement group {group.name}, which needs {_shown(needs)}"
+        scarce = [name for name in needs if self._is_scarce(demand, name, suffix, holders, groups)] or list(needs)
+        total = {name: sum(one.get(name + suffix, 0) for one in self.told.nodes.values()) for name in scarce}
+        missing = [name for name in scarce if total[name] < needs[name]]
+        if missing:
+            return f"{text}, and there is {_shown({name: total[name] for name in missing})} in all"
+        parts = [self._share(self.told.holders[one], scarce, suffix, total) for one in holders]
+        parts += [self._reservation(self.told.groups[key], scarce, total) for key in groups]
+        parts = [part for part in parts if part]
+        return text + (f", and {'; '.join(parts[:3])}{' and so on' if len(parts) > 3 else ''}" if parts else "")
+
+    def remedy(self, index: int, moves: Booleans) -> str:
+        """What to change so that a demand is met."""
+        demand = self.told.demands[index]
+        holders, groups = self.blockers(index, moves)
+        actors = [self.told.holders[one] for one in holders if not self.told.holders[one].is_task]
+        lacks = self._lacking(demand)
+        if lacks:
+            return f"Ask for less than {demand.text}, or give the cluster a node that has it: none has {lacks}."
+        group = None if demand.group is None else self.told.groups.get(demand.group)
+        names = [one.machine for one in actors]
+        more = "its bundles" if group is not None and group.is_created else "the cluster"
+        if not names:
+            whom = [self.told.groups[key].name for key in groups]
+            where = f"remove placement group {whom[0]} first, or " if whom else ""
+            return f"{where}give {more} {_missing_text(demand, group)} more.".capitalize()
+        less = "num_cpus=0" if set(demand.needs) == {"CPU"} else "less"
+        kind = _class_of(names[0])
+        rest = "end it when it is done" if self._rests(holders[0]) else f"let {kind} wait for nothing that needs room"
+        return f"Give {kind} {less} ({listed(names)} holds it), {rest}, or give {more} {_missing_text(demand, group)} more."
+
+    def _lacking(self, demand: Demand) -> str:
+        """What no node has at all, as much as is needed."""
+        if demand.group is not None:
+            return ""
+        nodes = [one for name, one in self.told.nodes.items() if demand.nodes is None or name in demand.nodes]
+        if any(_fits(demand.needs, one) for one in nodes):
+            return ""
+        return (
+            _shown({n: a for n, a in demand.needs.items() if not any(one.get(n, 0) >= a for one in nodes)})
+            or "all of it"
+        )
+
+    def _is_scarce(self, demand: Demand, name: str, suffix: str, holders: list[int], groups: list[str]) -> bool:
+        left = self._left(holders, set(groups), demand.nodes)
+        return not any(one.get(name + suffix, 0) >= demand.needs.get(name, 1) for one in left.values())
+
+    def _reservation(self, group: Group, scarce: list[str], total: Mapping[str, int]) -> str:
+        mine = {name: amount for name, amount in _sum(group.bundles).items() if name in scarce}
+        who = ", ".join(group.owners) or "its owner"
+        return f"{who} holds {_parts_of(mine, total)} by placement group {group.name}" if mine else ""
+
+    def _share(self, holder: Holder, scarce: list[str], suffix: str, total: Mapping[str, int]) -> str:
+        mine = {name: holder.amounts[name + suffix] for name in scarce if holder.amounts.get(name + suffix)}
+        if not mine:
+            return ""
+        return f"{holder.machine} holds {_parts_of(mine, total)}"
+
+
+def _parts_of(amounts: Mapping[str, int], total: Mapping[str, int]) -> str:
+    """ "CPU 4 of 4"."""
+    return ", ".join(f"{name} {amount / _UNIT:g} of {total[name] / _UNIT:g}" for name, amount in amounts.items())
+
+
+def _shown(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {amount / _UNIT:g}" for name, amount in amounts.items())
+
+
+def _missing_text(demand: Demand, group: Group | None) -> str:
+    return _shown(demand.needs or (_sum(group.bundles) if group is not None else {}))
+
+
+def _class_of(machine: str) -> str:
+    """ "Trainer" of "Trainer-0"."""
+    return machine.rpartition("-")[0] or machine
+
+
+def _fits(needs: Amounts, left: Amounts) -> bool:
+    return all(left.get(name, 0) >= amount for name, amount in needs.items())
+
+
+def _sum(parts: Iterable[Amounts]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            found[name] = found.get(name, 0) + amount
+    return found
+
+
+def rooms(
+    snapshot: Snapshot, names: Any, ids: Any, machine: Integers, first_call: int, running_count: int, first_room: int
+) -> Rooms:
+    """The demands over nodes: `names` of the recorded machines, `ids` of calls, the `machine` of each."""
+    found = told(snapshot)
+    if not found.demands:
+        return Rooms(found, first_room, np.zeros(0, np.int64), [], [], [], {})
+    at = positions(pa.array([one.machine for one in found.holders], pa.string()), names)
+    running = machine[:running_count]
+    bound = integers(snapshot.tables["machines"]["max_concurrency"], 2**62)
+    runs, by, has_slot = [], [], []
+    for place, holder in zip(at.tolist(), found.holders, strict=True):
+        calls = np.flatnonzero(running == place) if place >= 0 else np.zeros(0, np.int64)
+        runs.append((calls + first_call).tolist())
+        has_slot.append(place < 0 or len(calls) < bound[place])
+        wanted = pa.array(holder.by or (), pa.string())
+        as_machine, as_call = positions(wanted, names), positions(wanted, ids)
+        own = as_machine[(as_machine >= 0) & (as_machine != place)]
+        by.append([*own.tolist(), *(as_call[as_call >= 0] + first_call).tolist(), *_calls_of(machine, own, first_call)])
+    owners = dict[str, list[int]]()
+    for key, group in found.groups.items():
+        made = positions(pa.array(group.owners, pa.string()), names)
+        owners[key] = [*_calls_of(running, made[made >= 0], first_call), *made.tolist()]
+    return Rooms(found, first_room, at, runs, by, has_slot, owners)
+
+
+def _calls_of(machine: Integers, machines: Integers, first_call: int) -> list[int]:
+    """The nodes of the calls of these machines: one of them that moves can drop a handle, though its machine has no node."""
+    return (np.flatnonzero(np.isin(machine, machines)) + first_call).tolist() if len(machines) else []

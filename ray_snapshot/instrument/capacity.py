@@ -1,0 +1,231 @@
+"""Ray's resources: what a task or an actor demands, what this process holds, what the cluster has.
+
+Beside `shape` the only room that uses Ray's private names: those that tell of resources. Read `protocol.demands` first.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import ray
+from ray._private import ray_constants
+from ray._private import worker as ray_worker
+from ray.experimental import internal_kv
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from ray_snapshot.protocol.demands import NOTHING, Demand, Held, demand
+
+# ---- what is demanded ------------------------------------------------------------------------------------------------
+
+_PLAIN = ("num_gpus", "memory", "resources", "accelerator_type", "label_selector", "scheduling_strategy")
+_MORE = ("object_store_memory", "placement_group")
+
+_METHOD_CPU_ONLY = {"memory"}
+"""An actor that asks for no more than this holds no CPU; one that asks for anything else holds one, if it does not say."""
+
+
+@lru_cache(1_024)
+def _of_cpus(cpus: float) -> Demand:
+    return demand({"CPU": cpus})
+
+
+def demanded(of: Callable[[Mapping[str, Any]], Demand], options: Mapping[str, Any]) -> Demand | None:
+    """`of_task` or `of_actor` of these options; None if they say something that is not known here."""
+    try:
+        return of(options)
+    except Exception:  # of a later Ray, or what Ray itself refuses
+        return None
+
+
+def of_task(options: Mapping[str, Any]) -> Demand:
+    """What a plain task demands."""
+    cpus = options.get("num_cpus")
+    needs = {"CPU": 1.0 if cpus is None else float(cpus), **_others(options)}
+    if len(needs) == 1 and not any(options.get(name) for name in _PLAIN) and not _is_captured():
+        return _of_cpus(needs["CPU"])
+    return _placed(needs, options)
+
+
+def of_actor(options: Mapping[str, Any]) -> Demand:
+    """What the constructor of an actor demands, and the actor holds as long as it lives."""
+    needs, cpus = _others(options), options.get("num_cpus")
+    if cpus is not None:
+        needs["CPU"] = float(cpus)
+    elif needs.keys() - _METHOD_CPU_ONLY:
+        needs["CPU"] = 1.0
+    return _placed(needs, options)
+
+
+def _others(options: Mapping[str, Any]) -> dict[str, float]:
+    """What is demanded beside CPU."""
+    found = {name: float(amount) for name, amount in (options.get("resources") or {}).items()}
+    for option, name in (("num_gpus", "GPU"), ("memory", "memory"), ("object_store_memory", "object_store_memory")):
+        if options.get(option):
+            found[name] = float(options[option])
+    if options.get("accelerator_type"):
+        found[f"accelerator_type:{options['accelerator_type']}"] = 0.001
+    return found
+
+
+def _placed(needs: Mapping[str, float], options: Mapping[str, Any]) -> Demand:
+    strategy, labels = options.get("scheduling_strategy"), options.get("label_selector") or {}
+    wanted = [(str(key), str(value)) for key, value in labels.items()]
+    if isinstance(strategy, NodeAffinitySchedulingStrategy):
+        return demand(needs, node=None if strategy.soft else str(strategy.node_id), labels=wanted)
+    if isinstance(strategy, PlacementGroupSchedulingStrategy):
+        group, bundle = strategy.placement_group, strategy.placement_group_bundle_index
+    elif strategy is None:
+        given = options.get("placement_group", "default")
+        group, bundle = None if given == "default" else given, options.get("placement_group_bundle_index", -1)
+        if given == "default" and _is_captured():
+            return demand(needs, ray_worker.global_worker.placement_group_id.hex(), labels=wanted)
+    else:
+        group, bundle = None, -1
+    if group is None or getattr(group, "is_empty", True):
+        return demand(needs, labels=wanted) if needs or wanted else NOTHING
+    return demand(needs, group.id.hex(), -1 if bundle is None else int(bundle), labels=wanted)
+
+
+def _is_captured() -> bool:
+    """Whether what is started here runs in the placement group of who starts it."""
+    worker = ray_worker.global_worker
+    return bool(worker.should_capture_child_tasks_in_placement_group) and not worker.placement_group_id.is_nil()
+
+
+# ---- what is held ----------------------------------------------------------------------------------------------------
+
+
+class _Collections:
+    """When the last full garbage collection of this process began."""
+
+    def __init__(self) -> None:
+        self.began_at = 0.0
+        self._begins = 0.0
+
+    def follow(self) -> None:
+        """Hear of them from now on."""
+        if self.hear not in gc.callbacks:
+            gc.callbacks.append(self.hear)
+
+    def hear(self, phase: str, info: Mapping[str, int]) -> None:
+        """Python calls this around each."""
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            self._begins = time.time()
+        else:
+            self.began_at = self._begins
+
+
+COLLECTIONS = _Collections()
+
+_MADE: set[str] = set()
+
+
+def made(original: Callable[..., None], group: Any, *args: Any, **kwargs: Any) -> None:
+    """In place of `PlacementGroup.__init__`: one is made here, or looked up; those that arrive come without it."""
+    original(group, *args, **kwargs)
+    if not group.is_empty:
+        _MADE.add(group.id.hex())
+
+
+def held() -> Held:
+    """What this process has of its node: exact, also while it waits."""
+    COLLECTIONS.follow()
+    core = ray_worker.global_worker.core_worker
+    amounts = {name: sum(part for _, part in parts) for name, parts in core.resource_ids().items()}
+    return Held(core.get_current_node_id().hex(), amounts, COLLECTIONS.began_at, frozenset(_MADE))
+
+
+# ---- what there is ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that lives."""
+
+    amounts: Mapping[str, float]
+    """All that it has, free or not."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A placement group that is not removed."""
+
+    name: str
+    bundles: tuple[Mapping[str, float], ...]
+    nodes: tuple[str, ...]
+    """Of each bundle; "" as long as it has none."""
+    strategy: str
+    is_created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What Ray's control store tells at one moment."""
+
+    nodes: Mapping[str, Node]
+    groups: Mapping[str, Group]
+    grows: bool | None
+    """Whether an autoscaler may add nodes; None: not known (yet)."""
+
+
+def cluster() -> Cluster:
+    """Ask the control store."""
+    nodes = {row["NodeID"]: _node(row) for row in ray.nodes() if row["Alive"]}
+    table = ray.util.placement_group_table()
+    groups = {key: _group(row) for key, row in table.items() if row["state"] != "REMOVED"}
+    return Cluster(nodes, groups, _grows(nodes))
+
+
+def _node(row: Mapping[str, Any]) -> Node:
+    return Node({name: float(amount) for name, amount in row["Resources"].items()}, dict(row.get("Labels") or {}))
+
+
+def _group(row: Mapping[str, Any]) -> Group:
+    places = row.get("bundles_to_node_id") or {}
+    order = sorted(row["bundles"], key=int)
+    return Group(
+        str(row["name"]),
+        tuple(dict(row["bundles"][index]) for index in order),
+        tuple(str(places.get(index) or "") for index in order),
+        str(row["strategy"]),
+        row["state"] == "CREATED",
+    )
+
+
+def _grows(nodes: Iterable[str]) -> bool | None:
+    """A monitor without a configuration names each node's type after the node."""
+    if internal_kv._internal_kv_get(b"__autoscaler_v2_enabled") == b"1":
+        return _grows_by_sdk(nodes)
+    told = internal_kv._internal_kv_get(ray_constants.DEBUG_AUTOSCALING_STATUS)
+    if told is None:
+        return None
+    types = (json.loads(told).get("autoscaler_report") or {}).get("active_nodes") or {}
+    return any(not _is_of_a_node(name, nodes) for name in types) if types else None
+
+
+def _grows_by_sdk(nodes: Iterable[str]) -> bool | None:
+    """The same of the newer autoscaler."""
+    try:
+        from ray.autoscaler.v2.sdk import get_cluster_status
+
+        status = get_cluster_status(ray.get_runtime_context().gcs_address)
+    except Exception:  # whatever it raises: it is not known then
+        return None
+    types = [node.ray_node_type_name for node in (*status.active_nodes, *status.idle_nodes)]
+    return any(not _is_of_a_node(name, nodes) for name in types) if types else None
+
+
+def _is_of_a_node(name: str, nodes: Iterable[str]) -> bool:
+    return name.startswith("node_") and name.removeprefix("node_") in nodes
+
+
+__all__ = ["COLLECTIONS", "Cluster", "Group", "Node", "cluster", "demanded", "held", "of_actor", "of_task"]

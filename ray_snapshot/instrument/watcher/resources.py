@@ -1,0 +1,195 @@
+"""What waits for room on a node, and who has it: the `resources` of a snapshot's coverage, which `detectors.rooms` reads.
+
+Demands and holdings are of the cut. Nodes and placement groups are not: Ray's control store is asked before anything records
+and once more behind the last report, and where the two differ nothing is concluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.instrument.capacity import Cluster, Group
+from ray_snapshot.protocol.call_collector import EVERY, CallsOf, CompletedCallSnapshot
+from ray_snapshot.protocol.calls import CONSTRUCTOR, Sent
+from ray_snapshot.protocol.demands import BUNDLE, NOTHING, Demand, in_group
+from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.watcher.joined import Tables
+
+DELAY_S = 1.0
+"""So long Ray may take to schedule what has room: what has waited less counts as about to begin."""
+
+_CPU = "CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """The cluster before and behind the cut; None: Ray did not tell, or was not asked."""
+
+    before: Cluster | None
+    after: Cluster | None
+
+    def unsure(self) -> list[str]:
+        """Why room may come all the same."""
+        if self.after is None:
+            return ["nodes and placement groups, which Ray did not list"]
+        if self.before is None:
+            return ["nodes and placement groups as they were before the snapshot"]
+        if (self.before.nodes, self.before.groups) != (self.after.nodes, self.after.groups):
+            return ["nodes or placement groups that came or went while the snapshot was taken"]
+        if self.after.grows:
+            return ["the cluster's autoscaler, which may add a node"]
+        return [] if self.after.grows is False else ["whether an autoscaler may add a node, which Ray has not told yet"]
+
+
+def waiting(completed: CompletedCallSnapshot, now: float) -> Iterator[tuple[CallsOf, int, Sent]]:
+    """The calls that were sent `DELAY_S` before `now`, have not begun, and need room on a node."""
+    for channel in completed.channels:
+        for number, sent in channel.in_flight.items():
+            if sent.demand not in (None, NOTHING) and sent.sent_at < now - DELAY_S:
+                yield channel, number, sent
+
+
+def resources(tables: Tables, looks: Looks) -> dict[str, Any]:
+    """The item of the coverage; empty if nothing waits."""
+    collected = tables.collected
+    found = list(waiting(collected.completed, collected.header.started_at))
+    if not found:
+        return {}
+    cluster = looks.after or Cluster({}, {}, None)
+    return {
+        "demands": _demands(tables, found, cluster),
+        "nodes": _nodes(cluster, found),
+        "groups": [_group(key, one, tables) for key, one in cluster.groups.items()],
+        "holders": list(_holders(tables)),
+        "unsure": looks.unsure(),
+    }
+
+
+# ---- demands -----------------------------------------------------------------------------------------------------------
+
+
+def _demands(tables: Tables, found: Iterable[tuple[CallsOf, int, Sent]], cluster: Cluster) -> list[dict[str, Any]]:
+    """One row for each demand of a channel; of a constructor: for all that is sent to the actor."""
+    rows = dict[tuple[str | None, str, Demand], list[tuple[int, float]]]()
+    for channel, number, sent in found:
+        assert sent.demand is not None
+        is_born_by_it = number == CONSTRUCTOR and number not in channel.tasks
+        source = None if is_born_by_it else tables.shown(channel.source)
+        rows.setdefault((source, tables.shown(channel.target), sent.demand), []).append((number, sent.sent_at))
+    return [
+        {
+            "source": source,
+            "target": target,
+            "numbers": None if source is None else _ranges(sorted(number for number, _ in told)),
+            "needs": dict(one.needs),
+            "group": one.group,
+            "bundle": one.bundle,
+            "nodes": _allowed(one, cluster),
+            "since": min(at for _, at in told),
+        }
+        for (source, target, one), told in rows.items()
+    ]
+
+
+def _ranges(numbers: list[int]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
+
+
+def _allowed(one: Demand, cluster: Cluster) -> list[str] | None:
+    """The nodes on which it may begin; None: any. A node that is gone, and labels that say more than a value, rule out none."""
+    if one.node is not None:
+        return [one.node] if one.node in cluster.nodes else None
+    plain = [(key, value) for key, value in one.labels if value.replace("-", "").replace("_", "").isalnum()]
+    if not plain:
+        return None
+    return [name for name, node in cluster.nodes.items() if all(node.labels.get(key) == value for key, value in plain)]
+
+
+# ---- what there is -----------------------------------------------------------------------------------------------------
+
+
+def _nodes(cluster: Cluster, found: Iterable[tuple[CallsOf, int, Sent]]) -> dict[str, dict[str, float]]:
+    """All that each node has, of what anything here needs; with the bundles of groups under Ray's names for them."""
+    wanted = {name for _, _, sent in found if sent.demand is not None for name, _ in sent.demand.needs}
+    wanted |= {name for group in cluster.groups.values() for bundle in group.bundles for name in bundle}
+    nodes = {
+        name: {resource: amount for resource, amount in node.amounts.items() if resource in wanted}
+        for name, node in cluster.nodes.items()
+    }
+    for key, group in cluster.groups.items():
+        for index, (node, bundle) in enumerate(zip(group.nodes, group.bundles, strict=True)):
+            for resource, amount in bundle.items():
+                for name in (in_group(resource, key), in_group(resource, key, index)):
+                    if node in nodes:
+                        nodes[node][name] = nodes[node].get(name, 0.0) + amount
+    return nodes
+
+
+def _group(key: str, one: Group, tables: Tables) -> dict[str, Any]:
+    return {
+        "group": key,
+        "name": one.name,
+        "created": one.is_created,
+        "bundles": [dict(bundle) for bundle in one.bundles],
+        "nodes": list(one.nodes),
+        "strategy": one.strategy,
+        "owners": tables.owners_of(key),
+    }
+
+
+# ---- who holds it ------------------------------------------------------------------------------------------------------
+
+
+def _holders(tables: Tables) -> Iterator[dict[str, Any]]:
+    for name, report in tables.own.items():
+        held = report.held
+        if held is None or not held.amounts or is_worker(name):
+            continue
+        amounts = {one: amount for one, amount in held.amounts.items() if not (is_task(name) and _is_given_back(one))}
+        if amounts:
+            yield {
+                "machine": tables.shown(name),
+                "node": held.node,
+                "amounts": amounts,
+                "task": is_task(name),
+                "by": _by(tables, name),
+                "checked_at": _checked_at(tables, name),
+            }
+
+
+def _is_given_back(resource: str) -> bool:
+    """Whether a plain task has it only while it computes."""
+    return resource == _CPU or resource.startswith(f"{_CPU}_group_")
+
+
+def _by(tables: Tables, machine: str) -> list[str] | None:
+    """Who could call an actor, or drop its handle; None: anything that acts."""
+    completed = tables.completed
+    callers = completed.callers.get(machine)
+    if callers is None or EVERY in completed.idle_holds or tables.may_be_reached(machine):
+        return None
+    return [
+        tables.call_id(call_of_task(one)) if is_task(one) and one not in completed.machines else tables.shown(one)
+        for one in callers
+        if one != machine
+    ]
+
+
+def _checked_at(tables: Tables, machine: str) -> float:
+    """When the last process that has a handle of it began to collect its garbage."""
+    reports: Mapping[str, Any] = tables.completed.machines
+    having = [one for name, one in reports.items() if machine in one.holds and name != machine and not is_task(name)]
+    return min((0.0 if one.held is None else one.held.collected_at for one in having), default=0.0)
+
+
+__all__ = ["BUNDLE", "DELAY_S", "Looks", "resources", "waiting"]

@@ -1,0 +1,66 @@
+"""What Ray must find free on a node before a task, or an actor, can begin; and what a process holds of a node.
+
+A demand travels in its sender's log, what is held in each process's report: so both are of the cut. Nodes and placement groups
+are asked of Ray before and behind it (`watcher.capacity`). Imports the standard library only; `detectors.resources` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+UNIT = 10_000
+"""Ray counts resources in ten-thousandths."""
+
+BUNDLE = "bundle"
+"""A resource of which each bundle of a placement group has plenty: what is to run in the group needs a little of it."""
+
+
+class Demand(NamedTuple):
+    """What one task, or one actor, needs on one node."""
+
+    needs: tuple[tuple[str, float], ...]
+    """Amount by resource, sorted; nothing of which 0 is needed."""
+    group: str | None = None
+    """The placement group in which it is to run, by Ray's id."""
+    bundle: int = -1
+    """Which bundle of it; -1: any."""
+    node: str | None = None
+    """The only node on which it may run; None: any."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """What the node's labels must be."""
+
+
+NOTHING = Demand(())
+"""Of one that finds room on every node."""
+
+
+def demand(
+    needs: Mapping[str, float],
+    group: str | None = None,
+    bundle: int = -1,
+    node: str | None = None,
+    labels: Iterable[tuple[str, str]] = (),
+) -> Demand:
+    """The demand for these amounts."""
+    found = sorted((name, float(amount)) for name, amount in needs.items() if amount)
+    return Demand(tuple(found), group, bundle, node, tuple(sorted(labels)))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a process had of its node at its instant."""
+
+    node: str = ""
+    amounts: Mapping[str, float] = field(default_factory=dict)
+    """By resource, those of bundles (`CPU_group_0_...`) under their own names."""
+    collected_at: float = 0.0
+    """When the last full garbage collection of the process began: handles in cycles were dropped in it."""
+    groups: frozenset[str] = frozenset()
+    """Placement groups that were made there."""
+
+
+def in_group(name: str, group: str, bundle: int = -1) -> str:
+    """What Ray calls a resource of a placement group, or of one of its bundles."""
+    return f"{name}_group_{group}" if bundle < 0 else f"{name}_group_{bundle}_{group}"
