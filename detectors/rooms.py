@@ -354,14 +354,21 @@ class Rooms:
         group = None if demand.group is None else self.told.groups.get(demand.group)
         names = [one.machine for one in actors]
         more = "its bundles" if group is not None and group.is_created else "the cluster"
+        lack = _shown(self._missing(demand, group, holders, groups))
         if not names:
             whom = [self.told.groups[key].name for key in groups]
-            where = f"remove placement group {whom[0]} first, or " if whom else ""
-            return f"{where}give {more} {_missing_text(demand, group)} more.".capitalize()
+            return f"{f'Remove placement group {whom[0]} first, or give' if whom else 'Give'} {more} {lack} more."
         less = "num_cpus=0" if set(demand.needs) == {"CPU"} else "less"
         kind = _class_of(names[0])
         rest = "end it when it is done" if self._rests(holders[0]) else f"let {kind} wait for nothing that needs room"
-        return f"Give {kind} {less} ({listed(names)} holds it), {rest}, or give {more} {_missing_text(demand, group)} more."
+        return f"Give {kind} {less} ({listed(names)} holds it), {rest}, or give {more} {lack} more."
+
+    def _missing(self, demand: Demand, group: Group | None, holders: list[int], groups: list[str]) -> dict[str, int]:
+        """Of what is needed, that of which no node has enough left."""
+        needs = demand.needs or (_sum(group.bundles) if group is not None else {})
+        suffix = f"_group_{demand.group}" if group is not None and group.is_created else ""
+        scarce = {name: needs[name] for name in needs if self._is_scarce(demand, name, suffix, holders, groups)}
+        return scarce or dict(needs)
 
     def _lacking(self, demand: Demand) -> str:
         """What no node has at all, as much as is needed."""
@@ -398,10 +405,6 @@ def _parts_of(amounts: Mapping[str, int], total: Mapping[str, int]) -> str:
 
 def _shown(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {amount / _UNIT:g}" for name, amount in amounts.items())
-
-
-def _missing_text(demand: Demand, group: Group | None) -> str:
-    return _shown(demand.needs or (_sum(group.bundles) if group is not None else {}))
 
 
 def _class_of(machine: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -101,12 +102,24 @@ def _is_captured() -> bool:
 # ---- what is held ----------------------------------------------------------------------------------------------------
 
 
+EVERY_S = 30.0
+"""Not more often a process is asked to collect its garbage: as Ray has it, which does the same where resources are short."""
+
+
 class _Collections:
     """When the last full garbage collection of this process began."""
 
     def __init__(self) -> None:
         self.began_at = 0.0
         self._begins = 0.0
+        self._asked_at = 0.0
+
+    def collect(self, since: float) -> None:
+        """Collect in a thread of its own, for finalizers may wait, unless that was done since then."""
+        now = time.time()
+        if self.began_at <= since and now > self._asked_at + EVERY_S:
+            self._asked_at = now
+            threading.Thread(target=gc.collect, name="ray-snapshot-collection", daemon=True).start()
 
     def follow(self) -> None:
         """Hear of them from now on."""

@@ -82,6 +82,7 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         ("binary", "call_site"),
     ),
     ("PlacementGroup.__init__", lambda: PlacementGroup.__init__, ("self", "id")),
+    ("PlacementGroup.ready", lambda: PlacementGroup.ready, ("self",)),
     ("ray.util.list_named_actors", lambda: ray.util.list_named_actors, ("all_namespaces",)),
     ("ray._private.state.actors", lambda: ray._private.state.actors, ("actor_id", "job_id", "actor_state_name")),
 )
@@ -193,9 +194,10 @@ def replace_refs(arrived: Callable[..., Any], future_of: Callable[..., Any]) -> 
     _put("futures.wrap_future", asyncio.futures, "wrap_future", asyncio.wrap_future, own)
 
 
-def replace_groups(made: Callable[..., Any]) -> None:
-    """Put this in place of `PlacementGroup.__init__`; it gets the original as its first argument."""
+def replace_groups(made: Callable[..., Any], ready: Callable[..., Any]) -> None:
+    """Put these in place of `PlacementGroup.__init__` and `.ready`; each gets the original as its first argument."""
     _replace("group", PlacementGroup, "__init__", made)
+    _replace("group's end", PlacementGroup, "ready", ready)
 
 
 def replace_init(init: Callable[..., Any], shutdown: Callable[..., Any]) -> None:

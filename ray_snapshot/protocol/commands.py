@@ -241,8 +241,17 @@ DriverCommand = (
     Request | Overdue | Close | Abort | Stopped | OpenDriverChannel | Fail | Secure | Seek | Allow | Replace | Roll
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Collect garbage, unless that was done since: in it may be a handle of an actor whose resources others wait for."""
+
+    since: float
+
+
 ProcessCommand = (
     Request
+    | Collect
     | Overdue
     | Close
     | Abort

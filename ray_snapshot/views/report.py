@@ -41,7 +41,9 @@ def _listed(records: list[Any], count: int) -> list[str]:
 
 
 def wait_line(record: Mapping[str, Any]) -> str:
-    """One member: `A-0 in A.both (two.py:7) waits for A-1 (A.ask2)`."""
+    """One member: `A-0 in A.both (two.py:7) waits for A-1 (A.ask2)`, or `prepare(), not begun, needs CPU 1, and ...`."""
+    if record.get("needs"):
+        return f"{record['machine']}, not begun, needs {record['needs']}"
     return f"{place(record)} waits for {_targets(record)}"
 
 

@@ -50,7 +50,7 @@ def replace_ray() -> None:
     shape.replace_unhandled(tracking.unhandled)
     shape.replace_pickling(unfollowed.pickled_handle, unfollowed.pickled_ref)
     shape.replace_listing(hiding.named_actors)
-    shape.replace_groups(capacity.made)
+    shape.replace_groups(capacity.made, tasks.ready)
     shape.replace_refs(tracking.arrived, tracking.future_of)
 
 

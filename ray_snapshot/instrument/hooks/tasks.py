@@ -24,8 +24,9 @@ from ray_snapshot.instrument.hooks.calls import HEADER, delegated, dressed, need
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, task
+from ray_snapshot.protocol.demands import demand
 from ray_snapshot.protocol.tasks import call_of_task, function_name, task_name
-from ray_snapshot.runtime.refs import tracked
+from ray_snapshot.runtime.refs import call_of, tracked
 
 _OURS = "ray_snapshot."
 
@@ -74,9 +75,30 @@ def _logged(process: Process, function: Any, args: Any, kwargs: Any, options: di
     kind = function_name(shape.name_of(function))
     name = task_name(kind, key)
     is_retried = shape.is_run_again(function, options)
-    demand = demanded(of_task, options)
-    process.end_task(name, kind, args, kwargs, is_retried=is_retried, needs=needs(args, kwargs), demand=demand)
+    wanted = demanded(of_task, options)
+    process.end_task(name, kind, args, kwargs, is_retried=is_retried, needs=needs(args, kwargs), demand=wanted)
     return name
+
+
+def ready(original: Callable[..., Any], group: Any) -> Any:
+    """In place of `PlacementGroup.ready`: the ref that it gives is answered as if a task began and ended in the group."""
+    process = process_here()
+    if process is None or not process.follows_tasks or group.is_empty:
+        return original(group)
+    process.begin_task()
+    name = None
+    try:
+        ref = original(group)
+        if call_of(ref) is None:  # else it is a task of Ray's own
+            name = task_name(READY, ref.hex())
+            process.own_tasks.groups[name] = ref
+    finally:
+        process.end_task(name, READY, (), {}, is_retried=False, demand=demand({}, group.id.hex()))
+    return ref if name is None else tracked(ref, call_of_task(name))
+
+
+READY = function_name("placement_group_ready")
+"""What the function is called that such a ref is the end of."""
 
 
 # ---- the running side ------------------------------------------------------------------------------------------------

@@ -51,6 +51,8 @@ class OwnTasks:
         """By wait that the first error ends: its refs."""
         self.in_store: dict[Any, float] = {}
         """By ref, of these: when it was first seen in the object store."""
+        self.groups: dict[str, Any] = {}
+        """By name, the refs that are answered when a placement group has been made."""
         self.parents: dict[Any, int] = {}
         """By Ray's id of what has started tasks here (the driver, calls, other tasks): how many."""
         self.is_looking = False
@@ -71,9 +73,10 @@ class OwnTasks:
         process, began = self.process, time.monotonic()
         with process.lock:
             old, parents = process.ledger.tasks.older_than(time.time() - PRUNE_S), dict(self.parents)
+            waiting = self._unmade()
         pending = {parent: shape.pending_task_keys(parent) for parent in parents}
         still = set[str]().union(*pending.values())
-        over = [task for task in old if task.rpartition("-")[2] not in still]
+        over = [task for task in old if task.rpartition("-")[2] not in still and task not in waiting]
         if over:
             future = process.watcher.last_number.remote().future()
             future.add_done_callback(lambda done: ours(self._told, done, over))
@@ -84,6 +87,14 @@ class OwnTasks:
             self.is_looking = bool(process.ledger.tasks)
         if self.is_looking:
             process.control.after(max(PRUNE_S, (time.monotonic() - began) / SHARE), self.look)
+
+    def _unmade(self) -> set[str]:
+        """Of the placement groups that are waited for: those that have not been made."""
+        if self.groups:
+            refs = list(self.groups.values())
+            made, _ = shape.original("wait")(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+            self.groups = {name: ref for name, ref in self.groups.items() if ref not in made}
+        return {*self.groups}
 
     def _told(self, done: Any, over: list[str]) -> None:
         if done.exception() is None:

@@ -39,6 +39,7 @@ from ray_snapshot.protocol.commands import (
     Acknowledged,
     Based,
     Close,
+    Collect,
     Died,
     HostsLeft,
     Leave,
@@ -711,6 +712,8 @@ class Process:
                 case Overdue(number):
                     if ledger.request(number):
                         self._record(is_forced=True)
+                case Collect(since):
+                    capacity.COLLECTIONS.collect(since)
                 case Close(number, held, ended):
                     self.reports.pop(number, None)
                     ledger.complete(number, held)

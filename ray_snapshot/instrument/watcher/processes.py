@@ -22,7 +22,7 @@ from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
-from ray_snapshot.instrument.watcher.resources import Looks, waiting
+from ray_snapshot.instrument.watcher.resources import Looks, garbage, waiting
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
 from ray_snapshot.instrument.watcher.surroundings import Seen, Surroundings, strangers
@@ -32,6 +32,7 @@ from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
     Close,
+    Collect,
     Died,
     HostsLeft,
     Overdue,
@@ -340,6 +341,8 @@ class Processes:
         ]
         needs_room = next(waiting(calls, header.started_at), None) is not None
         self.surroundings.is_room_wanted = needs_room
+        for machine, since in garbage(calls, header.started_at):
+            self.tell(machine, Collect(since))
         return CollectedCalls(
             header,
             calls,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 DELAY_S = 1.0
 """So long Ray may take to schedule what has room: what has waited less counts as about to begin."""
 
+COLLECT_S = 5.0
+"""When something has waited so long, handles of actors at rest that hold what it needs are looked for in garbage."""
+
 _CPU = "CPU"
 
 
@@ -67,6 +70,24 @@ def resources(tables: Tables, looks: Looks) -> dict[str, Any]:
         "holders": list(_holders(tables)),
         "unsure": looks.unsure(),
     }
+
+
+def garbage(completed: CompletedCallSnapshot, now: float) -> Iterator[tuple[str, float]]:
+    """Processes at rest, or blocked, that may have a handle of an actor at rest in their garbage; since when it matters."""
+    since = min((sent.sent_at for _, _, sent in waiting(completed, now)), default=now)
+    if since > now - COLLECT_S:
+        return
+    reports = completed.machines
+    at_rest = {name for name in completed.callers if not reports[name].calls}
+    for name, one in reports.items():
+        is_old = one.held is not None and one.held.collected_at <= since
+        if (
+            is_old
+            and one.status in ("blocked", "passive")
+            and not is_task(name)
+            and at_rest.intersection(one.holds) - {name}
+        ):
+            yield name, since
 
 
 # ---- demands -----------------------------------------------------------------------------------------------------------
