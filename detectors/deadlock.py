@@ -89,7 +89,8 @@ class Deadlock:
         if reason:
             return answer(self, snapshot, None, {}, f"Deadlock cannot be told: {reason}.")
         rows = snapshot.tables["waits"].num_rows
-        if not (rows or snapshot.coverage.get("undeclared") or _anybody_blocked(snapshot)):
+        told = snapshot.coverage.get("undeclared") or snapshot.coverage.get("resources")
+        if not (rows or told or _anybody_blocked(snapshot)):
             return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
@@ -146,12 +147,10 @@ def _with_rooms(waits: WaitGraph, moves: Booleans) -> WaitGraph:
         return waits
     needed = np.flatnonzero(waits.calls.also >= waits.calls.first_room) + waits.first_call
     needed = needed[~moves[needed]]
-    blocked = waits.blocked.copy()
-    blocked[needed] = True
     owner, target = list[Integers](), list[Integers]()
     for room in (np.flatnonzero(~moves[waits.first_room :]) + waits.first_room).tolist():
         on = waits.rooms.keepers(room - waits.first_room, moves)
-        if not (blocked | waits.inner)[on].any():
+        if not (waits.blocked | waits.inner)[on].any():
             mine = needed[waits.calls.also[needed - waits.first_call] == room - waits.first_call]
             on = np.concatenate([on, mine])
         owner.append(np.full(len(on), room))
@@ -160,7 +159,6 @@ def _with_rooms(waits: WaitGraph, moves: Booleans) -> WaitGraph:
     rooms, size = np.unique(np.concatenate(owner), return_counts=True)
     return replace(
         waits,
-        blocked=blocked,
         rooms=waits.rooms.judged(moves),
         graph=replace(
             graph,

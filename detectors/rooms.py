@@ -14,7 +14,7 @@ Reads `resources` of the coverage (`instrument.watcher.resources` writes it). He
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +90,7 @@ def told(snapshot: Snapshot) -> Told:
     """Read the coverage."""
     found = snapshot.coverage.get("resources") or {}
     return Told(
-        tuple(_demand(row) for row in found.get("demands", ())),
+        tuple(_demand(row) for row in demands_of(snapshot)),
         {name: _units(amounts) for name, amounts in (found.get("nodes") or {}).items()},
         {row["group"]: _group(row) for row in found.get("groups", ())},
         tuple(_holder(row) for row in found.get("holders", ())),
@@ -130,10 +130,16 @@ def _holder(row: Mapping[str, Any]) -> Holder:
     )
 
 
+def demands_of(snapshot: Snapshot) -> Sequence[Mapping[str, Any]]:
+    """The rows of the coverage that tell of demands."""
+    found: Sequence[Mapping[str, Any]] = (snapshot.coverage.get("resources") or {}).get("demands", ())
+    return found
+
+
 def demand_of_rows(snapshot: Snapshot, rows: Any) -> Integers:
     """Which demand each of `rows` (of `messages`) has; -1: none."""
     found = np.full(rows.num_rows, -1, np.int64)
-    wanted = (snapshot.coverage.get("resources") or {}).get("demands", ())
+    wanted = demands_of(snapshot)
     if not len(wanted) or not rows.num_rows:
         return found
     source, target, number = texts(rows["source"]), texts(rows["target"]), integers(rows["number"], -1)
@@ -309,7 +315,9 @@ class Rooms:
         """The nodes that would have to move for this demand to be met, and cannot."""
         holders, groups = self.blockers(index, moves)
         found = [node for one in holders for node in self.runs[one] or self.by[one] or [int(self.at[one])]]
-        found += [node for key in groups for node in self.owners[key]]
+        for key in groups:
+            inside = self._inside(key, moves)
+            found += [node for one in inside for node in self.runs[one]] or self.owners[key]
         return np.array([node for node in dict.fromkeys(found) if node >= 0 and not moves[node]], np.int64)
 
     def judged(self, moves: Booleans) -> Rooms:
@@ -339,7 +347,7 @@ class Rooms:
         if missing:
             return f"{text}, and there is {_shown({name: total[name] for name in missing})} in all"
         parts = [self._share(self.told.holders[one], scarce, suffix, total) for one in holders]
-        parts += [self._reservation(self.told.groups[key], scarce, total) for key in groups]
+        parts += [self._reservation(key, scarce, total, self._inside(key, moves)) for key in groups]
         parts = [part for part in parts if part]
         return text + (f", and {'; '.join(parts[:3])}{' and so on' if len(parts) > 3 else ''}" if parts else "")
 
@@ -356,12 +364,16 @@ class Rooms:
         more = "its bundles" if group is not None and group.is_created else "the cluster"
         lack = _shown(self._missing(demand, group, holders, groups))
         if not names:
-            whom = [self.told.groups[key].name for key in groups]
-            return f"{f'Remove placement group {whom[0]} first, or give' if whom else 'Give'} {more} {lack} more."
-        less = "num_cpus=0" if set(demand.needs) == {"CPU"} else "less"
+            whom = [(self.told.groups[key].name, self._inside(key, moves)) for key in groups]
+            if not whom:
+                return f"Give {more} {lack} more."
+            first = "run it in that group, with a bundle for it" if whom[0][1] else "remove that group first"
+            return f"Placement group {whom[0][0]} holds what is needed: {first}, or give {more} {lack} more."
+        less = "num_cpus=0" if set(demand.needs) == {"CPU"} else "less of it"
         kind = _class_of(names[0])
         rest = "end it when it is done" if self._rests(holders[0]) else f"let {kind} wait for nothing that needs room"
-        return f"Give {kind} {less} ({listed(names)} holds it), {rest}, or give {more} {lack} more."
+        verb = "holds" if len(names) == 1 else "hold"
+        return f"Give {kind} {less} ({listed(names)} {verb} it), {rest}, or give {more} {lack} more."
 
     def _missing(self, demand: Demand, group: Group | None, holders: list[int], groups: list[str]) -> dict[str, int]:
         """Of what is needed, that of which no node has enough left."""
@@ -386,10 +398,18 @@ class Rooms:
         left = self._left(holders, set(groups), demand.nodes)
         return not any(one.get(name + suffix, 0) >= demand.needs.get(name, 1) for one in left.values())
 
-    def _reservation(self, group: Group, scarce: list[str], total: Mapping[str, int]) -> str:
+    def _reservation(self, key: str, scarce: list[str], total: Mapping[str, int], inside: list[int]) -> str:
+        group = self.told.groups[key]
         mine = {name: amount for name, amount in _sum(group.bundles).items() if name in scarce}
-        who = ", ".join(group.owners) or "its owner"
-        return f"{who} holds {_parts_of(mine, total)} by placement group {group.name}" if mine else ""
+        if not mine:
+            return ""
+        who = listed([self.told.holders[one].machine for one in inside]) or ", ".join(group.owners) or "its owner"
+        return f"{who} holds {_parts_of(mine, total)} by placement group {group.name}"
+
+    def _inside(self, key: str, moves: Booleans) -> list[int]:
+        """Who is in a placement group, and stuck there."""
+        busy = [one for one in self._stuck(moves, helped=False) if not self._rests(one)]
+        return [one for one in busy if any(name.endswith(f"_{key}") for name in self.told.holders[one].amounts)]
 
     def _share(self, holder: Holder, scarce: list[str], suffix: str, total: Mapping[str, int]) -> str:
         mine = {name: holder.amounts[name + suffix] for name in scarce if holder.amounts.get(name + suffix)}

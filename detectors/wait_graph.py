@@ -141,6 +141,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     resting = own & status["passive"]
     blocked = (own & ~resting) | silent | (status["blocked"] & ~busy)
     blocked[running] |= held_up[running]
+    blocked[np.flatnonzero(nodes.calls.also >= nodes.calls.first_room) + nodes.first_call] = True
     seeds, expected = _seeds(snapshot, nodes, status, undeclared)
     seeds |= _unhindered(nodes, rows, blocked)
     outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)

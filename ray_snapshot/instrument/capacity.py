@@ -76,9 +76,11 @@ def _others(options: Mapping[str, Any]) -> dict[str, float]:
 
 def _placed(needs: Mapping[str, float], options: Mapping[str, Any]) -> Demand:
     strategy, labels = options.get("scheduling_strategy"), options.get("label_selector") or {}
-    wanted = [(str(key), str(value)) for key, value in labels.items()]
+    is_soft = bool(options.get("fallback_strategy"))  # then other labels will do, too
+    wanted = [] if is_soft else [(str(key), str(value)) for key, value in labels.items()]
     if isinstance(strategy, NodeAffinitySchedulingStrategy):
-        return demand(needs, node=None if strategy.soft else str(strategy.node_id), labels=wanted)
+        leaves = strategy.soft or strategy._spill_on_unavailable or strategy._fail_on_unavailable
+        return demand(needs, node=None if leaves else str(strategy.node_id), labels=wanted)
     if isinstance(strategy, PlacementGroupSchedulingStrategy):
         group, bundle = strategy.placement_group, strategy.placement_group_bundle_index
     elif strategy is None:

@@ -41,9 +41,11 @@ def _listed(records: list[Any], count: int) -> list[str]:
 
 
 def wait_line(record: Mapping[str, Any]) -> str:
-    """One member: `A-0 in A.both (two.py:7) waits for A-1 (A.ask2)`, or `prepare(), not begun, needs CPU 1, and ...`."""
+    """One member: `A-0 in A.both (two.py:7) waits for A-1 (A.ask2)`, or `prepare(), not begun, needs CPU 1, ...`."""
     if record.get("needs"):
-        return f"{record['machine']}, not begun, needs {record['needs']}"
+        machine, method = str(record["machine"]), record.get("method")
+        name = machine if machine.endswith("()") or not method else f"{machine} ({method})"
+        return f"{name}, not begun, needs {record['needs']}"
     return f"{place(record)} waits for {_targets(record)}"
 
 

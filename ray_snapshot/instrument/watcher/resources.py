@@ -25,6 +25,9 @@ DELAY_S = 1.0
 COLLECT_S = 5.0
 """When something has waited so long, handles of actors at rest that hold what it needs are looked for in garbage."""
 
+ENDING_S = 3.0
+"""So long it may take until an actor has ended of which the last handle was dropped."""
+
 _CPU = "CPU"
 
 
@@ -207,10 +210,12 @@ def _by(tables: Tables, machine: str) -> list[str] | None:
 
 
 def _checked_at(tables: Tables, machine: str) -> float:
-    """When the last process that has a handle of it began to collect its garbage."""
+    """When the last process that has a handle of it began to collect its garbage, if the actor would have ended since."""
     reports: Mapping[str, Any] = tables.completed.machines
     having = [one for name, one in reports.items() if machine in one.holds and name != machine and not is_task(name)]
-    return min((0.0 if one.held is None else one.held.collected_at for one in having), default=0.0)
+    latest = tables.collected.header.started_at - ENDING_S
+    times = [0.0 if one.held is None or one.held.collected_at > latest else one.held.collected_at for one in having]
+    return min(times, default=0.0)
 
 
 __all__ = ["BUNDLE", "DELAY_S", "Looks", "resources", "waiting"]

@@ -1,0 +1,377 @@
+"""Deadlocks of calls that wait for room on a node. The truth about small systems is found by trying every order of events
+(`Played`), which shares no code with the detector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from calls_by_hand import App
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ray_snapshot as rs
+
+NODES = ("n1", "n2")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the coverage of an app by hand tells of resources."""
+
+    app: App
+
+    def __post_init__(self) -> None:
+        empty: dict[str, Any] = {"demands": [], "nodes": {}, "groups": [], "holders": [], "unsure": []}
+        self.told.update({**empty, **self.told})
+
+    @property
+    def told(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.app.coverage.setdefault("resources", {})
+        return found
+
+    def node(self, name: str, **amounts: float) -> Room:
+        self.told["nodes"][name] = amounts
+        return self
+
+    def holds(
+        self, machine: str, node: str, by: list[str] | None = None, *, checked_at: float = 0, **held: Any
+    ) -> Room:
+        row = {"machine": machine, "node": node, "amounts": held, "by": by, "checked_at": checked_at}
+        self.told["holders"].append({**row, "task": "-" not in machine or machine.startswith("task")})
+        return self
+
+    def demands(self, source: str | None, target: str, numbers: Any = None, **more: Any) -> Room:
+        row = {"source": source, "target": target, "numbers": numbers, "since": 10.0, "needs": {}}
+        self.told["demands"].append({**row, "group": None, "bundle": -1, "nodes": None, **more})
+        return self
+
+    def group(self, key: str, *bundles: dict[str, float], on: str = "", **more: Any) -> Room:
+        row = {"group": key, "name": key, "created": bool(on), "bundles": list(bundles), "nodes": [on] * len(bundles)}
+        self.told["groups"].append({**row, "strategy": "PACK", **more})
+        return self
+
+
+def last_cpu(*, cpus: float = 4, **held: float) -> tuple[App, Room]:
+    """Trainer-0, called by the driver, waits for a task that needs a CPU."""
+    app = App().actor("driver").actor("Trainer-0")
+    go = app.runs("Trainer-0", "driver", "go", "app.py:12")
+    app.waits_for("driver", go)
+    task = app.queues("prepare()", "Trainer-0", "prepare", number=1)
+    app.waits_for(go, task)
+    room = Room(app).node("n1", CPU=cpus).demands("Trainer-0", "prepare()", [[1, 1]], needs={"CPU": 1})
+    return app, room.holds("Trainer-0", "n1", ["driver"], **(held or {"CPU": 4}))
+
+
+def test_an_actor_on_the_last_cpus_that_waits_for_a_task_is_stuck_and_it_is_said_what_to_change() -> None:
+    app, _ = last_cpu()
+    verdict = app.verdict()
+
+    assert verdict.holds is True
+    assert verdict.sentence == (
+        "Deadlock: Trainer-0 in Trainer.go (app.py:12) waits for prepare(); prepare(), not begun, waits for CPU 1, and"
+        " Trainer-0 holds CPU 4 of 4; 2 calls can never move again; 1 more is stuck behind them (driver)."
+    )
+    assert verdict.evidence["advice"] == [
+        "Give Trainer num_cpus=0 (Trainer-0 holds it), let Trainer wait for nothing that needs room, or give the cluster CPU 1"
+        " more."
+    ]
+    assert [one.get("needs") for one in verdict.evidence["members"]] == [None, "CPU 1, and Trainer-0 holds CPU 4 of 4"]
+
+
+def test_where_enough_is_free_it_is_a_delay_of_scheduling() -> None:
+    app, _ = last_cpu(cpus=5)
+    verdict = app.verdict()
+
+    assert (verdict.holds, verdict.evidence["blocked_count"]) == (False, 3)
+
+
+def test_what_is_not_known_to_be_held_counts_as_free() -> None:
+    app, _ = last_cpu(GPU=1)
+    assert app.verdict().holds is False
+
+
+def test_room_on_another_node_counts_only_if_the_demand_allows_it() -> None:
+    app, room = last_cpu()
+    room.node("n2", CPU=1)
+    assert app.verdict().holds is False
+
+    room.told["demands"][0]["nodes"] = ["n1"]
+    assert app.verdict().holds is True
+
+
+def test_a_part_here_and_a_part_there_are_no_room() -> None:
+    app, room = last_cpu()
+    room.told["demands"][0]["needs"] = {"CPU": 2, "GPU": 1}
+    room.node("n1", CPU=4, GPU=1).node("n2", CPU=2)
+    assert app.verdict().holds is True
+
+
+def test_fractions_are_exact() -> None:
+    app, room = last_cpu(CPU=0.9)
+    room.told["demands"][0]["needs"] = {"CPU": 0.1}
+    room.node("n1", CPU=1)
+    assert app.verdict().holds is False
+
+
+def test_an_autoscaler_makes_it_unknown_and_is_named() -> None:
+    app, room = last_cpu()
+    room.told["unsure"].append("the cluster's autoscaler, which may add a node")
+    verdict = app.verdict()
+
+    assert (verdict.holds, verdict.evidence["depends_on"]) == (None, ["the cluster's autoscaler, which may add a node"])
+
+
+def test_with_room_enough_an_autoscaler_matters_nothing() -> None:
+    app, room = last_cpu(cpus=5)
+    room.told["unsure"].append("the cluster's autoscaler, which may add a node")
+    assert app.verdict().holds is False
+
+
+def test_what_no_node_has_never_comes() -> None:
+    app = App().actor("driver")
+    app.waits_for("driver", app.queues("render()", "driver", "render", number=1))
+    Room(app).node("n1", CPU=8).demands("driver", "render()", [[1, 1]], needs={"GPU": 2})
+    verdict = app.verdict()
+
+    assert verdict.holds is True
+    assert verdict.sentence.startswith("Deadlock: render(), not begun, waits for GPU 2, and there is GPU 0 in all;")
+    assert verdict.evidence["advice"] == [
+        "Ask for less than GPU 2, or give the cluster a node that has it: none has GPU 2."
+    ]
+
+
+def idle_holder(checked_at: float) -> tuple[App, Room]:
+    """The driver waits for a task; an actor at rest, of which it has the handle, holds all CPUs."""
+    app = App().actor("driver").actor("Idle-0", status="passive")
+    app.waits_for("driver", app.queues("prepare()", "driver", "prepare", number=1))
+    room = Room(app).node("n1", CPU=1).demands("driver", "prepare()", [[1, 1]], needs={"CPU": 1})
+    return app, room.holds("Idle-0", "n1", ["driver"], checked_at=checked_at, CPU=1)
+
+
+def test_an_actor_at_rest_keeps_what_it_has_if_nobody_moves_who_has_its_handle() -> None:
+    app, _ = idle_holder(checked_at=11.0)
+    assert app.verdict().holds is True
+
+
+def test_a_handle_may_lie_in_garbage_until_that_was_collected() -> None:
+    app, _ = idle_holder(checked_at=9.0)
+    verdict = app.verdict()
+
+    assert verdict.holds is None
+    assert verdict.evidence["depends_on"] == ["whether a handle of Idle-0 is in use or garbage"]
+
+
+def test_an_actor_at_rest_may_be_ended_by_whoever_has_its_handle_and_moves() -> None:
+    app, room = idle_holder(checked_at=11.0)
+    app.actor("Warden-0", status="active")
+    app.runs("Warden-0", "driver", "watch")
+    assert app.verdict().holds is True, "it has no handle of it"
+
+    room.told["holders"][0]["by"].append("Warden-0")
+    assert app.verdict().holds is False
+
+
+def test_an_actor_at_rest_that_anybody_may_find_may_be_ended_by_whatever_moves() -> None:
+    app, room = idle_holder(checked_at=11.0)
+    app.actor("Warden-0", status="active")
+    app.runs("Warden-0", "driver", "watch")
+    room.told["holders"][0]["by"] = None
+    assert app.verdict().holds is False
+
+
+def test_what_was_not_observed_may_end_an_actor_at_rest_but_no_call_that_is_stuck() -> None:
+    app, _ = idle_holder(checked_at=11.0)
+    app.coverage["uncovered"] = ["thread pool of driver"]
+    assert app.verdict().holds is True, "only who has the handle may"
+
+    app, room = idle_holder(checked_at=11.0)
+    room.told["holders"][0]["by"] = None
+    app.coverage["uncovered"] = ["thread pool of driver"]
+    assert app.verdict().holds is None
+
+
+def test_methods_of_an_actor_whose_creation_waits_wait_with_it() -> None:
+    app = App().actor("Trainer-0")
+    make = app.runs("Trainer-0", "driver", "make")
+    app.queues("Helper-0", "Trainer-0", "__init__", number=0)
+    app.waits_for(make, app.queues("Helper-0", "Trainer-0", "ping", number=1))
+    room = Room(app).node("n1", CPU=1).demands(None, "Helper-0", needs={"CPU": 1})
+    room.holds("Trainer-0", "n1", [], CPU=1)
+    assert app.verdict().holds is True
+
+
+def two_groups() -> tuple[App, Room]:
+    """Two owners, each with a group that was made, wait for another."""
+    app, room = App(), None
+    for name in ("Owner-0", "Owner-1"):
+        app.actor(name)
+        take = app.runs(name, "driver", "take")
+        app.waits_for(take, app.queues("ready()", name, "ready", number=1))
+        room = room or Room(app).node("n1", CPU=2)
+        room.group(f"made-{name}", {"CPU": 1}, on="n1", owners=[name]).group(f"wanted-{name}", {"CPU": 1})
+        room.demands(name, "ready()", [[1, 1]], group=f"wanted-{name}")
+    assert room is not None
+    return app, room
+
+
+def test_two_owners_of_groups_that_wait_for_another_each_are_stuck() -> None:
+    app, _ = two_groups()
+    verdict = app.verdict()
+
+    assert verdict.holds is True
+    assert {one["machine"] for one in verdict.evidence["members"]} == {"Owner-0", "Owner-1", "ready()"}
+    assert "Owner-0 holds CPU 1 of 2 by placement group made-Owner-0" in verdict.sentence
+
+
+def test_groups_may_be_removed_by_whatever_moves() -> None:
+    app, _ = two_groups()
+    app.actor("Clock-0", status="active")
+    app.runs("Clock-0", "driver", "tick")
+    assert app.verdict().holds is False
+
+
+def test_a_pending_group_holds_nothing() -> None:
+    app, room = two_groups()
+    room.told["groups"] = [one for one in room.told["groups"] if one["group"] != "made-Owner-1"]
+    assert app.verdict().holds is False
+
+
+def test_a_group_in_which_somebody_is_stuck_is_not_removed() -> None:
+    app, room = last_cpu(**{"CPU_group_g": 1, "bundle_group_g": 0.001})
+    app.actor("Clock-0", status="active")
+    app.runs("Clock-0", "driver", "tick")
+    room.node("n1", CPU=1).group("g", {"CPU": 1}, on="n1", owners=["driver"])
+    verdict = app.verdict()
+
+    assert verdict.holds is True
+    assert "Trainer-0 holds CPU 1 of 1 by placement group g" in verdict.sentence
+
+
+def test_within_a_group_its_bundles_are_all_there_is() -> None:
+    app, room = last_cpu(**{"CPU_group_g": 1, "CPU_group_0_g": 1})
+    room.node("n1", CPU=8, CPU_group_g=1, CPU_group_0_g=1).group("g", {"CPU": 1}, on="n1")
+    room.told["demands"][0]["group"] = "g"
+    assert app.verdict().holds is True
+
+    room.node("n1", CPU=8, CPU_group_g=2, CPU_group_0_g=2)
+    assert app.verdict().holds is False
+
+
+# ---- against every order ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Small:
+    """A system: actors of which each runs a call that waits for tasks, actors at rest, tasks that have not begun."""
+
+    cpus: tuple[int, ...]
+    """Of each node."""
+    callers: tuple[tuple[int, int, tuple[int, ...]], ...]
+    """(node, CPUs held, tasks that its call waits for; none: it acts)."""
+    idle: tuple[tuple[int, int, tuple[int, ...]], ...]
+    """(node, CPUs held, callers that have its handle)."""
+    tasks: tuple[tuple[int, int | None, tuple[int, ...]], ...]
+    """(CPUs needed, the only node, tasks whose results are arguments)."""
+
+
+@st.composite
+def smalls(draw: st.DrawFn) -> Small:
+    nodes = draw(st.integers(1, 2))
+    free = [draw(st.integers(1, 3)) for _ in range(nodes)]
+    cpus = tuple(free)
+    count = draw(st.integers(1, 4))
+
+    def held() -> tuple[int, int]:
+        node = draw(st.integers(0, nodes - 1))
+        amount = draw(st.integers(0, free[node]))
+        free[node] -= amount
+        return node, amount
+
+    def some(most: int) -> tuple[int, ...]:
+        return tuple(sorted(draw(st.sets(st.integers(0, most - 1), max_size=2)))) if most else ()
+
+    callers = tuple((*held(), some(count)) for _ in range(draw(st.integers(1, 3))))
+    idle = tuple((*held(), some(len(callers))) for _ in range(draw(st.integers(0, 2))))
+    tasks = tuple(
+        (draw(st.integers(0, 3)), draw(st.none() | st.integers(0, nodes - 1)), some(index)) for index in range(count)
+    )
+    return Small(cpus, callers, idle, tasks)
+
+
+class Played:
+    """All that may become of a system: tasks begin where there is room, and end; calls whose tasks have ended return."""
+
+    def __init__(self, system: Small) -> None:
+        self.system = system
+        self.returned = {index for index, (_, _, on) in enumerate(system.callers) if not on}
+        self.seen: set[Any] = set()
+        self.ever: set[tuple[str, int]] = set()
+        self._go(frozenset(self.returned), frozenset(), ())
+
+    def _go(self, returned: frozenset[int], ended: frozenset[int], running: tuple[tuple[int, int], ...]) -> None:
+        stack = [(returned, ended, running)]
+        while stack:
+            state = stack.pop()
+            if state in self.seen:
+                continue
+            self.seen.add(state)
+            returned, ended, running = state
+            self.ever |= {("caller", one) for one in returned} | {("task", one) for one, _ in running}
+            for index, (_, _, on) in enumerate(self.system.callers):
+                if index not in returned and ended.issuperset(on):
+                    stack.append((returned | {index}, ended, running))
+            for task, _ in running:
+                stack.append((returned, ended | {task}, tuple(one for one in running if one[0] != task)))
+            for index, (cpus, only, needs) in enumerate(self.system.tasks):
+                if index in ended or index in {one for one, _ in running} or not ended.issuperset(needs):
+                    continue
+                for node in range(len(self.system.cpus)):
+                    if only in (None, node) and self._free(node, returned, running) >= cpus:
+                        stack.append((returned, ended, tuple(sorted((*running, (index, node))))))
+
+    def _free(self, node: int, returned: frozenset[int], running: tuple[tuple[int, int], ...]) -> int:
+        free = self.system.cpus[node] - sum(self.system.tasks[task][0] for task, at in running if at == node)
+        free -= sum(
+            held for index, (at, held, _) in enumerate(self.system.callers) if at == node and index not in returned
+        )
+        return free - sum(held for at, held, by in self.system.idle if at == node and not returned.intersection(by))
+
+
+def as_app(system: Small) -> App:
+    app = App()
+    room = Room(app)
+    for node, cpus in enumerate(system.cpus):
+        room.node(NODES[node], CPU=cpus)
+    ids = [app.queues(f"t{index}()", "driver", f"t{index}", number=1) for index in range(len(system.tasks))]
+    for index, (cpus, only, needs) in enumerate(system.tasks):
+        nodes = None if only is None else [NODES[only]]
+        room.demands("driver", f"t{index}()", [[1, 1]], needs={"CPU": cpus} if cpus else {}, nodes=nodes)
+        for on in needs:
+            app.waits.append(_wait(f"t{index}()", ids[index], ids[on], len(needs)))
+    for index, (node, cpus, on) in enumerate(system.callers):
+        app.actor(f"A-{index}", status="blocked" if on else "active")
+        run = app.runs(f"A-{index}", "driver", "go")
+        app.waits_for(run, *(ids[task] for task in on))
+        room.holds(f"A-{index}", NODES[node], [], CPU=cpus)
+    for index, (node, cpus, by) in enumerate(system.idle):
+        app.actor(f"I-{index}", status="passive")
+        room.holds(f"I-{index}", NODES[node], [f"A-{one}" for one in by], checked_at=11.0, CPU=cpus)
+    return app
+
+
+def _wait(machine: str, call_id: str, on: str, k: int) -> dict[str, Any]:
+    row = {"machine": machine, "call_id": call_id, "k": k, "on_machine": on.split("/")[2], "on_call_id": on}
+    return {**row, "satisfied": False, "alternative": 0}
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(smalls())
+def test_the_verdict_is_that_of_every_order(system: Small) -> None:
+    played = Played(system)
+    stuck = {f"A-{index}" for index in range(len(system.callers)) if ("caller", index) not in played.ever}
+    stuck |= {f"t{index}()" for index in range(len(system.tasks)) if ("task", index) not in played.ever}
+    verdict: rs.Verdict = as_app(system).verdict()
+
+    assert verdict.holds is bool(stuck)
+    assert {one["machine"] for name in ("members", "stuck_behind") for one in verdict.evidence[name]} == stuck
