@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions, texts
-from ray_snapshot.detectors.rooms import demand_of_rows, demands_of
+from ray_snapshot.detectors.rooms import demand_of_rows, told
 from ray_snapshot.snapshot import Snapshot
 
 _UNBOUNDED = 2**62
@@ -114,7 +114,7 @@ def call_nodes(snapshot: Snapshot, recorded: Any) -> CallNodes:
     gate_of, gates = _gates(snapshot, rows, run_of, _exclusive(rows, run_ids.take(run_of), run_of, loops))
     gate = gate_of[first_queued]
     room = demand_of_rows(snapshot, rows.queued)[first_queued]
-    rooms = len(demands_of(snapshot))
+    rooms = len(told(snapshot).demands)
     queued = np.where(gate >= 0, gate + len(ids), np.where(room >= 0, room + len(ids) + len(gates.machine), -1))
     loop = loops[rows.run[first_run]]
     loop[loop == np.arange(len(loop))] = -1

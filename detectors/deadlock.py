@@ -371,6 +371,8 @@ def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck
         verb = "is" if behind == 1 else "are"
         core = "it" if len(stuck.members) == 1 else "them"
         parts.append(f"{behind:,} more {verb} stuck behind {core} ({listed(names, behind)})")
+    if waits.rooms.whys:
+        parts.append("this holds as long as no node joins")
     return "; ".join(parts)
 
 

@@ -14,16 +14,19 @@ Reads `resources` of the coverage (`instrument.watcher.resources` writes it). He
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
-from ray_snapshot.detectors.common import Booleans, Integers, integers, listed, positions, texts
+from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, listed, positions, texts
+from ray_snapshot.errors import DetectorError
 from ray_snapshot.snapshot import Snapshot
 
 _UNIT = 10_000
@@ -45,6 +48,8 @@ class Demand:
     """Where it may be met; None: anywhere."""
     text: str
     """ "CPU 1", for people."""
+    source: str | None
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,11 @@ class Group:
     is_on_one_node: bool
     owners: tuple[str, ...]
     """Machines that have made it."""
+
+    @property
+    def text(self) -> str:
+        """ "CPU 4", for people."""
+        return _shown(_sum(self.bundles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +96,85 @@ class Told:
     """Why room may come all the same."""
 
 
-def told(snapshot: Snapshot) -> Told:
-    """Read the coverage."""
-    found = snapshot.coverage.get("resources") or {}
+_Amounts = dict[str, Annotated[float, Field(ge=0, le=1e14, allow_inf_nan=False)]]
+_Number = Annotated[int, Field(ge=0, lt=2**62)]
+
+
+class _DemandRow(TypedDict):
+    source: str | None
+    """None: of all that is sent to `target`, for it is not born yet."""
+    target: str
+    numbers: list[tuple[_Number, _Number]] | None
+    needs: _Amounts
+    group: str | None
+    bundle: int
+    nodes: list[str] | None
+    since: float
+
+
+class _GroupRow(TypedDict):
+    group: str
+    name: str
+    created: bool
+    bundles: list[_Amounts]
+    nodes: list[str]
+    strategy: str
+    owners: list[str]
+
+
+class _HolderRow(TypedDict):
+    machine: str
+    node: str
+    amounts: _Amounts
+    task: bool
+    by: list[str] | None
+    checked_at: float
+
+
+class _Rows(TypedDict):
+    demands: list[_DemandRow]
+    nodes: dict[str, _Amounts]
+    groups: list[_GroupRow]
+    holders: list[_HolderRow]
+    unsure: list[str]
+
+
+_SHAPE = TypeAdapter(_Rows)
+
+
+def _rows(snapshot: Snapshot) -> _Rows:
+    """What the coverage tells; raises `DetectorError` if its form is not known."""
+    found = snapshot.coverage.get("resources")
+    if not found:
+        return {"demands": [], "nodes": {}, "groups": [], "holders": [], "unsure": []}
+    try:
+        rows = _SHAPE.validate_python(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, ("coverage", "resources", *first["loc"])))
+        text = f"snapshot {snapshot.snapshot_id}: {place}: {first['msg']}: not written by this ray-snapshot"
+        raise DetectorError(text, detector="deadlock") from None
+    if any(len(one["nodes"]) != len(one["bundles"]) for one in rows["groups"]):
+        text = f"snapshot {snapshot.snapshot_id}: coverage.resources.groups: a group has a node for each of its bundles"
+        raise DetectorError(text, detector="deadlock")
+    return rows
+
+
+def told(snapshot: Snapshot, *, is_of_now: bool = False) -> Told:
+    """Read the coverage; `is_of_now`: the CPUs of plain tasks that compute count, too, though they will give them back."""
+    computing = set[str]()
+    if is_of_now:
+        machines = snapshot.tables["machines"]
+        computing = set(
+            texts(machines["machine"]).filter(pa.array(is_any_of(machines["status"], "active"))).to_pylist()
+        )
+    found = _rows(snapshot)
     return Told(
-        tuple(_demand(row) for row in demands_of(snapshot)),
-        {name: _units(amounts) for name, amounts in (found.get("nodes") or {}).items()},
-        {row["group"]: _group(row) for row in found.get("groups", ())},
-        tuple(_holder(row) for row in found.get("holders", ())),
-        tuple(found.get("unsure", ())),
+        tuple(_demand(row) for row in found["demands"]),
+        {name: _units(amounts) for name, amounts in found["nodes"].items()},
+        {row["group"]: _group(row) for row in found["groups"]},
+        tuple(_holder(row, computes=row["machine"] in computing) for row in found["holders"]),
+        tuple(found["unsure"]),
     )
 
 
@@ -102,53 +182,54 @@ def _units(amounts: Mapping[str, float]) -> dict[str, int]:
     return {name: round(amount * _UNIT) for name, amount in amounts.items()}
 
 
-def _demand(row: Mapping[str, Any]) -> Demand:
-    nodes, group = row.get("nodes"), row.get("group")
+def _demand(row: _DemandRow) -> Demand:
+    nodes, group = row["nodes"], row["group"]
     text = ", ".join(f"{name} {amount:g}" for name, amount in row["needs"].items())
     place = "" if group is None else f" in placement group {group[:8]}"
     allowed = None if nodes is None else frozenset(nodes)
     shown = f"{text}{place}" if text else f"placement group {str(group)[:8]}"
-    return Demand(_units(row["needs"]), row["since"], group, row.get("bundle", -1), allowed, shown)
+    return Demand(
+        _units(row["needs"]), row["since"], group, row["bundle"], allowed, shown, row["source"], row["target"]
+    )
 
 
-def _group(row: Mapping[str, Any]) -> Group:
+def _group(row: _GroupRow) -> Group:
     return Group(
-        row.get("name") or row["group"][:8],
+        row["name"] or row["group"][:8],
         row["created"],
         tuple(_units(one) for one in row["bundles"]),
         tuple(row["nodes"]),
-        row.get("strategy") == "STRICT_PACK",
-        tuple(row.get("owners", ())),
+        row["strategy"] == "STRICT_PACK",
+        tuple(row["owners"]),
     )
 
 
-def _holder(row: Mapping[str, Any]) -> Holder:
-    by = row.get("by")
+def _holder(row: _HolderRow, *, computes: bool) -> Holder:
+    by = row["by"]
     amounts = _units(row["amounts"])
+    if row["task"] and not computes:
+        amounts = {
+            name: amount for name, amount in amounts.items() if not (name == "CPU" or name.startswith("CPU_group_"))
+        }
     return Holder(
-        row["machine"], row["node"], amounts, row["task"], None if by is None else tuple(by), row.get("checked_at", 0.0)
+        row["machine"], row["node"], amounts, row["task"], None if by is None else tuple(by), row["checked_at"]
     )
-
-
-def demands_of(snapshot: Snapshot) -> Sequence[Mapping[str, Any]]:
-    """The rows of the coverage that tell of demands."""
-    found: Sequence[Mapping[str, Any]] = (snapshot.coverage.get("resources") or {}).get("demands", ())
-    return found
 
 
 def demand_of_rows(snapshot: Snapshot, rows: Any) -> Integers:
     """Which demand each of `rows` (of `messages`) has; -1: none."""
     found = np.full(rows.num_rows, -1, np.int64)
-    wanted = demands_of(snapshot)
-    if not len(wanted) or not rows.num_rows:
+    wanted = _rows(snapshot)["demands"]
+    if not wanted or not rows.num_rows:
         return found
     source, target, number = texts(rows["source"]), texts(rows["target"]), integers(rows["number"], -1)
     for index, row in enumerate(wanted):
         mine: Booleans = pc.fill_null(pc.equal(target, row["target"]), False).to_numpy(zero_copy_only=False)
-        if row.get("source") is not None:
+        if row["source"] is not None:
             mine &= pc.fill_null(pc.equal(source, row["source"]), False).to_numpy(zero_copy_only=False)
-        if row.get("numbers") is not None:
-            mine &= np.logical_or.reduce([(number >= first) & (number <= last) for first, last in row["numbers"]])
+        if row["numbers"] is not None:
+            ranges = [(number >= first) & (number <= last) for first, last in row["numbers"]]
+            mine &= np.logical_or.reduce(ranges) if ranges else False
         found[mine] = index
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ray_snapshot.detectors.pending import why_pending
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 from ray_snapshot.views.report import deadlock_report, place, wait_tree
@@ -35,6 +36,8 @@ def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector]) -> Diagnosis:
     lines += [f"  {line}" for line in tree] or ["  nothing waits for anything"]
     if first.holds and first.evidence.get("members"):
         lines.append(deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id))
+    if pending := why_pending(snapshot):
+        lines += ["  has not begun:", *(f"    {line}" for line in pending)]
     lines += [f"  {verdict.detector}: {verdict.sentence}" for verdict in verdicts]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from calls_by_hand import App
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ray_snapshot as rs
+from ray_snapshot.detectors import Deadlock
+from ray_snapshot.detectors.pending import why_pending
 
 NODES = ("n1", "n2")
 
@@ -48,7 +52,7 @@ class Room:
 
     def group(self, key: str, *bundles: dict[str, float], on: str = "", **more: Any) -> Room:
         row = {"group": key, "name": key, "created": bool(on), "bundles": list(bundles), "nodes": [on] * len(bundles)}
-        self.told["groups"].append({**row, "strategy": "PACK", **more})
+        self.told["groups"].append({**row, "strategy": "PACK", "owners": [], **more})
         return self
 
 
@@ -70,7 +74,8 @@ def test_an_actor_on_the_last_cpus_that_waits_for_a_task_is_stuck_and_it_is_said
     assert verdict.holds is True
     assert verdict.sentence == (
         "Deadlock: Trainer-0 in Trainer.go (app.py:12) waits for prepare(); prepare(), not begun, waits for CPU 1, and"
-        " Trainer-0 holds CPU 4 of 4; 2 calls can never move again; 1 more is stuck behind them (driver)."
+        " Trainer-0 holds CPU 4 of 4; 2 calls can never move again; 1 more is stuck behind them (driver); this holds as long as"
+        " no node joins."
     )
     assert verdict.evidence["advice"] == [
         "Give Trainer num_cpus=0 (Trainer-0 holds it), let Trainer wait for nothing that needs room, or give the cluster CPU 1"
@@ -375,3 +380,59 @@ def test_the_verdict_is_that_of_every_order(system: Small) -> None:
 
     assert verdict.holds is bool(stuck)
     assert {one["machine"] for name in ("members", "stuck_behind") for one in verdict.evidence[name]} == stuck
+
+
+# ---- why is this pending? --------------------------------------------------------------------------------------------
+
+
+def test_it_is_told_of_each_pending_thing_why() -> None:
+    app, room = last_cpu(cpus=2)
+    room.told["holders"][0]["amounts"] = {"CPU": 1}
+    app.actor("slow-0", status="active")
+    app.runs("slow-0", "driver", "slow")
+    room.holds("slow-0", "n1", CPU=1)
+    room.told["holders"][-1]["task"] = True
+    late = app.queues("after()", "driver", "after", number=1)
+    app.waits.append(_wait("after()", late, "Trainer-0/0/prepare()/1", 1))
+    room.group("spare", {"CPU": 4})
+
+    assert why_pending(app.snapshot(started_at=datetime.fromtimestamp(110, UTC))) == [
+        "prepare() of Trainer-0 has waited for 100 s: it needs CPU 1, and Trainer-0 holds CPU 1 of 2; slow-0 holds CPU 1 of 2",
+        "after() waits for its arguments, by prepare()",
+        "placement group spare has not been made: it needs CPU 4",
+    ]
+    assert app.verdict().holds is False, "a task that computes gives its CPU back"
+
+
+def test_it_is_told_that_there_is_room() -> None:
+    app, _ = last_cpu(cpus=5)
+    assert why_pending(app.snapshot(started_at=datetime.fromtimestamp(110, UTC))) == [
+        "prepare() of Trainer-0 has waited for 100 s: it needs CPU 1, and a node has room: it is about to begin"
+    ]
+
+
+# ---- what a stranger's history tells -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("demands", 0, "needs"), {"CPU": "many"}),
+        (("demands", 0, "needs"), {"CPU": float("inf")}),
+        (("demands", 0, "numbers"), [[1, 2**80]]),
+        (("demands", 0, "since"), None),
+        (("nodes",), [1]),
+        (("holders", 0, "amounts"), {"CPU": -1}),
+        (("holders", 0), "Trainer-0"),
+        (("unsure",), {"a": 1}),
+    ],
+)
+def test_a_coverage_of_another_form_is_refused_with_its_place(place: tuple[Any, ...], value: Any) -> None:
+    app, room = last_cpu()
+    found: Any = room.told
+    for step in place[:-1]:
+        found = found[step]
+    found[place[-1]] = value
+
+    with pytest.raises(rs.DetectorError, match=rf"coverage\.resources\.{place[0]}"):
+        Deadlock().evaluate(app.snapshot())

@@ -22,7 +22,7 @@ from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
-from ray_snapshot.instrument.watcher.resources import Looks, garbage, waiting
+from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
 from ray_snapshot.instrument.watcher.surroundings import Seen, Surroundings, strangers
@@ -339,7 +339,7 @@ class Processes:
             *(f"{self.roster.name_of(machine)}, which does not report" for machine in unseen),
             *self._mail_of_the_dead(header.number),
         ]
-        needs_room = next(waiting(calls, header.started_at), None) is not None
+        needs_room = concerns(calls, header.started_at)
         self.surroundings.is_room_wanted = needs_room
         for machine, since in garbage(calls, header.started_at):
             self.tell(machine, Collect(since))

@@ -28,8 +28,6 @@ COLLECT_S = 5.0
 ENDING_S = 3.0
 """So long it may take until an actor has ended of which the last handle was dropped."""
 
-_CPU = "CPU"
-
 
 @dataclass(frozen=True, slots=True)
 class Looks:
@@ -63,7 +61,8 @@ def resources(tables: Tables, looks: Looks) -> dict[str, Any]:
     """The item of the coverage; empty if nothing waits."""
     collected = tables.collected
     found = list(waiting(collected.completed, collected.header.started_at))
-    if not found:
+    pending = [key for key, one in looks.after.groups.items() if not one.is_created] if looks.after is not None else []
+    if not found and not pending:
         return {}
     cluster = looks.after or Cluster({}, {}, None)
     return {
@@ -91,6 +90,12 @@ def garbage(completed: CompletedCallSnapshot, now: float) -> Iterator[tuple[str,
             and at_rest.intersection(one.holds) - {name}
         ):
             yield name, since
+
+
+def concerns(completed: CompletedCallSnapshot, now: float) -> bool:
+    """Whether Ray is to be asked for nodes and groups: something waits, or placement groups were made."""
+    has_groups = any(one.held is not None and one.held.groups for one in completed.machines.values())
+    return has_groups or next(waiting(completed, now), None) is not None
 
 
 # ---- demands -----------------------------------------------------------------------------------------------------------
@@ -179,21 +184,14 @@ def _holders(tables: Tables) -> Iterator[dict[str, Any]]:
         held = report.held
         if held is None or not held.amounts or is_worker(name):
             continue
-        amounts = {one: amount for one, amount in held.amounts.items() if not (is_task(name) and _is_given_back(one))}
-        if amounts:
-            yield {
-                "machine": tables.shown(name),
-                "node": held.node,
-                "amounts": amounts,
-                "task": is_task(name),
-                "by": _by(tables, name),
-                "checked_at": _checked_at(tables, name),
-            }
-
-
-def _is_given_back(resource: str) -> bool:
-    """Whether a plain task has it only while it computes."""
-    return resource == _CPU or resource.startswith(f"{_CPU}_group_")
+        yield {
+            "machine": tables.shown(name),
+            "node": held.node,
+            "amounts": dict(held.amounts),
+            "task": is_task(name),
+            "by": _by(tables, name),
+            "checked_at": _checked_at(tables, name),
+        }
 
 
 def _by(tables: Tables, machine: str) -> list[str] | None:

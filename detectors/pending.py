@@ -1,0 +1,74 @@
+"""Why things of a snapshot have not begun: what they need on a node and who has it now, or which arguments are to come.
+
+For a person who asks; nothing is concluded from it (`deadlock` does that).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ray_snapshot.detectors.call_graph import is_call_id
+from ray_snapshot.detectors.common import listed, plural, positions, texts
+from ray_snapshot.detectors.rooms import demand_of_rows, told
+from ray_snapshot.detectors.wait_graph import wait_graph
+from ray_snapshot.snapshot import Snapshot
+
+MOST_TOLD = 20
+
+
+def why_pending(snapshot: Snapshot) -> list[str]:
+    """A line for each kind of calls that have not begun, and each placement group; at most `MOST_TOLD`, and how many more."""
+    messages, waits = snapshot.tables["messages"], snapshot.tables["waits"]
+    ids = texts(messages["call_id"])
+    queued = ids.filter(is_call_id(ids))
+    open_rows = [
+        row for row in waits.filter(positions(texts(waits["call_id"]), queued) >= 0).to_pylist() if not row["satisfied"]
+    ]
+    held_back = positions(ids, pa.array([row["call_id"] for row in open_rows], pa.string())) >= 0
+    lines = [*_without_room(snapshot, messages.filter(~held_back)), *_without_arguments(open_rows), *_groups(snapshot)]
+    more = len(lines) - MOST_TOLD
+    return lines[:MOST_TOLD] + ([f"... and {more:,} more"] if more > 0 else [])
+
+
+def _without_room(snapshot: Snapshot, messages: pa.Table) -> list[str]:
+    """Of these, which need room on a node, and who has it now."""
+    if not snapshot.coverage.get("resources"):
+        return []
+    graph = wait_graph(snapshot)
+    rooms = copy(graph.rooms)
+    rooms.told = told(snapshot, is_of_now=True)
+    nobody = np.zeros(len(graph.names), np.bool_)
+    met = {node - rooms.first for node in rooms.opened(nobody).tolist()}
+    counts = Counter(demand_of_rows(snapshot, messages).tolist())
+    now = snapshot.started_at.timestamp()
+    lines = []
+    for index, one in enumerate(rooms.told.demands):
+        if not counts[index]:
+            continue
+        name = one.target if one.source is None else f"{one.target} of {one.source}"
+        is_met = index in met
+        reason = f"{one.text}, and a node has room: it is about to begin" if is_met else rooms.why(index, nobody)
+        count = f" ({plural(counts[index], 'call')})" if counts[index] > 1 else ""
+        lines.append(f"{name}{count} has waited for {now - one.since:.0f} s: it needs {reason}")
+    return lines
+
+
+def _without_arguments(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    on: dict[str, list[str]] = {}
+    for row in rows:
+        on.setdefault(row["machine"], []).append(row["on_machine"] or "something that was not recorded")
+    return [f"{machine} waits for its arguments, by {listed(dict.fromkeys(others))}" for machine, others in on.items()]
+
+
+def _groups(snapshot: Snapshot) -> list[str]:
+    """Placement groups that have not been made, and that nothing waits for that was recorded."""
+    found = told(snapshot)
+    wanted = {one.group for one in found.demands}
+    pending = [one for key, one in found.groups.items() if not one.is_created and key not in wanted]
+    return [f"placement group {one.name} has not been made: it needs {one.text}" for one in pending]
