@@ -210,7 +210,9 @@ def _by(tables: Tables, machine: str) -> list[str] | None:
 def _checked_at(tables: Tables, machine: str) -> float:
     """When the last process that has a handle of it began to collect its garbage, if the actor would have ended since."""
     reports: Mapping[str, Any] = tables.completed.machines
-    having = [one for name, one in reports.items() if machine in one.holds and name != machine and not is_task(name)]
+    having = [one for name, one in reports.items() if machine in one.holds and name != machine]
+    if machine in tables.completed.idle_holds or any(is_worker(one.machine) for one in having):
+        return 0.0  # Ray may end a worker that idles, and its handles with it
     latest = tables.collected.header.started_at - ENDING_S
     times = [0.0 if one.held is None or one.held.collected_at > latest else one.held.collected_at for one in having]
     return min(times, default=0.0)

@@ -1,0 +1,222 @@
+"""What a snapshot's coverage tells of resources, from ledgers and looks at the cluster by hand; and what is concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from ray_snapshot.detectors import Deadlock
+from ray_snapshot.instrument.capacity import Cluster, Group, Node
+from ray_snapshot.instrument.process.process import ProcessReport
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.resources import COLLECT_S, DELAY_S, ENDING_S, Looks, concerns, garbage
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.demands import Demand, Held, demand
+from ray_snapshot.protocol.tasks import call_of_task, task_name, worker_name
+from ray_snapshot.runtime.collected import SnapshotHeader
+from ray_snapshot.snapshot import Snapshot
+
+NOW = 100.0
+ONE_CPU = demand({"CPU": 1})
+NODE = {"n": Node({"CPU": 4.0, "GPU": 1.0})}
+STILL = Cluster(NODE, {}, grows=False)
+SAME = Looks(STILL, STILL)
+
+
+@dataclass
+class Cut:
+    """A driver and actors, of which `held` tells what they have."""
+
+    actors: tuple[str, ...] = ()
+    held: dict[str, Held] = field(default_factory=dict)
+    ledgers: dict[str, CallLedger] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (DRIVER, *self.actors):
+            self.ledgers[name] = CallLedger(name, acts_unasked=name == DRIVER)
+            self.facts[name] = {"class": name.partition("-")[0], "shown": name, "pid": 1, "is_private": True}
+
+    def starts(self, machine: str, key: str, wanted: Demand | None = ONE_CPU, *, at: float = 0.0, **more: Any) -> str:
+        """A task `f` that has not begun."""
+        name = task_name("f", key)
+        self.ledgers[machine].start_task("f", name, (), at, demand=wanted, **more)
+        return name
+
+    def waits(self, machine: str, *calls: str) -> None:
+        self.ledgers[machine].wait(None, calls, len(calls), 0.0)
+
+    def completed(self) -> CompletedCallSnapshot:
+        coordinator = Coordinator()
+        for name in self.ledgers:
+            coordinator.join(name, 0, 0)
+        number = coordinator.start(0, 9)
+        assert number is not None
+        for name, ledger in self.ledgers.items():
+            ledger.request(number)
+            ledger.record(lambda: None)
+            held = self.held.get(name, Held("n", {}, NOW - 10))
+            coordinator.report_calls(replace(ledger.report(number), held=held))
+        found = coordinator.completed(number)
+        assert found is not None
+        return found.calls
+
+    def snapshot(self, looks: Looks | None = SAME) -> Snapshot:
+        header = SnapshotHeader(1, "app", "1", "calls", [], NOW)
+        completed = self.completed()
+        recorded = {name: ProcessReport(ledger.report(1), 0.0) for name, ledger in self.ledgers.items()}
+        return CollectedCalls(header, completed, recorded, self.facts, looks=looks).snapshot()
+
+
+def resources_of(cut: Cut, looks: Looks = SAME) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = cut.snapshot(looks).coverage["resources"]
+    return found
+
+
+def trainer() -> Cut:
+    """Trainer-0 has all CPUs, and waits for a task; the driver waits for Trainer-0."""
+    cut = Cut(("Trainer-0",), {"Trainer-0": Held("n", {"CPU": 4.0}, 0.0)})
+    header = cut.ledgers[DRIVER].submit("Trainer-0", "go", (), 0.0)
+    call = cut.ledgers["Trainer-0"].accept(header, "go", 0.0)
+    cut.ledgers["Trainer-0"].wait(call, [call_of_task(cut.starts("Trainer-0", "1"))], 1, 0.0)
+    cut.waits(DRIVER, call)
+    return cut
+
+
+def test_demands_holdings_and_nodes_are_told_and_that_nobody_can_move_is_concluded() -> None:
+    snapshot = trainer().snapshot()
+
+    told = snapshot.coverage["resources"]
+    assert told["demands"] == [
+        {
+            "source": "Trainer-0",
+            "target": "f()",
+            "numbers": [[1, 1]],
+            "needs": {"CPU": 1.0},
+            "group": None,
+            "bundle": -1,
+            "nodes": None,
+            "since": 0.0,
+        }
+    ]
+    assert (told["nodes"], told["groups"], told["unsure"]) == ({"n": {"CPU": 4.0}}, [], [])
+    (holder,) = told["holders"]
+    assert (holder["machine"], holder["amounts"], holder["by"]) == (
+        "Trainer-0",
+        {"CPU": 4.0},
+        [DRIVER, "Trainer-0/0/f()/1"],
+    )
+    assert Deadlock().evaluate(snapshot).holds is True
+
+
+@pytest.mark.parametrize(
+    ("looks", "why"),
+    [
+        (Looks(STILL, None), "which Ray did not list"),
+        (Looks(None, STILL), "as they were before the snapshot"),
+        (Looks(STILL, Cluster({"n": Node({"CPU": 5.0})}, {}, grows=False)), "came or went"),
+        (Looks(STILL, replace(STILL, groups={"g": Group("", (), (), "PACK", is_created=True)})), "came or went"),
+        (Looks(STILL, replace(STILL, grows=True)), "autoscaler"),
+        (Looks(STILL, replace(STILL, grows=None)), "whether an autoscaler"),
+    ],
+)
+def test_what_may_bring_room_makes_the_verdict_unknown(looks: Looks, why: str) -> None:
+    verdict = Deadlock().evaluate(trainer().snapshot(looks))
+
+    assert verdict.holds in (None, False)
+    if verdict.holds is None:
+        assert any(why in text for text in verdict.evidence["depends_on"])
+    assert any(why in text for text in looks.unsure())
+
+
+def test_what_has_waited_for_a_moment_is_about_to_begin() -> None:
+    cut = Cut()
+    cut.starts(DRIVER, "1", at=NOW - DELAY_S / 2)
+    assert not concerns(cut.completed(), NOW)
+    cut = Cut()
+    cut.starts(DRIVER, "1", at=NOW - DELAY_S / 2)
+    cut.starts(DRIVER, "2", at=NOW - 2 * DELAY_S)
+    assert [one["numbers"] for one in resources_of(cut)["demands"]] == [[[2, 2]]]
+
+
+def test_calls_of_one_demand_are_one_row_with_ranges() -> None:
+    cut = Cut()
+    for key, wanted in enumerate([ONE_CPU, ONE_CPU, demand({"CPU": 2}), ONE_CPU]):
+        cut.starts(DRIVER, str(key), wanted)
+    rows = resources_of(cut)["demands"]
+    assert [(one["needs"]["CPU"], one["numbers"]) for one in rows] == [(1.0, [[1, 2], [4, 4]]), (2.0, [[3, 3]])]
+
+
+def test_a_constructor_speaks_for_all_that_is_sent_to_its_actor() -> None:
+    cut = Cut()
+    cut.ledgers[DRIVER].create("actor:Helper:1", "__init__", (), 0.0, demand=ONE_CPU)
+    cut.ledgers[DRIVER].submit("actor:Helper:1", "ping", (), 0.0)
+    (row,) = resources_of(cut)["demands"]
+    assert (row["source"], row["numbers"]) == (None, None)
+
+
+def test_bundles_of_a_group_are_told_under_the_names_of_ray() -> None:
+    group = Group("mine", ({"CPU": 1.0}, {"CPU": 2.0}), ("n", "n"), "PACK", is_created=True)
+    cluster = replace(STILL, groups={"g": group})
+    cut = Cut()
+    cut.starts(DRIVER, "1", demand({"CPU": 1}, "g"))
+    nodes = resources_of(cut, Looks(cluster, cluster))["nodes"]
+    assert nodes == {"n": {"CPU": 4.0, "CPU_group_g": 3.0, "CPU_group_0_g": 1.0, "CPU_group_1_g": 2.0}}
+
+
+def test_a_demand_may_be_bound_to_a_node_or_to_labels() -> None:
+    nodes = {"a": Node({"CPU": 1.0}, {"zone": "x"}), "b": Node({"CPU": 1.0}, {"zone": "y"})}
+    cluster = Cluster(nodes, {}, grows=False)
+    cut = Cut()
+    wanted = [
+        demand({"CPU": 1}, node="b"),
+        demand({"CPU": 1}, node="gone"),
+        demand({"CPU": 1}, labels=[("zone", "x")]),
+        demand({"CPU": 1}, labels=[("zone", "!x")]),
+    ]
+    for key, one in enumerate(wanted):
+        cut.starts(DRIVER, str(key), one)
+    rows = resources_of(cut, Looks(cluster, cluster))["demands"]
+    assert [one["nodes"] for one in rows] == [["b"], None, ["a"], None]
+
+
+def idle(collected_at: float) -> Cut:
+    """Idle-0 is at rest, has all CPUs, and the driver has its handle and waits for a task."""
+    cut = Cut(("Idle-0",), {"Idle-0": Held("n", {"CPU": 4.0}, 0.0), DRIVER: Held("n", {}, collected_at)})
+    cut.ledgers[DRIVER].hold("Idle-0")
+    cut.waits(DRIVER, call_of_task(cut.starts(DRIVER, "1", at=10.0)))
+    return cut
+
+
+def test_a_handle_counts_if_garbage_was_collected_since_and_the_actor_would_have_ended() -> None:
+    assert Deadlock().evaluate(idle(50.0).snapshot()).holds is True
+    assert Deadlock().evaluate(idle(5.0).snapshot()).holds is None
+    assert Deadlock().evaluate(idle(NOW - ENDING_S / 2).snapshot()).holds is None
+
+
+def test_who_may_have_a_handle_in_garbage_is_asked_to_collect_it() -> None:
+    assert list(garbage(idle(5.0).completed(), NOW)) == [(DRIVER, 10.0)]
+    assert list(garbage(idle(50.0).completed(), NOW)) == []
+    assert list(garbage(idle(5.0).completed(), 10.0 + COLLECT_S / 2)) == []
+    assert list(garbage(trainer().completed(), NOW)) == [], "an actor that is stuck in a call is kept by that"
+
+
+def test_an_actor_that_has_a_name_may_be_found_by_anybody() -> None:
+    cut = idle(50.0)
+    cut.facts["Idle-0"]["name"] = "idle"
+    assert [one["by"] for one in resources_of(cut)["holders"]] == [None]
+
+
+def test_a_handle_of_a_worker_that_idles_counts_for_nothing_for_ray_may_end_it() -> None:
+    cut = idle(50.0)
+    worker = worker_name("1", 1)
+    cut.ledgers[worker] = CallLedger(worker)
+    cut.facts[worker] = {"class": "worker", "shown": worker, "pid": 2}
+    cut.ledgers[worker].hold("Idle-0")
+    assert Deadlock().evaluate(cut.snapshot()).holds is None
