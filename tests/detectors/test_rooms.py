@@ -206,6 +206,42 @@ def test_methods_of_an_actor_whose_creation_waits_wait_with_it() -> None:
     assert app.verdict().holds is True
 
 
+def test_whoever_could_call_an_actor_that_is_stuck_in_its_only_slot_cannot_end_it() -> None:
+    app, room = last_cpu()
+    app.actor("Warden-0", status="active")
+    app.runs("Warden-0", "driver", "watch")
+    room.told["holders"][0]["by"].append("Warden-0")
+    assert app.verdict().holds is True
+
+    app.machines[1]["max_concurrency"] = 2
+    assert app.verdict().holds is False, "a second call may end it"
+
+
+def nested(**held: float) -> tuple[App, Room]:
+    """A plain task that waits for another one."""
+    app = App().actor("outer-0")
+    run = app.runs("outer-0", "driver", "outer")
+    app.waits_for(run, app.queues("inner()", "outer-0", "inner", number=1))
+    room = Room(app).node("n1", CPU=1, seat=1).demands("outer-0", "inner()", [[1, 1]], needs={"CPU": 1, "seat": 1})
+    room.holds("outer-0", "n1", [], **held)
+    room.told["holders"][-1]["task"] = True
+    return app, room
+
+
+def test_a_plain_task_that_waits_gives_back_its_cpu_and_nothing_else() -> None:
+    assert nested(CPU=1)[0].verdict().holds is False
+    assert nested(CPU=1, seat=1)[0].verdict().holds is True
+
+
+def test_a_plain_task_is_ended_by_nobody_who_has_handles() -> None:
+    app, room = nested(CPU=1, seat=1)
+    app.actor("Clock-0", status="active")
+    app.runs("Clock-0", "driver", "tick")
+    app.machines[0]["max_concurrency"] = 2
+    room.told["holders"][0]["by"] = None
+    assert app.verdict().holds is True
+
+
 def two_groups() -> tuple[App, Room]:
     """Two owners, each with a group that was made, wait for another."""
     app, room = App(), None
