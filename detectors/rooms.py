@@ -234,6 +234,13 @@ def demand_of_rows(snapshot: Snapshot, rows: Any) -> Integers:
     return found
 
 
+_Left = Mapping[str, dict[str, int]]
+"""By node, what is left there."""
+
+MOST_EXPLAINED = 100
+"""Of so many demands that cannot be met it is said why."""
+
+
 class Rooms:
     """The demands of one snapshot, over the nodes of its wait-for graph.
 
@@ -259,6 +266,8 @@ class Rooms:
         self.by = by
         self.has_slot = has_slot
         self.owners = owners
+        self._known: tuple[Booleans, bool, list[int]] | None = None
+        """What was found for the last `moves`, which nobody changes."""
         self.whys: dict[int, str] = {}
         """By node of a demand that cannot be met: what is missing, and who holds it."""
         self.remedies: dict[int, str] = {}
@@ -270,11 +279,18 @@ class Rooms:
         """The nodes of the demands that can be met if `moves` do; `helped`: something that is no node may act as well."""
         if helped and self.told.unsure:
             return self.first + np.arange(len(self.told.demands))
-        stuck, free = self._stuck(moves, helped=helped), []
+        stuck = self._stuck(moves, helped=helped)
         kept = self._kept_groups(moves, stuck, helped=helped)
+        unchecked = [one for one in stuck if helped and self._rests(one)]
+        left, alone, free = self._left(stuck, kept), self._left(stuck, set()), []
         for index, demand in enumerate(self.told.demands):
-            held = [one for one in stuck if not (helped and self._is_unchecked(one, demand))]
-            if self._is_met(demand, held, kept):
+            loose = {one for one in unchecked if self._is_unchecked(one, demand)}
+            if loose:
+                held = [one for one in stuck if one not in loose]
+                is_met = self._is_met(demand, self._left(held, kept), self._left(held, set()))
+            else:
+                is_met = self._is_met(demand, left, alone)
+            if is_met:
                 free.append(self.first + index)
         return np.array(free, np.int64)
 
@@ -302,8 +318,12 @@ class Rooms:
 
     def _stuck(self, moves: Booleans, *, helped: bool) -> list[int]:
         """The holders that keep what they have if `moves` do."""
+        if self._known is not None and self._known[0] is moves and self._known[1] == helped:
+            return self._known[2]
         anything = helped or bool(moves.any())
-        return [index for index in range(len(self.told.holders)) if not self._frees(index, moves, anything)]
+        found = [index for index in range(len(self.told.holders)) if not self._frees(index, moves, anything)]
+        self._known = moves, helped, found
+        return found
 
     def _frees(self, index: int, moves: Booleans, anything: bool) -> bool:
         holder, runs = self.told.holders[index], self.runs[index]
@@ -325,28 +345,27 @@ class Rooms:
 
     # ---- whether there is room ---------------------------------------------------------------------------------------
 
-    def _is_met(self, demand: Demand, held: list[int], kept: set[str]) -> bool:
+    def _is_met(self, demand: Demand, left: _Left, alone: _Left) -> bool:
+        """`alone`: what is left of nodes on which there were no groups: it has what is left within them."""
         if demand.group is None:
-            return any(_fits(demand.needs, left) for left in self._left(held, kept, demand.nodes).values())
+            return any(_fits(demand.needs, one) for one in _on(left, demand.nodes).values())
         group = self.told.groups.get(demand.group)
         if group is None:  # it was removed: such a task ends in an error
             return True
         if not group.is_created:
-            return self._can_be_made(group, held, kept)
-        left = self._left(held, set(), None)
+            return self._can_be_made(group, left)
         places = range(len(group.bundles)) if demand.bundle < 0 else [demand.bundle]
-        return any(self._fits_in(demand, group, place, left) for place in places if place < len(group.bundles))
+        return any(self._fits_in(demand, group, place, alone) for place in places if place < len(group.bundles))
 
-    def _fits_in(self, demand: Demand, group: Group, place: int, left: Mapping[str, dict[str, int]]) -> bool:
+    def _fits_in(self, demand: Demand, group: Group, place: int, left: _Left) -> bool:
         node = group.nodes[place]
         if node not in left or (demand.nodes is not None and node not in demand.nodes):
             return False
         suffix = f"_group_{demand.group}" if demand.bundle < 0 else f"_group_{demand.bundle}_{demand.group}"
         return all(left[node].get(f"{name}{suffix}", 0) >= amount for name, amount in demand.needs.items())
 
-    def _can_be_made(self, group: Group, held: list[int], kept: set[str]) -> bool:
+    def _can_be_made(self, group: Group, left: _Left) -> bool:
         """Whether each bundle fits somewhere, and all together on all nodes (on one, if they must be)."""
-        left = self._left(held, kept, None)
         if not all(any(_fits(bundle, one) for one in left.values()) for bundle in group.bundles):
             return False
         whole = _sum(group.bundles)
@@ -356,10 +375,9 @@ class Rooms:
             else _fits(whole, _sum(left.values()))
         )
 
-    def _left(self, held: Iterable[int], kept: set[str], nodes: frozenset[str] | None) -> dict[str, dict[str, int]]:
+    def _left(self, held: Iterable[int], kept: set[str]) -> _Left:
         """What there is on each node, without what these hold."""
-        allowed = self.told.nodes if nodes is None else [name for name in self.told.nodes if name in nodes]
-        left = {name: dict(self.told.nodes[name]) for name in allowed}
+        left = {name: dict(amounts) for name, amounts in self.told.nodes.items()}
         for index in held:
             holder = self.told.holders[index]
             for name, amount in holder.amounts.items():
@@ -404,8 +422,10 @@ class Rooms:
     def judged(self, moves: Booleans) -> Rooms:
         """The same, with what to tell of the demands that cannot be met."""
         found = copy(self)
-        found.whys = {self.first + one: self.why(one, moves) for one in self._closed(moves)}
-        found.remedies = {self.first + one: self.remedy(one, moves) for one in self._closed(moves)}
+        closed = self._closed(moves)
+        found.whys = {self.first + one: self.told.demands[one].text for one in closed[MOST_EXPLAINED:]}
+        found.whys |= {self.first + one: self.why(one, moves) for one in closed[:MOST_EXPLAINED]}
+        found.remedies = {self.first + one: self.remedy(one, moves) for one in closed[:MOST_EXPLAINED]}
         return found
 
     # ---- in words ----------------------------------------------------------------------------------------------------
@@ -476,7 +496,7 @@ class Rooms:
         )
 
     def _is_scarce(self, demand: Demand, name: str, suffix: str, holders: list[int], groups: list[str]) -> bool:
-        left = self._left(holders, set(groups), demand.nodes)
+        left = _on(self._left(holders, set(groups)), demand.nodes)
         return not any(one.get(name + suffix, 0) >= demand.needs.get(name, 1) for one in left.values())
 
     def _reservation(self, key: str, scarce: list[str], total: Mapping[str, int], inside: list[int]) -> str:
@@ -511,6 +531,10 @@ def _shown(amounts: Mapping[str, int]) -> str:
 def _class_of(machine: str) -> str:
     """ "Trainer" of "Trainer-0"."""
     return machine.rpartition("-")[0] or machine
+
+
+def _on(left: _Left, nodes: frozenset[str] | None) -> _Left:
+    return left if nodes is None else {name: left[name] for name in left if name in nodes}
 
 
 def _fits(needs: Amounts, left: Amounts) -> bool:

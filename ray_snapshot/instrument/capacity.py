@@ -140,20 +140,27 @@ class _Collections:
 
 COLLECTIONS = _Collections()
 
-_MADE: set[str] = set()
+MOST_GROUPS = 1_000
+"""Of so many placement groups, the latest, it is remembered that they were made here."""
+
+_MADE: dict[str, None] = {}
 
 
 def made(original: Callable[..., None], group: Any, *args: Any, **kwargs: Any) -> None:
     """In place of `PlacementGroup.__init__`: one is made here, or looked up; those that arrive come without it."""
     original(group, *args, **kwargs)
     if not group.is_empty:
-        _MADE.add(group.id.hex())
+        _MADE[group.id.hex()] = None
+        while len(_MADE) > MOST_GROUPS:
+            del _MADE[next(iter(_MADE))]
 
 
 def held() -> Held:
     """What this process has of its node: exact, also while it waits."""
     COLLECTIONS.follow()
-    core = ray_worker.global_worker.core_worker
+    core = getattr(ray_worker.global_worker, "core_worker", None)
+    if core is None:  # Ray has been shut down
+        return Held()
     amounts = {name: sum(part for _, part in parts) for name, parts in core.resource_ids().items()}
     return Held(core.get_current_node_id().hex(), amounts, COLLECTIONS.began_at, frozenset(_MADE))
 

@@ -73,7 +73,7 @@ class OwnTasks:
         process, began = self.process, time.monotonic()
         with process.lock:
             old, parents = process.ledger.tasks.older_than(time.time() - PRUNE_S), dict(self.parents)
-            waiting = self._unmade()
+        waiting = self._unmade()
         pending = {parent: shape.pending_task_keys(parent) for parent in parents}
         still = set[str]().union(*pending.values())
         over = [task for task in old if task.rpartition("-")[2] not in still and task not in waiting]
@@ -90,11 +90,13 @@ class OwnTasks:
 
     def _unmade(self) -> set[str]:
         """Of the placement groups that are waited for: those that have not been made."""
-        if self.groups:
-            refs = list(self.groups.values())
-            made, _ = shape.original("wait")(refs, num_returns=len(refs), timeout=0, fetch_local=False)
-            self.groups = {name: ref for name, ref in self.groups.items() if ref not in made}
-        return {*self.groups}
+        refs = dict(self.groups)
+        if refs:
+            every = list(refs.values())
+            made, _ = shape.original("wait")(every, num_returns=len(every), timeout=0, fetch_local=False)
+            for name in [name for name, ref in refs.items() if ref in made]:
+                del self.groups[name], refs[name]
+        return {*refs}
 
     def _told(self, done: Any, over: list[str]) -> None:
         if done.exception() is None:
