@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions, texts
-from ray_snapshot.detectors.rooms import demand_of_rows, told
+from ray_snapshot.detectors.room_rows import Told, demand_of_rows, told
 from ray_snapshot.snapshot import Snapshot
 
 _UNBOUNDED = 2**62
@@ -66,6 +66,8 @@ class CallNodes:
     """Nodes that move by themselves: open gates, and calls to machines that have stopped (these are refused) or are
     not recorded (these are not born yet)."""
     gates: Gates
+    told: Told
+    """What rooms stand for, and who holds what."""
 
     @property
     def first_room(self) -> int:
@@ -113,8 +115,8 @@ def call_nodes(snapshot: Snapshot, recorded: Any) -> CallNodes:
     loops = _blocked_loops(snapshot, recorded, ids)
     gate_of, gates = _gates(snapshot, rows, run_of, _exclusive(rows, run_ids.take(run_of), run_of, loops))
     gate = gate_of[first_queued]
-    room = demand_of_rows(snapshot, rows.queued)[first_queued]
-    rooms = len(told(snapshot).demands)
+    found = told(snapshot)
+    room, rooms = demand_of_rows(found, rows.queued)[first_queued], len(found.demands)
     queued = np.where(gate >= 0, gate + len(ids), np.where(room >= 0, room + len(ids) + len(gates.machine), -1))
     loop = loops[rows.run[first_run]]
     loop[loop == np.arange(len(loop))] = -1
@@ -130,6 +132,7 @@ def call_nodes(snapshot: Snapshot, recorded: Any) -> CallNodes:
             [np.zeros(len(loop), np.bool_), queued < 0, gates.is_open, np.zeros(rooms, np.bool_)]
         ),
         gates=gates,
+        told=found,
     )
 
 

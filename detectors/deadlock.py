@@ -43,6 +43,8 @@ from ray_snapshot.detectors.common import (
 )
 from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
 from ray_snapshot.detectors.reduction import Graph, free, knots, movable, shortest_cycle
+from ray_snapshot.detectors.room_words import Lack
+from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -94,13 +96,14 @@ class Deadlock:
             return answer(self, snapshot, False, _nothing_blocked(), "No deadlock: no machine is blocked.")
         waits = wait_graph(snapshot)
         moves = _can_move(waits, waits.seeds)
-        if not (waits.blocked & ~moves).any():
+        if not _is_anybody_stuck(waits, moves):
             return answer(self, snapshot, False, _Stuck.nobody().evidence(snapshot, waits), _all_clear(waits))
         certain, doubts = moves, _doubts(waits, moves)
         if waits.unseen or waits.undeclared.any() or doubts:
+            help = Help(is_unseen=bool(waits.unseen or waits.undeclared.any()), is_doubted=True)
+            certain = _can_move(waits, waits.seeds | waits.outside, help)
             waits = replace(waits, unseen=waits.unseen + doubts)
-            certain = _can_move(waits, waits.seeds | waits.outside, helped=True)
-        if not (waits.blocked & ~certain).any():
+        if not _is_anybody_stuck(waits, certain):
             waits = _with_rooms(waits, moves)
             stuck = _stuck(waits, moves)
             evidence = {**stuck.evidence(snapshot, waits), "depends_on": waits.unseen + _half_begun(snapshot, waits)}
@@ -115,41 +118,57 @@ def _anybody_blocked(snapshot: Snapshot) -> bool:
     return bool(is_any_of(snapshot.tables["machines"]["status"], "blocked").any())
 
 
-def _can_move(waits: WaitGraph, seeds: Booleans, *, helped: bool = False) -> Booleans:
-    """All nodes that can move if `seeds` do; `helped`: something that is no node here may act as well.
+def _can_move(waits: WaitGraph, seeds: Booleans, help: Help = ALONE) -> Booleans:
+    """All nodes that can move if `seeds` do; `help`: what else may act.
 
     As soon as anything can move at all, it may send to any passive machine: so these can move, too. And what can move frees
     what it holds of a node, which may be room enough for more.
     """
     while True:
-        anything = helped or seeds.any() or free(waits.graph).any()
+        anything = help.is_unseen or seeds.any() or free(waits.graph).any()
         moves = movable(waits.graph, seeds | waits.passive if anything else seeds)
-        opened = waits.rooms.opened(moves, helped=helped) if waits.rooms else _NOTHING
+        opened = waits.rooms.opened(moves, help)
         if moves[opened].all():
             return moves
         seeds = seeds.copy()
         seeds[opened] = True
 
 
-_NOTHING = np.zeros(0, np.int64)
+def _is_anybody_stuck(waits: WaitGraph, moves: Booleans) -> bool:
+    """Whether more is stuck than calls that wait for room on a node, directly or by their arguments.
+
+    Such a call alone is no deadlock, though it may wait for ever: who has made it still acts, and may give it up.
+    """
+    stuck = waits.blocked & ~moves
+    queued = slice(waits.first_call + waits.calls.running_count, waits.first_call + waits.calls.call_count)
+    begun = stuck.copy()
+    begun[queued] = False
+    if begun.any() or not stuck.any():
+        return bool(stuck.any())
+    seeds = moves.copy()
+    seeds[waits.rooms.nodes] = True
+    return bool((waits.blocked & ~movable(waits.graph, seeds)).any())
 
 
 def _doubts(waits: WaitGraph, moves: Booleans) -> list[str]:
     """Why what waits for room may get it all the same."""
-    if not waits.rooms or moves[waits.first_room :].all():
+    if moves[waits.rooms.nodes].all():
         return []
-    return [*waits.rooms.told.unsure, *waits.rooms.unchecked(moves)]
+    return [*waits.rooms.told.unsure, *waits.rooms.doubtful(moves)]
 
 
 def _with_rooms(waits: WaitGraph, moves: Booleans) -> WaitGraph:
     """`waits` with an edge from each room that there will never be to those who keep it, or else to those who need it."""
-    if not waits.rooms or moves[waits.first_room :].all():
+    closed = waits.rooms.nodes[~moves[waits.rooms.nodes]]
+    if not len(closed):
         return waits
     needed = np.flatnonzero(waits.calls.also >= waits.calls.first_room) + waits.first_call
     needed = needed[~moves[needed]]
+    state = State(waits.rooms, moves)
+    lacks = {room: Lack(state, room - waits.first_room) for room in closed[:MOST_MEMBERS].tolist()}
     owner, target = list[Integers](), list[Integers]()
-    for room in (np.flatnonzero(~moves[waits.first_room :]) + waits.first_room).tolist():
-        on = waits.rooms.keepers(room - waits.first_room, moves)
+    for room in closed.tolist():
+        on = lacks[room].keepers() if room in lacks else np.zeros(0, np.int64)
         if not (waits.blocked | waits.inner)[on].any():
             mine = needed[waits.calls.also[needed - waits.first_call] == room - waits.first_call]
             on = np.concatenate([on, mine])
@@ -159,7 +178,7 @@ def _with_rooms(waits: WaitGraph, moves: Booleans) -> WaitGraph:
     rooms, size = np.unique(np.concatenate(owner), return_counts=True)
     return replace(
         waits,
-        rooms=waits.rooms.judged(moves),
+        lacks=lacks,
         graph=replace(
             graph,
             owner=np.concatenate([graph.owner, rooms]),
@@ -371,8 +390,8 @@ def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck
         verb = "is" if behind == 1 else "are"
         core = "it" if len(stuck.members) == 1 else "them"
         parts.append(f"{behind:,} more {verb} stuck behind {core} ({listed(names, behind)})")
-    if waits.rooms.whys:
-        parts.append("this holds as long as no node joins")
+    if waits.lacks:
+        parts.append("this holds as long as no node joins, and nobody outside gives anything back")
     return "; ".join(parts)
 
 

@@ -81,7 +81,8 @@ class _About:
 
     def room(self, node: int) -> str:
         """What a call that has not begun needs on a node, and who holds it; "" if that is not what it waits for."""
-        return self.waits.rooms.whys.get(_also(self.waits, node), "")
+        lack = self.waits.lacks.get(_also(self.waits, node))
+        return "" if lack is None else lack.why()
 
     def calls(self, node: int) -> list[str]:
         """The calls that a node waits for, as `Class.method`."""
@@ -260,7 +261,7 @@ def _first_gate(waits: WaitGraph) -> int:
 def _slot(about: _About, gate: int) -> str:
     """What a gate stands for: "a free slot of A-0"."""
     if gate >= about.waits.first_room:
-        return about.waits.rooms.whys[gate]
+        return about.waits.lacks[gate].why() if gate in about.waits.lacks else "room on a node"
     gates, number, name = about.waits.calls.gates, gate - _first_gate(about.waits), about.waits.names[gate].as_py()
     group = gates.group_names[gates.group[number]]
     if gates.exclusive[number] >= 0:
@@ -330,9 +331,9 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
     calls = members[members >= waits.first_call]
     if not len(calls):
         return []
-    rooms = {also for node in calls.tolist() if (also := _also(waits, node)) in waits.rooms.remedies}
+    rooms = {also for node in calls.tolist() if (also := _also(waits, node)) in waits.lacks}
     if rooms:
-        return list(dict.fromkeys(waits.rooms.remedies[room] for room in sorted(rooms)))[:_MOST_ADVICE]
+        return list(dict.fromkeys(waits.lacks[room].remedy() for room in sorted(rooms)))[:_MOST_ADVICE]
     about = _About(snapshot, waits, members)
     waiting = [(node, call) for node in members.tolist() for call in _not_begun(about, node)]
     wanted: dict[int, set[int]] = {}

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from ray_snapshot.detectors.call_graph import is_call_id
-from ray_snapshot.detectors.common import listed, plural, positions, texts
-from ray_snapshot.detectors.rooms import demand_of_rows, told
+from ray_snapshot.detectors.common import listed, positions, texts
+from ray_snapshot.detectors.room_rows import demand_of_rows, shown, told
+from ray_snapshot.detectors.room_words import Lack
+from ray_snapshot.detectors.rooms import State
 from ray_snapshot.detectors.wait_graph import wait_graph
 from ray_snapshot.snapshot import Snapshot
 
@@ -43,19 +45,28 @@ def _without_room(snapshot: Snapshot, messages: pa.Table) -> list[str]:
     graph = wait_graph(snapshot)
     rooms = copy(graph.rooms)
     rooms.told = told(snapshot, is_of_now=True)
-    nobody = np.zeros(len(graph.names), np.bool_)
-    met = {node - rooms.first for node in rooms.opened(nobody).tolist()}
-    counts = Counter(demand_of_rows(snapshot, messages).tolist())
-    now = snapshot.started_at.timestamp()
+    state = State(rooms, np.zeros(len(graph.names), np.bool_))
+    asked: Counter[tuple[str | None, str, int]] = Counter()
+    since: dict[tuple[str | None, str, int], float] = {}
+    for one in rooms.told.asked:
+        key = one.source, one.target, one.demand
+        since[key] = min(one.since, since.get(key, one.since))
+    ends = zip(messages["source"].to_pylist(), messages["target"].to_pylist(), strict=True)
+    for (source, target), demand in zip(ends, demand_of_rows(rooms.told, messages).tolist(), strict=True):
+        asked[(source if (source, target, demand) in since else None, target, demand)] += 1
     lines = []
-    for index, one in enumerate(rooms.told.demands):
-        if not counts[index]:
-            continue
-        name = one.target if one.source is None else f"{one.target} of {one.source}"
-        is_met = index in met
-        reason = f"{one.text}, and a node has room: it is about to begin" if is_met else rooms.why(index, nobody)
-        count = f" ({plural(counts[index], 'call')})" if counts[index] > 1 else ""
-        lines.append(f"{name}{count} has waited for {now - one.since:.0f} s: it needs {reason}")
+    for (source, target, demand), at in since.items():
+        count = asked[source, target, demand]
+        if count:
+            wanted = rooms.told.demands[demand]
+            is_met = state.is_met(wanted)
+            reason = (
+                f"{wanted.text}, and a node has room: it is about to begin" if is_met else Lack(state, demand).why()
+            )
+            name = (target if source is None else f"{target} of {source}") + (
+                f" ({count:,} calls)" if count > 1 else ""
+            )
+            lines.append(f"{name} has waited for {snapshot.started_at.timestamp() - at:.0f} s: it needs {reason}")
     return lines
 
 
@@ -71,4 +82,4 @@ def _groups(snapshot: Snapshot) -> list[str]:
     found = told(snapshot)
     wanted = {one.group for one in found.demands}
     pending = [one for key, one in found.groups.items() if not one.is_created and key not in wanted]
-    return [f"placement group {one.name} has not been made: it needs {one.text}" for one in pending]
+    return [f"placement group {one.name} has not been made: it needs {shown(one.whole)}" for one in pending]

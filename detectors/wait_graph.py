@@ -8,6 +8,7 @@ one that has not begun. `reduction` decides on these; `deadlock` turns its answe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,8 @@ from ray_snapshot.detectors.common import (
     texts,
 )
 from ray_snapshot.detectors.reduction import Graph
-from ray_snapshot.detectors.rooms import Rooms, rooms
+from ray_snapshot.detectors.room_words import Lack
+from ray_snapshot.detectors.rooms import Rooms, placed
 from ray_snapshot.snapshot import Snapshot
 
 _ALL = -1
@@ -72,6 +74,8 @@ class WaitGraph:
     """Nodes with smaller numbers are recorded machines."""
     rooms: Rooms
     """What calls need on a node; `calls.first_room` nodes behind `first_call`."""
+    lacks: Mapping[int, Lack]
+    """Per room that there will never be, as far as that was asked: what is missing."""
 
     @property
     def first_room(self) -> int:
@@ -166,15 +170,12 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
         first_call=nodes.first_call,
         recorded_count=nodes.recorded_count,
         rooms=_rooms(snapshot, nodes),
+        lacks={},
     )
 
 
 def _rooms(snapshot: Snapshot, nodes: _Nodes) -> Rooms:
-    calls = nodes.calls
-    first_room = nodes.first_call + calls.first_room
-    machines = calls.machine[: calls.call_count]
-    recorded = nodes.names[: nodes.recorded_count]
-    return rooms(snapshot, recorded, calls.ids, machines, nodes.first_call, calls.running_count, first_room)
+    return placed(snapshot, nodes.calls.told, nodes.names[: nodes.recorded_count], nodes.calls, nodes.first_call)
 
 
 def _nodes(snapshot: Snapshot) -> _Nodes:

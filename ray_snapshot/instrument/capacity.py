@@ -9,6 +9,7 @@ import gc
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,11 +25,16 @@ from ray_snapshot.protocol.demands import NOTHING, Demand, Held, demand
 
 # ---- what is demanded ------------------------------------------------------------------------------------------------
 
-_PLAIN = ("num_gpus", "memory", "resources", "accelerator_type", "label_selector", "scheduling_strategy")
-_MORE = ("object_store_memory", "placement_group")
+_PLAIN = (
+    "label_selector",
+    "scheduling_strategy",
+    "placement_group",
+    "placement_group_capture_child_tasks",
+)
+"""What says more of a task than which resources it needs."""
 
-_METHOD_CPU_ONLY = {"memory"}
-"""An actor that asks for no more than this holds no CPU; one that asks for anything else holds one, if it does not say."""
+_WITHOUT_CPU = {"memory", "object_store_memory"}
+"""An actor that says no more than this holds no CPU; one that says anything else, if only that it needs none, holds one."""
 
 
 @lru_cache(1_024)
@@ -58,7 +64,7 @@ def of_actor(options: Mapping[str, Any]) -> Demand:
     needs, cpus = _others(options), options.get("num_cpus")
     if cpus is not None:
         needs["CPU"] = float(cpus)
-    elif needs.keys() - _METHOD_CPU_ONLY:
+    elif needs.keys() - _WITHOUT_CPU:
         needs["CPU"] = 1.0
     return _placed(needs, options)
 
@@ -67,7 +73,7 @@ def _others(options: Mapping[str, Any]) -> dict[str, float]:
     """What is demanded beside CPU."""
     found = {name: float(amount) for name, amount in (options.get("resources") or {}).items()}
     for option, name in (("num_gpus", "GPU"), ("memory", "memory"), ("object_store_memory", "object_store_memory")):
-        if options.get(option):
+        if options.get(option) is not None:
             found[name] = float(options[option])
     if options.get("accelerator_type"):
         found[f"accelerator_type:{options['accelerator_type']}"] = 0.001
@@ -86,7 +92,7 @@ def _placed(needs: Mapping[str, float], options: Mapping[str, Any]) -> Demand:
     elif strategy is None:
         given = options.get("placement_group", "default")
         group, bundle = None if given == "default" else given, options.get("placement_group_bundle_index", -1)
-        if given == "default" and _is_captured():
+        if given == "default" and _is_captured(options.get("placement_group_capture_child_tasks")):
             return demand(needs, ray_worker.global_worker.placement_group_id.hex(), labels=wanted)
     else:
         group, bundle = None, -1
@@ -95,10 +101,11 @@ def _placed(needs: Mapping[str, float], options: Mapping[str, Any]) -> Demand:
     return demand(needs, group.id.hex(), -1 if bundle is None else int(bundle), labels=wanted)
 
 
-def _is_captured() -> bool:
-    """Whether what is started here runs in the placement group of who starts it."""
+def _is_captured(told: bool | None = None) -> bool:
+    """Whether what is started here runs in the placement group of who starts it; `told`: what its options say of that."""
     worker = ray_worker.global_worker
-    return bool(worker.should_capture_child_tasks_in_placement_group) and not worker.placement_group_id.is_nil()
+    wanted = worker.should_capture_child_tasks_in_placement_group if told is None else told
+    return bool(wanted) and not worker.placement_group_id.is_nil()
 
 
 # ---- what is held ----------------------------------------------------------------------------------------------------
@@ -108,18 +115,22 @@ EVERY_S = 30.0
 """Not more often a process is asked to collect its garbage: as Ray has it, which does the same where resources are short."""
 
 
+ENDING_S = 3.0
+"""So long it may take until an actor has ended of which the last handle was dropped."""
+
+
 class _Collections:
-    """When the last full garbage collection of this process began."""
+    """When the latest full garbage collections of this process began."""
 
     def __init__(self) -> None:
-        self.began_at = 0.0
+        self.began: deque[float] = deque(maxlen=1_000)
         self._begins = 0.0
         self._asked_at = 0.0
 
-    def collect(self, since: float) -> None:
-        """Collect in a thread of its own, for finalizers may wait, unless that was done since then."""
+    def collect(self) -> None:
+        """Collect, in a thread of its own, for finalizers may wait."""
         now = time.time()
-        if self.began_at <= since and now > self._asked_at + EVERY_S:
+        if now > self._asked_at + EVERY_S:
             self._asked_at = now
             threading.Thread(target=gc.collect, name="ray-snapshot-collection", daemon=True).start()
 
@@ -135,7 +146,12 @@ class _Collections:
         if phase == "start":
             self._begins = time.time()
         else:
-            self.began_at = self._begins
+            self.began.append(self._begins)
+
+    def are_since(self, quiet_since: float) -> bool:
+        """Whether one began after that, so long ago that what was dropped in it has ended."""
+        latest = time.time() - ENDING_S
+        return any(quiet_since < began < latest for began in tuple(self.began))
 
 
 COLLECTIONS = _Collections()
@@ -155,14 +171,14 @@ def made(original: Callable[..., None], group: Any, *args: Any, **kwargs: Any) -
             del _MADE[next(iter(_MADE))]
 
 
-def held() -> Held:
-    """What this process has of its node: exact, also while it waits."""
+def held(quiet_since: float) -> Held:
+    """What this process has of its node: exact, also while it waits. `quiet_since`: since when nothing acts in it."""
     COLLECTIONS.follow()
     core = getattr(ray_worker.global_worker, "core_worker", None)
     if core is None:  # Ray has been shut down
         return Held()
     amounts = {name: sum(part for _, part in parts) for name, parts in core.resource_ids().items()}
-    return Held(core.get_current_node_id().hex(), amounts, COLLECTIONS.began_at, frozenset(_MADE))
+    return Held(core.get_current_node_id().hex(), amounts, COLLECTIONS.are_since(quiet_since), frozenset(_MADE))
 
 
 # ---- what there is ---------------------------------------------------------------------------------------------------

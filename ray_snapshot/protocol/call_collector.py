@@ -239,6 +239,20 @@ class _Join:
         self.repeated = {call_id for call_id, call in running.items() if call.is_repeated}
         """Of those that run: another run of them may have ended, with a reply or an error."""
 
+        self.getters: dict[str, set[str]] = {}
+        """By machine: who may get a handle that it has, by a call that is on its way, or a reply."""
+        for channel in self.channels:
+            if channel.in_flight and not is_task(channel.target):
+                self.getters.setdefault(channel.source, set()).add(channel.target)
+        for name, report in self.reports.items():
+            for other in report.reads:
+                self.getters.setdefault(other, set()).add(name)
+        self.holders: dict[str, set[str]] = {}
+        """By machine: who has a handle of it."""
+        for name, report in self.reports.items():
+            for other in report.holds:
+                self.holders.setdefault(other, set()).add(name)
+
     def completed(self) -> CompletedCallSnapshot:
         waits = tuple(self._resolved(report.machine, wait) for report in self.reports.values() for wait in report.waits)
         return CompletedCallSnapshot(
@@ -393,16 +407,13 @@ class _Join:
         A handle travels in calls and in replies: so to each machine that a holder has calls in flight to, and to each that may
         read a holder's replies. More than there are is safe: one of them that can move is enough.
         """
-        found = {name for name, report in self.reports.items() if machine in report.holds}
+        found = set(self.holders.get(machine, ()))
         if machine in self.idle_holds or EVERY in self.idle_holds:  # whoever starts a task may have it called
             found |= self.reports.keys()
         stack = list(found)
         while stack:
             holder = stack.pop()
-            flying = (channel.target for channel in self.channels if channel.source == holder and channel.in_flight)
-            getters = {target for target in flying if not is_task(target)}
-            getters |= {name for name, report in self.reports.items() if holder in report.reads}
-            fresh = getters - found
+            fresh = self.getters.get(holder, set()) - found
             found |= fresh
             stack += fresh
         found = {name for name in found if not is_worker(name)}  # what they run, and may run, is among them
@@ -413,7 +424,8 @@ class _Join:
         if not demands - {None, NOTHING}:
             return {}
         holders = (name for name, one in self.reports.items() if one.held is not None and one.held.amounts)
-        return {name: self._who_may_call(name) for name in holders if not (is_task(name) or is_worker(name))}
+        actors = [name for name in holders if not (is_task(name) or is_worker(name))]
+        return {name: self._who_may_call(name) for name in actors}
 
     def _tasks_to_begin(self) -> Iterable[str]:
         """Tasks on their way, which may hold whatever their senders do.

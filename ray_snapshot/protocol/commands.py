@@ -244,9 +244,7 @@ DriverCommand = (
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Collect garbage, unless that was done since: in it may be a handle of an actor whose resources others wait for."""
-
-    since: float
+    """Collect garbage: in it may be a handle of an actor whose resources others wait for."""
 
 
 ProcessCommand = (

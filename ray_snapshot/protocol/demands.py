@@ -55,8 +55,8 @@ class Held:
     node: str = ""
     amounts: Mapping[str, float] = field(default_factory=dict)
     """By resource, those of bundles (`CPU_group_0_...`) under their own names."""
-    collected_at: float = 0.0
-    """When the last full garbage collection of the process began: handles in cycles were dropped in it."""
+    is_clean: bool = False
+    """Whether all garbage was collected since anything of the app's acted there: handles in cycles are dropped then."""
     groups: frozenset[str] = frozenset()
     """Placement groups that were made there."""
 

@@ -4,6 +4,7 @@ Every node has one seat: a resource that Ray gives to the node with the control 
 """
 
 import gc
+import os
 import sys
 import threading
 import time
@@ -131,7 +132,7 @@ def freed_by_a_watchdog():
     ray.get(held[0].ping.remote())
 
     def drop():
-        time.sleep(5)
+        time.sleep(20)
         held.clear()
 
     threading.Thread(target=drop).start()
@@ -144,7 +145,7 @@ def freed_by_another():
     @ray.remote(num_cpus=0)
     class Warden:
         def watch(self, idle):
-            ray.get(slow.options(num_cpus=0).remote(5))
+            ray.get(slow.options(num_cpus=0).remote(15))
             ray.kill(idle)
 
     idle = Trainer.options(resources=SEAT).remote()
@@ -153,8 +154,48 @@ def freed_by_another():
     print(ray.get(prepare.options(resources=HALF).remote()))
 
 
+def freed_by_who_is_to_come():
+    """An actor that waits for its argument, to begin, is given the handle of one at rest, and kills it."""
+
+    @ray.remote(num_cpus=0)
+    class Warden:
+        def __init__(self, _, idle):
+            ray.kill(idle[0])
+
+    idle = Trainer.options(resources=SEAT).remote()
+    ray.get(idle.ping.remote())
+    warden = Warden.remote(slow.options(num_cpus=0).remote(15), [idle])
+    print(ray.get(prepare.options(resources=HALF).remote()), warden is None)
+
+
+def freed_by_itself():
+    """An actor at rest ends itself, by a thread."""
+
+    @ray.remote(resources=SEAT)
+    class Leaving:
+        def __init__(self):
+            threading.Timer(15, lambda: os._exit(0)).start()
+
+        def ping(self):
+            return 1
+
+    idle = Leaving.remote()
+    ray.get(idle.ping.remote())
+    print(ray.get(prepare.options(resources=HALF).remote()))
+
+
+def given_up():
+    """A group that is not made in time is removed, and less is asked for."""
+    group = placement_group([{"CPU": 10_000}])
+    for _ in range(100):
+        if ray.wait([group.ready()], timeout=0.1)[0]:
+            break
+    remove_placement_group(group)
+    print(ray.get(prepare.remote()))
+
+
 def freed_by_collection():
-    """The only handle lies in garbage."""
+    """The only handle lies in garbage that was made when the rest had been collected."""
 
     class Cycle:
         def __init__(self, handle):
@@ -162,10 +203,12 @@ def freed_by_collection():
 
     idle = Trainer.options(resources=SEAT).remote()
     ray.get(idle.ping.remote())
+    ref = prepare.options(resources=HALF).remote()
+    time.sleep(0.3)
     gc.collect()
     Cycle(idle)
     del idle
-    print(ray.get(prepare.options(resources=HALF).remote()))
+    print(ray.get(ref))
 
 
 def groups_in_turn():
@@ -192,6 +235,9 @@ SCENARIOS = {
         freed_by_a_task,
         freed_by_a_watchdog,
         freed_by_another,
+        freed_by_who_is_to_come,
+        freed_by_itself,
+        given_up,
         freed_by_collection,
         groups_in_turn,
     )

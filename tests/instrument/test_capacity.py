@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "a seat alone": {"num_cpus": 0, "resources": {SEAT: 0.25}},
     "memory": {"memory": 64 * 2**20},
     "memory alone": {"num_cpus": 0, "memory": 64 * 2**20},
+    "no accelerator": {"num_gpus": 0},
 }
 
 
@@ -34,7 +35,7 @@ def _task() -> Any:
     """By value, for workers do not find this file."""
 
     def held() -> Any:
-        return capacity.held()
+        return capacity.held(0.0)
 
     return ray.remote(held)
 
@@ -42,7 +43,7 @@ def _task() -> Any:
 def _actor() -> Any:
     class Holder:
         def held(self) -> Any:
-            return capacity.held()
+            return capacity.held(0.0)
 
     return ray.remote(Holder)
 
@@ -136,23 +137,28 @@ def test_a_node_type_that_is_not_named_after_a_node_is_an_autoscalers(monkeypatc
     assert told("") is None
 
 
-def test_it_is_known_when_garbage_was_last_collected() -> None:
-    capacity.held()
-    before = time.time()
+def test_a_process_is_clean_if_garbage_was_collected_since_it_is_quiet_and_a_while_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capacity.held(0.0)
+    quiet = time.time()
     gc.collect(0)
-    assert capacity.held().collected_at < before
     gc.collect()
-    assert before <= capacity.held().collected_at <= time.time()
+    assert not capacity.held(quiet).is_clean, "what was dropped may not have ended yet"
+    monkeypatch.setattr(capacity, "ENDING_S", 0.0)
+    assert capacity.held(quiet).is_clean
+    assert not capacity.held(time.time()).is_clean
 
 
-def test_garbage_is_collected_on_demand_unless_it_was_since() -> None:
+def test_garbage_is_collected_on_demand_but_not_all_the_time() -> None:
     found = capacity._Collections()
     found.follow()
-    asked = time.time()
-    found.collect(asked)
-    until(lambda: found.began_at, good=lambda at: at >= asked)
-    once = found.began_at
-    found.collect(asked)
-    found.collect(time.time())  # too soon
-    assert found.began_at == once
-    gc.callbacks.remove(found.hear)
+    gc.disable()  # no other one
+    try:
+        found.collect()
+        until(lambda: len(found.began), good=bool)
+        found.collect()
+        assert len(found.began) == 1
+    finally:
+        gc.enable()
+        gc.callbacks.remove(found.hear)

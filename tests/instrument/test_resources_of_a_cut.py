@@ -12,7 +12,7 @@ from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.capacity import Cluster, Group, Node
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
-from ray_snapshot.instrument.watcher.resources import COLLECT_S, DELAY_S, ENDING_S, Looks, concerns, garbage
+from ray_snapshot.instrument.watcher.resources import COLLECT_S, DELAY_S, Looks, concerns, garbage
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger
@@ -61,7 +61,7 @@ class Cut:
         for name, ledger in self.ledgers.items():
             ledger.request(number)
             ledger.record(lambda: None)
-            held = self.held.get(name, Held("n", {}, NOW - 10))
+            held = self.held.get(name, Held("n", {}, is_clean=True))
             coordinator.report_calls(replace(ledger.report(number), held=held))
         found = coordinator.completed(number)
         assert found is not None
@@ -81,7 +81,7 @@ def resources_of(cut: Cut, looks: Looks = SAME) -> Mapping[str, Any]:
 
 def trainer() -> Cut:
     """Trainer-0 has all CPUs, and waits for a task; the driver waits for Trainer-0."""
-    cut = Cut(("Trainer-0",), {"Trainer-0": Held("n", {"CPU": 4.0}, 0.0)})
+    cut = Cut(("Trainer-0",), {"Trainer-0": Held("n", {"CPU": 4.0})})
     header = cut.ledgers[DRIVER].submit("Trainer-0", "go", (), 0.0)
     call = cut.ledgers["Trainer-0"].accept(header, "go", 0.0)
     cut.ledgers["Trainer-0"].wait(call, [call_of_task(cut.starts("Trainer-0", "1"))], 1, 0.0)
@@ -186,35 +186,53 @@ def test_a_demand_may_be_bound_to_a_node_or_to_labels() -> None:
     assert [one["nodes"] for one in rows] == [["b"], None, ["a"], None]
 
 
-def idle(collected_at: float) -> Cut:
+def idle(*, is_clean: bool = True) -> Cut:
     """Idle-0 is at rest, has all CPUs, and the driver has its handle and waits for a task."""
-    cut = Cut(("Idle-0",), {"Idle-0": Held("n", {"CPU": 4.0}, 0.0), DRIVER: Held("n", {}, collected_at)})
+    cut = Cut(("Idle-0",), {"Idle-0": Held("n", {"CPU": 4.0}), DRIVER: Held("n", {}, is_clean=is_clean)})
     cut.ledgers[DRIVER].hold("Idle-0")
     cut.waits(DRIVER, call_of_task(cut.starts(DRIVER, "1", at=10.0)))
     return cut
 
 
-def test_a_handle_counts_if_garbage_was_collected_since_and_the_actor_would_have_ended() -> None:
-    assert Deadlock().evaluate(idle(50.0).snapshot()).holds is True
-    assert Deadlock().evaluate(idle(5.0).snapshot()).holds is None
-    assert Deadlock().evaluate(idle(NOW - ENDING_S / 2).snapshot()).holds is None
+def test_a_handle_counts_if_all_garbage_was_collected() -> None:
+    assert Deadlock().evaluate(idle().snapshot()).holds is True
+    assert Deadlock().evaluate(idle(is_clean=False).snapshot()).holds is None
 
 
 def test_who_may_have_a_handle_in_garbage_is_asked_to_collect_it() -> None:
-    assert list(garbage(idle(5.0).completed(), NOW)) == [(DRIVER, 10.0)]
-    assert list(garbage(idle(50.0).completed(), NOW)) == []
-    assert list(garbage(idle(5.0).completed(), 10.0 + COLLECT_S / 2)) == []
+    assert list(garbage(idle(is_clean=False).completed(), NOW)) == [DRIVER]
+    assert list(garbage(idle().completed(), NOW)) == []
+    assert list(garbage(idle(is_clean=False).completed(), 10.0 + COLLECT_S / 2)) == []
     assert list(garbage(trainer().completed(), NOW)) == [], "an actor that is stuck in a call is kept by that"
 
 
+def test_nobody_is_asked_to_collect_while_anything_acts() -> None:
+    cut = idle(is_clean=False)
+    header = cut.ledgers[DRIVER].submit("Idle-0", "go", (), 0.0)
+    cut.ledgers["Idle-0"].accept(header, "go", 0.0)
+    assert list(garbage(cut.completed(), NOW)) == []
+
+
+def test_an_actor_that_others_may_know_is_in_doubt() -> None:
+    cut = idle()
+    cut.facts["Idle-0"] |= {"name": "idle", "is_private": False}
+    assert Deadlock().evaluate(cut.snapshot()).holds is None
+
+
+def test_an_actor_of_which_nobody_has_a_handle_is_about_to_end_or_somebody_elses() -> None:
+    cut = idle()
+    cut.ledgers[DRIVER].holds.discard("Idle-0")
+    assert Deadlock().evaluate(cut.snapshot()).holds is not True
+
+
 def test_an_actor_that_has_a_name_may_be_found_by_anybody() -> None:
-    cut = idle(50.0)
+    cut = idle()
     cut.facts["Idle-0"]["name"] = "idle"
     assert [one["by"] for one in resources_of(cut)["holders"]] == [None]
 
 
 def test_a_handle_of_a_worker_that_idles_counts_for_nothing_for_ray_may_end_it() -> None:
-    cut = idle(50.0)
+    cut = idle()
     worker = worker_name("1", 1)
     cut.ledgers[worker] = CallLedger(worker)
     cut.facts[worker] = {"class": "worker", "shown": worker, "pid": 2}

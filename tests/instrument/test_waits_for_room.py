@@ -33,7 +33,7 @@ FOUND = {
         "Owner-0 holds node:__internal_head__ 0.5 of 1 by",
     ],
     "nested": ["outer-0 in outer", "and outer-0 holds node:__internal_head__ 1 of 1"],
-    "nowhere": ["prepare(), not begun, needs CPU 1, nowhere 1, and there is nowhere 0 in all"],
+    "nowhere": ["prepare(), not begun, needs CPU 1, nowhere 1, and no node has more than nowhere 0"],
     "at_rest": ["prepare(), not begun, needs CPU 1, ", "Trainer-0 holds node:__internal_head__ 1 of 1"],
 }
 
@@ -59,11 +59,19 @@ def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
 @pytest.mark.parametrize(
     "scenario",
     [
-        "freed_by_another",
         "freed_by_collection",
+        "given_up",
         *(
             pytest.param(one, marks=by_night)
-            for one in ("taken_back", "freed_by_a_task", "freed_by_a_watchdog", "groups_in_turn")
+            for one in (
+                "taken_back",
+                "freed_by_a_task",
+                "freed_by_a_watchdog",
+                "freed_by_another",
+                "freed_by_itself",
+                "freed_by_who_is_to_come",
+                "groups_in_turn",
+            )
         ),
     ],
 )

@@ -81,19 +81,22 @@ def _logged(process: Process, function: Any, args: Any, kwargs: Any, options: di
 
 
 def ready(original: Callable[..., Any], group: Any) -> Any:
-    """In place of `PlacementGroup.ready`: the ref that it gives is answered as if a task began and ended in the group."""
+    """In place of `PlacementGroup.ready`: the refs that it gives are answered as if a task began and ended in the group."""
     process = process_here()
     if process is None or not process.follows_tasks or group.is_empty:
         return original(group)
+    key, groups, name = group.id.hex(), process.own_tasks.groups, None
+    known = groups.get(key)
+    if known is not None:  # it was asked for before
+        return tracked(original(group), call_of_task(known[0]))
     process.begin_task()
-    name = None
     try:
         ref = original(group)
         if call_of(ref) is None:  # else it is a task of Ray's own
             name = task_name(READY, ref.hex())
-            process.own_tasks.groups[name] = ref
+            groups[key] = name, ref
     finally:
-        process.end_task(name, READY, (), {}, is_retried=False, demand=demand({}, group.id.hex()))
+        process.end_task(name, READY, (), {}, is_retried=False, demand=demand({}, key))
     return ref if name is None else tracked(ref, call_of_task(name))
 
 

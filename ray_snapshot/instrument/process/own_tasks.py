@@ -51,8 +51,8 @@ class OwnTasks:
         """By wait that the first error ends: its refs."""
         self.in_store: dict[Any, float] = {}
         """By ref, of these: when it was first seen in the object store."""
-        self.groups: dict[str, Any] = {}
-        """By name, the refs that are answered when a placement group has been made."""
+        self.groups: dict[str, tuple[str, Any]] = {}
+        """By placement group that was asked whether it is ready: the name that this has as a task, and the first ref to it."""
         self.parents: dict[Any, int] = {}
         """By Ray's id of what has started tasks here (the driver, calls, other tasks): how many."""
         self.is_looking = False
@@ -90,13 +90,15 @@ class OwnTasks:
 
     def _unmade(self) -> set[str]:
         """Of the placement groups that are waited for: those that have not been made."""
-        refs = dict(self.groups)
-        if refs:
-            every = list(refs.values())
-            made, _ = shape.original("wait")(every, num_returns=len(every), timeout=0, fetch_local=False)
-            for name in [name for name, ref in refs.items() if ref in made]:
-                del self.groups[name], refs[name]
-        return {*refs}
+        with self.process.lock:
+            groups = dict(self.groups)
+        if groups:
+            refs = [ref for _, ref in groups.values()]
+            made = {*shape.original("wait")(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]}
+            with self.process.lock:
+                for key in [key for key, (_, ref) in groups.items() if ref in made]:
+                    del self.groups[key], groups[key]
+        return {name for name, _ in groups.values()}
 
     def _told(self, done: Any, over: list[str]) -> None:
         if done.exception() is None:

@@ -172,6 +172,8 @@ class Process:
         """Colours that were read outside a tracked wait, to be taken in before the next step."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
+        self.ended_at = time.time()
+        """When a call last ended here."""
         self.reports: dict[int, ProcessReport] = {}
         """What was recorded, until it is closed or given up."""
         self.kept: SavedValue | None = None
@@ -340,7 +342,8 @@ class Process:
         """A task has ended; returns the colour of its reply, and whether others may be white for it."""
         with self.lock:
             ledger = self.ledger
-            colour = ledger.finish_task(call_id, time.time(), is_error=is_error)
+            self.ended_at = time.time()
+            colour = ledger.finish_task(call_id, self.ended_at, is_error=is_error)
             self.threads.pop(call_id, None)
             if self.heard_of:
                 self._take_in()
@@ -424,7 +427,7 @@ class Process:
             ledger = self.ledger
             running = ledger.running.get(call_id)
             is_built = running is not None and running.method == CONSTRUCTOR and not is_error
-            colour = ledger.finish(call_id, is_error=is_error)
+            colour, self.ended_at = ledger.finish(call_id, is_error=is_error), time.time()
             self.threads.pop(call_id, None)
             self.actor_loop.coroutines.pop(call_id, None)
             if self.heard_of:
@@ -599,7 +602,7 @@ class Process:
         parked = loop.park(self.ledger, now, sites) if between_steps else []
         acting = loop.background()
         self.ledger.outcomes = self.own_tasks.outcomes()
-        held = capacity.held()
+        held = capacity.held(self._quiet_since(now))
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             mail = None if self.mail is None else self.mail.part(number)
             if number in self.ledger.open:
@@ -613,6 +616,12 @@ class Process:
                 self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)
+
+    def _quiet_since(self, now: float) -> float:
+        """Since when nothing has acted here; `now` if something does."""
+        if not self.ledger.can_copy:
+            return now
+        return max([self.ended_at, *(wait.waiting_since for wait in self.ledger.waits.values())])
 
     def _rested(self, report: MachineReport) -> MachineReport:
         """A driver that waits for a verdict waits for no machine: it is passive."""
@@ -712,8 +721,8 @@ class Process:
                 case Overdue(number):
                     if ledger.request(number):
                         self._record(is_forced=True)
-                case Collect(since):
-                    capacity.COLLECTIONS.collect(since)
+                case Collect():
+                    capacity.COLLECTIONS.collect()
                 case Close(number, held, ended):
                     self.reports.pop(number, None)
                     ledger.complete(number, held)

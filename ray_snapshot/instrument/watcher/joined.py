@@ -405,7 +405,7 @@ class Tables:
         By its name every machine may find it, and so may a plain task; another program, if the namespace is not this job's own.
         """
         is_named = bool(self.collected.facts.get(resolved.machine, {}).get("name"))
-        if self._is_known_elsewhere(resolved.machine) or self._uncovered():
+        if self.is_known_elsewhere(resolved.machine) or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)
         before = () if recorded is None else recorded.passed_before
@@ -420,9 +420,10 @@ class Tables:
 
     def may_be_reached(self, machine: str) -> bool:
         """Whether what is no holder of its handle may call a machine."""
-        return bool(self.collected.facts.get(machine, {}).get("name")) or self._is_known_elsewhere(machine)
+        return bool(self.collected.facts.get(machine, {}).get("name")) or self.is_known_elsewhere(machine)
 
-    def _is_known_elsewhere(self, machine: str) -> bool:
+    def is_known_elsewhere(self, machine: str) -> bool:
+        """Whether what is not followed may call a machine, by its name or a handle."""
         facts = self.collected.facts.get(machine, {})
         is_found = bool(facts.get("name")) and (self.has_tasks or not facts.get("is_private"))
         return self.has_scattered or is_found or machine in self.held_by_hosts or self._has_tasks(machine)

@@ -341,8 +341,8 @@ class Processes:
         ]
         needs_room = concerns(calls, header.started_at)
         self.surroundings.is_room_wanted = needs_room
-        for machine, since in garbage(calls, header.started_at):
-            self.tell(machine, Collect(since))
+        for machine in garbage(calls, header.started_at):
+            self.tell(machine, Collect())
         return CollectedCalls(
             header,
             calls,
@@ -366,7 +366,7 @@ class Processes:
             self.rooms[number] = asyncio.get_running_loop().create_task(self.surroundings.room())
             while len(self.rooms) > MOST_LOOKS:
                 del self.rooms[min(self.rooms)]
-        return replace(collected, looks=Looks(collected.looks.before, await self.rooms[number]))
+        return replace(collected, looks=Looks(collected.looks.before, await asyncio.shield(self.rooms[number])))
 
     def _mail_of_the_dead(self, number: int) -> list[str]:
         """Processes that may have sent to machines, and were gone only just before this snapshot began."""

@@ -23,10 +23,7 @@ DELAY_S = 1.0
 """So long Ray may take to schedule what has room: what has waited less counts as about to begin."""
 
 COLLECT_S = 5.0
-"""When something has waited so long, handles of actors at rest that hold what it needs are looked for in garbage."""
-
-ENDING_S = 3.0
-"""So long it may take until an actor has ended of which the last handle was dropped."""
+"""When something has waited so long, and nothing acts, handles of actors at rest are looked for in garbage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +71,18 @@ def resources(tables: Tables, looks: Looks) -> dict[str, Any]:
     }
 
 
-def garbage(completed: CompletedCallSnapshot, now: float) -> Iterator[tuple[str, float]]:
-    """Processes at rest, or blocked, that may have a handle of an actor at rest in their garbage; since when it matters."""
-    since = min((sent.sent_at for _, _, sent in waiting(completed, now)), default=now)
-    if since > now - COLLECT_S:
-        return
+def garbage(completed: CompletedCallSnapshot, now: float) -> Iterator[str]:
+    """Processes that may have a handle of an actor at rest in their garbage, where nothing acts and something needs room."""
     reports = completed.machines
+    if any(one.status == "active" for one in reports.values()):
+        return
+    if min((sent.sent_at for _, _, sent in waiting(completed, now)), default=now) > now - COLLECT_S:
+        return
     at_rest = {name for name in completed.callers if not reports[name].calls}
     for name, one in reports.items():
-        is_old = one.held is not None and one.held.collected_at <= since
-        if (
-            is_old
-            and one.status in ("blocked", "passive")
-            and not is_task(name)
-            and at_rest.intersection(one.holds) - {name}
-        ):
-            yield name, since
+        is_unclean = one.held is not None and not one.held.is_clean
+        if is_unclean and not is_task(name) and at_rest.intersection(one.holds) - {name}:
+            yield name
 
 
 def concerns(completed: CompletedCallSnapshot, now: float) -> bool:
@@ -190,7 +183,7 @@ def _holders(tables: Tables) -> Iterator[dict[str, Any]]:
             "amounts": dict(held.amounts),
             "task": is_task(name),
             "by": _by(tables, name),
-            "checked_at": _checked_at(tables, name),
+            "checked": _is_checked(tables, name),
         }
 
 
@@ -207,15 +200,15 @@ def _by(tables: Tables, machine: str) -> list[str] | None:
     ]
 
 
-def _checked_at(tables: Tables, machine: str) -> float:
-    """When the last process that has a handle of it began to collect its garbage, if the actor would have ended since."""
+def _is_checked(tables: Tables, machine: str) -> bool:
+    """Whether each handle of an actor is in use, and nothing outside of the program may have one."""
     reports: Mapping[str, Any] = tables.completed.machines
+    if machine in tables.completed.idle_holds or tables.is_known_elsewhere(machine):
+        return False
     having = [one for name, one in reports.items() if machine in one.holds and name != machine]
-    if machine in tables.completed.idle_holds or any(is_worker(one.machine) for one in having):
-        return 0.0  # Ray may end a worker that idles, and its handles with it
-    latest = tables.collected.header.started_at - ENDING_S
-    times = [0.0 if one.held is None or one.held.collected_at > latest else one.held.collected_at for one in having]
-    return min(times, default=0.0)
+    if any(is_worker(one.machine) for one in having):
+        return False  # Ray may end a worker that idles, and its handles with it
+    return bool(having) and all(one.held is not None and one.held.is_clean for one in having)
 
 
 __all__ = ["BUNDLE", "DELAY_S", "Looks", "resources", "waiting"]
