@@ -16,6 +16,7 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.hooks.tracking import _outliving, unhandled
 from ray_snapshot.instrument.process.journal import Journal
+from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Base, Limits, Recovering
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.rollback import Phase
@@ -283,6 +284,10 @@ def _forget_all(journal: Journal, *_: object) -> None:
     journal.entries.clear()
 
 
+async def _as_if_all_had(*_: object) -> bool:
+    return True
+
+
 def _as_if_nothing_had_died(recovering: Recovering, machine: str) -> bool:
     return False
 
@@ -293,8 +298,14 @@ def _as_if_nothing_had_died(recovering: Recovering, machine: str) -> bool:
         (Journal, "based", _nothing),
         (Journal, "based", _forget_all),
         (Recovering, "comes_back", _as_if_nothing_had_died),
+        (Outboxes, "have_heard", _as_if_all_had),
     ],
-    ids=["the journal is never cut", "the journal is cut too far", "who comes back is taken as it is"],
+    ids=[
+        "the journal is never cut",
+        "the journal is cut too far",
+        "who comes back is taken as it is",
+        "what others have heard of a death is gone back to",
+    ],
 )
 def test_a_wrong_recovery_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, wrong)

@@ -89,3 +89,21 @@ class Outboxes:
             box.first < until and self.boxes.get(name) is box and name in living for name, box, until in told
         ):
             await asyncio.sleep(HEARD_LOOK_S)
+
+    async def have_heard(self, machines: Iterable[str], seconds: float) -> bool:
+        """Whether each of these processes obeys, within so many seconds, what it was told so far.
+
+        Those that are gone for good are left out; one that has started again has not heard what the one before was told.
+        """
+        told = [(name, box, box.first + len(box.commands)) for name in machines if (box := self.boxes.get(name))]
+        for _, box, until in told:
+            if box.first < until:
+                box.changed.set()
+        deadline = time.monotonic() + seconds
+        while True:
+            missing = [(here, box) for name, box, until in told if box.first < until and (here := self.boxes.get(name))]
+            if not missing:
+                return True
+            if any(here is not box for here, box in missing) or time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(HEARD_LOOK_S)
