@@ -119,6 +119,44 @@ def test_what_dies_too_often_goes_on_as_it_is(capsys: pytest.CaptureFixture[str]
     assert "2 failures within 60 s; 1 are borne" in capsys.readouterr().err
 
 
+class AnsweredLate:
+    """An analyst's `is_kept` that says nothing of the first snapshot before it has said all of the second."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.may_answer = asyncio.Event()
+
+    async def remote(self, snapshot_id: str, is_listed: bool) -> bool:
+        self.asked.append(snapshot_id)
+        if len(self.asked) == 1:
+            await self.may_answer.wait()
+        return True
+
+
+async def overtaken(app: App) -> None:
+    await app.begin()
+    app.analyst.is_kept = answers = AnsweredLate()  # type: ignore[assignment]
+    recovering = app.watcher.processes.recovering
+    for _ in range(2):
+        await app.quiet()
+        await app.snapshot()
+    while recovering.base == Base():
+        await app.step()
+    answers.may_answer.set()
+    while app.watcher.collecting.line.under_way:
+        await app.step()
+    assert recovering.base is not None
+    assert recovering.base.snapshot_id == answers.asked[1]
+
+
+def test_of_two_snapshots_that_are_kept_at_once_the_later_one_is_gone_back_to() -> None:
+    """The journal has been cut behind it: behind the other one calls would be missing."""
+    app = App(1, recovers=True)
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        asyncio.run(asyncio.wait_for(overtaken(app), 120))
+
+
 async def lost_for_good(app: App, crashed: bool) -> str:
     """One dies, and while it comes up again, another ends; returns what is said of it."""
     await app.begin()

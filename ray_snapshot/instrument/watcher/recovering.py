@@ -68,6 +68,8 @@ class Recovering:
         self.processes = processes
         self.limits = limits
         self.base: Base | None = Base() if has_beginning else None
+        self.newest = 0
+        """The highest number of a snapshot that was gone back to, or would have been: the journal begins behind it."""
         self.returning: dict[str, float] = {}
         """Machines that have come up again, and whose constructors have not ended; since when (monotonic)."""
         self.held: set[str] = set()
@@ -176,7 +178,7 @@ class Recovering:
             return
         facts = collected.facts
         names = {str(facts[name]["shown"]): name for name in collected.completed.machines if name != DRIVER}
-        self.base = Base(header.snapshot_id, names)
+        self.base, self.newest = Base(header.snapshot_id, names), header.number
         self.anew.clear()
         self.in_vain = 0
         self.processes.analyst.pin.remote(header.snapshot_id)
@@ -190,9 +192,9 @@ class Recovering:
             self.processes.tell(DRIVER, Based(header.number, program.incarnation, sent, moving), is_urgent=False)
 
     def _is_past(self, header: SnapshotHeader, losses: int) -> bool:
-        """Whether it is not gone back to any more."""
+        """Whether it is not gone back to any more; of snapshots that are kept at once, the last one counts."""
         rolling = self.processes.rolling
-        is_past = losses != self.losses or header.generation != rolling.loaded
+        is_past = losses != self.losses or header.generation != rolling.loaded or header.number < self.newest
         return self.limits is None or is_past or rolling.is_rolling or self.is_under_way
 
     def restored(self, snapshot_id: str, machines: Mapping[str, str] | None) -> None:
