@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ray_snapshot.protocol.commands import ProcessCommand
+from ray_snapshot.protocol.commands import Leave, ProcessCommand
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
@@ -62,8 +62,13 @@ class Outboxes:
             self.tell(machine, command, is_urgent=is_urgent)
 
     async def after(self, machine: str, seen: int) -> tuple[int, list[ProcessCommand]]:
-        """What a process must do, behind the first `seen`, which are forgotten, and how many there were in all; waits."""
-        box = self.boxes.setdefault(machine, Outbox())
+        """What a process must do, behind the first `seen`, which are forgotten, and how many there were in all; waits.
+
+        One that has left may ask once more, for its thread did so just then: it is not kept, for Ray ends no process before.
+        """
+        box = self.boxes.get(machine)
+        if box is None:
+            return seen, [Leave()]
         del box.commands[: max(0, seen - box.first)]
         box.first = seen
         with suppress(TimeoutError):
