@@ -15,9 +15,9 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCan
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
+from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
-from ray_snapshot.instrument.process.coroutines import note_wait
+from ray_snapshot.instrument.process.coroutines import note_source, note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S, PROGRAM_HELD_S
 from ray_snapshot.names import DRIVER
@@ -281,6 +281,8 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
     ref = getattr(future, "object_ref", None)
     if ref is not None and _is_known(ref):  # whatever answers another may do so unseen
         _follow(awaited, ref)
+    elif ref is None and awaited is not future and CURRENT.get() is not None:
+        note_source(awaited, future)
     return awaited
 
 
