@@ -347,9 +347,12 @@ class App:
         for _ in range(50):  # some of them are inside an action
             await self.draw.choice([self.act, self.deliver])()
         task = asyncio.get_running_loop().create_task(self.watcher.go_back(snapshot_id, BOUND_S))
-        deaths = self.deaths
+        deaths, rolling = self.deaths, self.watcher.processes.rolling
+        before = rolling.loaded
         while not task.done():
-            if deaths and self.draw.random() < 0.05:
+            if (
+                deaths and rolling.loaded == before and self.draw.random() < 0.05
+            ):  # what dies later takes its tokens with it
                 deaths -= 1
                 await self.die()
             await self.step()
