@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import ray
 
@@ -74,6 +75,26 @@ class Failing:
     async def fail(self):
         await asyncio.sleep(2.5)
         raise ValueError("late")
+
+
+@ray.remote
+class Stepper:
+    def __init__(self):
+        self.pool = ThreadPoolExecutor(2)
+
+    def at(self):
+        return 1
+
+    def step(self, other):
+        self.asked = self.pool.submit(lambda: ray.get(other.at.remote()))
+        self.pool.submit(time.sleep, LATER_S).result()
+        return "stepped"
+
+
+def threads():
+    one, other = Stepper.remote(), Stepper.remote()
+    ray.get([one.at.remote(), other.at.remote()])
+    return ray.get([one.step.remote(other), other.step.remote(one)])
 
 
 def failing():

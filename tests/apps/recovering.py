@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -68,11 +69,12 @@ class Teller:
         return os.getpid()
 
 
-def main(kills: int, seed: int) -> None:
-    """Work while processes are killed."""
+def main(kills: int, seed: int, ready: Callable[[Any], None] = lambda account: None) -> None:
+    """Work while processes are killed; before that, `ready` gets an account."""
     draw = random.Random(seed)
     accounts = [Account.options(name=f"account-{place}").remote(100) for place in range(3)]
     teller = Teller.options(name="teller").remote()
+    ready(accounts[0])
     at = set(draw.sample(range(2, ROUNDS), kills))
     given = 0
     for number in range(ROUNDS):

@@ -8,12 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import ray
 
 import ray_snapshot as rs
+from ray_snapshot.instrument.here import process_here
 
 
 @ray.remote
@@ -262,18 +264,26 @@ def done_when_all_are() -> None:
     watch.close()
 
 
-def ends_as_soon() -> None:
-    """A worker that ends behind its task does so at once."""
+def held_by_no_poll() -> None:
+    """A worker that ends behind its task waits for no answer of the watcher's."""
 
     @ray.remote(max_calls=1)
     def once() -> int:
         return os.getpid()
 
+    process = process_here()
+    assert process is not None
+    ray.get(process.watcher.__ray_call__.remote(_poll_for_an_hour))
     worker = Path(f"/proc/{ray.get(once.remote())}/stat")
-    began = time.monotonic()
-    while worker.exists() and ") Z" not in worker.read_text() and time.monotonic() - began < 30:
-        time.sleep(0.05)
-    print("soon", time.monotonic() - began < 5)
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while ") Z" not in worker.read_text():
+            time.sleep(0.05)
+
+
+def _poll_for_an_hour(watcher: Any) -> None:
+    from ray_snapshot.instrument.watcher import outboxes
+
+    outboxes.POLL_S = 3600.0
 
 
 def _generated(count: int) -> Iterator[int]:
@@ -360,7 +370,7 @@ SCENARIOS: dict[str, Callable[[], None]] = {
         opened_by_a_coroutine_of_the_task,
         never_done_too_early,
         done_when_all_are,
-        ends_as_soon,
+        held_by_no_poll,
         as_without_us,
     )
 }

@@ -11,6 +11,7 @@ from typing import Any
 import ray
 
 import ray_snapshot as rs
+from ray_snapshot.instrument.here import process_here
 
 TESTS = Path(__file__).parent.parent
 sys.path += [str(TESTS), str(TESTS / "apps")]
@@ -24,7 +25,16 @@ def main() -> None:
     import recovering
     from until import until
 
-    recovering.main(int(sys.argv[1]), int(sys.argv[2]))
+    def has_base() -> bool:
+        """Whether there is a snapshot to go back to: then what the program has called before is in no journal any more."""
+        process = process_here()
+        return process is not None and process.journal is not None and not process.journal.entries
+
+    def ready(account: Any) -> None:
+        ray.get(account.read.remote())
+        until(has_base)
+
+    recovering.main(int(sys.argv[1]), int(sys.argv[2]), ready)
     (system,) = systems
     spare = recovering.Account.options(name="spare").remote(7)
     before = ray.get(spare.pid.remote())

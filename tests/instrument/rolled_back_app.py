@@ -113,7 +113,8 @@ class App:
     machines: dict[str, Process] = field(default_factory=dict)
     network: list[Call] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
-    seen: dict[str, int] = field(default_factory=dict)
+    gone: str | None = None
+    """The actor that has died, and that nobody but Ray knows to be dead."""
     states: dict[str, tuple[str, int]] = field(default_factory=dict)
     wanted: list[str] = field(default_factory=list)
     """Snapshots that can be gone back to."""
@@ -166,7 +167,7 @@ class App:
         if machine != DRIVER:
             process.body = Body()
             await self.watcher.handle_of(machine, [Handle(self, machine)])
-        self.machines[machine], self.seen[machine] = process, 0
+        self.machines[machine] = process
 
     # ---- what may happen next -------------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class App:
 
     async def carry(self) -> None:
         """A command reaches a process, or what it says reaches the watcher."""
-        machine = self.draw.choice(list(self.machines))
+        machine = self.draw.choice([name for name in self.machines if name != self.gone])
         process = self.machines[machine]
         if self.draw.random() < 0.5 and not process.control.outbox.empty():
             await self._say(process, process.control.outbox.get())
@@ -193,9 +194,9 @@ class App:
 
     async def _hear(self, machine: str, process: Process) -> None:
         box = self.watcher.processes.outboxes.boxes.get(machine)
-        if box is not None and self.seen[machine] < len(box.commands):
-            self.seen[machine] += 1
-            self._obey(process, box.commands[self.seen[machine] - 1])
+        if box is not None and box.commands:
+            box.first += 1
+            self._obey(process, box.commands.pop(0))
         for recorded in process.control.ready:
             await self.watcher.recorded(recorded)
         process.control.ready.clear()
@@ -219,6 +220,9 @@ class App:
         if not self.network:
             return
         call = self.network.pop(self.draw.randrange(len(self.network)))
+        if call.target == self.gone:
+            self.lose(call)
+            return
         process = self.machines[call.target]
         generation = generation_of(call.stamp, SYSTEM)
         assert generation is not None
@@ -232,6 +236,12 @@ class App:
             return
         process.body.tokens += call.amount
         self.actions.append(Action(process, call_id, call.amount))
+
+    def lose(self, call: Call) -> None:
+        """Its sender reads an error in place of the reply, if its ledger is that of then."""
+        sender = self.machines[call.header.source]
+        if call.header.incarnation == sender.ledger.incarnation:
+            sender.ledger.settle(call.target, call.header.number)
 
     async def act(self) -> None:
         """An action sends; so does the driver, which has no tokens."""
@@ -292,6 +302,11 @@ class App:
         """An actor is gone with its tokens, and started again without."""
         machine = self.draw.choice(ACTORS)
         self.actions = [action for action in self.actions if action.process is not self.machines[machine]]
+        if self.recovers:
+            self.gone = machine
+            for _ in range(self.draw.choice([0, 10, 60])):
+                await self.step()
+            self.gone = None
         self.states[machine] = "RESTARTING", self.states.get(machine, ("", 0))[1] + 1
         if self.draw.random() < 0.5:
             await self.watcher.processes._look_once(0.0)
@@ -323,8 +338,7 @@ class App:
 
     def _is_busy(self) -> bool:
         return any(
-            self.seen[machine] < len(self.watcher.processes.outboxes.boxes[machine].commands)
-            or not process.control.outbox.empty()
+            self.watcher.processes.outboxes.boxes[machine].commands or not process.control.outbox.empty()
             for machine, process in self.machines.items()
         )
 
@@ -333,9 +347,12 @@ class App:
         for _ in range(50):  # some of them are inside an action
             await self.draw.choice([self.act, self.deliver])()
         task = asyncio.get_running_loop().create_task(self.watcher.go_back(snapshot_id, BOUND_S))
-        deaths = self.deaths
+        deaths, rolling = self.deaths, self.watcher.processes.rolling
+        before = rolling.loaded
         while not task.done():
-            if deaths and self.draw.random() < 0.05:
+            if (
+                deaths and rolling.loaded == before and self.draw.random() < 0.05
+            ):  # what dies later takes its tokens with it
                 deaths -= 1
                 await self.die()
             await self.step()
@@ -376,6 +393,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(surroundings, "living_nodes", dict)
     patch.setattr(watchers, "LOOK_S", 0.0)
     patch.setattr(outboxes, "HEARD_S", 0.0)
+    patch.setattr(outboxes, "HEARD_LOOK_S", 0.0)
     patch.setattr(rolling, "LOOK_S", 0.0)
     patch.setattr(recovering, "LOOK_S", 0.0)
     patch.setattr(rolling.ray, "kill", app.killed.append)

@@ -33,12 +33,13 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     ("scenario", "output"),
     [
         ("named", "('woken', None)"),
+        ("threads", "['stepped', 'stepped']"),
         pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
         pytest.param("groups", "answered", marks=pytest.mark.nightly),
         pytest.param("failing", "freed by an error", marks=pytest.mark.nightly),
     ],
 )
-def test_a_wait_that_is_ended_by_name_through_the_store_in_another_group_or_by_an_error_is_never_a_deadlock(
+def test_a_wait_that_is_ended_by_name_the_store_another_group_another_thread_or_an_error_is_never_a_deadlock(
     runner: Runner, tmp_path: Path, scenario: str, output: str
 ) -> None:
     options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
@@ -62,6 +63,22 @@ def test_a_semaphore_is_told_to_be_full_when_its_slots_are_and_not_before(runner
     assert re.search(
         r"Semaphore-0 in Semaphore.acquire \(full_semaphore.py:30\) waits for .* \(\d+ calls\)", done.errors
     )
+
+
+def test_workers_that_ask_each_other_in_threads_are_told_to_be_stuck_when_both_do(runner: Runner) -> None:
+    """Each waits for the future of its own thread, and the thread for the other."""
+    example = Path(__file__).parents[2] / "examples" / "lock_step.py"
+    asking = 1 + example.read_text().splitlines().index(
+        "    return ray.get(neighbour.at.remote())  # type: ignore[no-any-return]"
+    )
+    options = ("run", "--exit-on", "deadlock", "--name")
+    done = runner.command(*options, "one", example.name, "1", folder=example.parent)
+    assert (done.exit_code, done.output) == (0, "the workers are at [1]\n"), done.errors
+    done = runner.command(*options, "both", example.name, "2", folder=example.parent)
+    assert (done.exit_code, done.output) == (3, ""), done.errors
+    for here, there in ((0, 1), (1, 0)):
+        where = f"Worker-{here} in Worker.step (lock_step.py:{asking}) waits for Worker-{there} (Worker.at)"
+        assert where in done.errors
 
 
 @pytest.mark.nightly

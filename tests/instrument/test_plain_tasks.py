@@ -106,8 +106,10 @@ def test_it_is_not_told_that_all_is_done_while_a_task_without_a_ref_may_run(runn
     assert (done.output, done.exit_code) == ("not told\nthe end\n", 0), done.errors
 
 
-def test_a_worker_that_ends_behind_its_task_does_so_at_once(runner: Runner, tmp_path: Path) -> None:
-    assert _watched(runner, "ends_as_soon", tmp_path / "h").output == "soon True\nthe end\n"
+def test_a_worker_that_ends_behind_its_task_is_not_kept_by_its_poll(runner: Runner, tmp_path: Path) -> None:
+    done = _watched(runner, "held_by_no_poll", tmp_path / "h")
+
+    assert (done.output, done.exit_code) == ("the end\n", 0), done.errors
 
 
 def test_that_tasks_are_done_is_known_though_nobody_reads_their_results(runner: Runner) -> None:

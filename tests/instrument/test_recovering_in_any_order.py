@@ -16,6 +16,7 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.hooks.tracking import _outliving, unhandled
 from ray_snapshot.instrument.process.journal import Journal
+from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.recovering import Base, Limits, Recovering
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.rollback import Phase
@@ -116,6 +117,44 @@ def test_what_dies_too_often_goes_on_as_it_is(capsys: pytest.CaptureFixture[str]
         patch.setattr(App, "limits", Limits(most_failures=1))
         asyncio.run(asyncio.wait_for(died_too_often(app), 120))
     assert "2 failures within 60 s; 1 are borne" in capsys.readouterr().err
+
+
+class AnsweredLate:
+    """An analyst's `is_kept` that says nothing of the first snapshot before it has said all of the second."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.may_answer = asyncio.Event()
+
+    async def remote(self, snapshot_id: str, is_listed: bool) -> bool:
+        self.asked.append(snapshot_id)
+        if len(self.asked) == 1:
+            await self.may_answer.wait()
+        return True
+
+
+async def overtaken(app: App) -> None:
+    await app.begin()
+    app.analyst.is_kept = answers = AnsweredLate()  # type: ignore[assignment]
+    recovering = app.watcher.processes.recovering
+    for _ in range(2):
+        await app.quiet()
+        await app.snapshot()
+    while recovering.base == Base():
+        await app.step()
+    answers.may_answer.set()
+    while app.watcher.collecting.line.under_way:
+        await app.step()
+    assert recovering.base is not None
+    assert recovering.base.snapshot_id == answers.asked[1]
+
+
+def test_of_two_snapshots_that_are_kept_at_once_the_later_one_is_gone_back_to() -> None:
+    """The journal has been cut behind it: behind the other one calls would be missing."""
+    app = App(1, recovers=True)
+    with pytest.MonkeyPatch.context() as patch:
+        on_paper(patch, app)
+        asyncio.run(asyncio.wait_for(overtaken(app), 120))
 
 
 async def lost_for_good(app: App, crashed: bool) -> str:
@@ -283,6 +322,10 @@ def _forget_all(journal: Journal, *_: object) -> None:
     journal.entries.clear()
 
 
+async def _as_if_all_had(*_: object) -> bool:
+    return True
+
+
 def _as_if_nothing_had_died(recovering: Recovering, machine: str) -> bool:
     return False
 
@@ -293,8 +336,14 @@ def _as_if_nothing_had_died(recovering: Recovering, machine: str) -> bool:
         (Journal, "based", _nothing),
         (Journal, "based", _forget_all),
         (Recovering, "comes_back", _as_if_nothing_had_died),
+        (Outboxes, "have_heard", _as_if_all_had),
     ],
-    ids=["the journal is never cut", "the journal is cut too far", "who comes back is taken as it is"],
+    ids=[
+        "the journal is never cut",
+        "the journal is cut too far",
+        "who comes back is taken as it is",
+        "what others have heard of a death is gone back to",
+    ],
 )
 def test_a_wrong_recovery_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, wrong)

@@ -21,7 +21,8 @@ from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import CALLS
-from ray_snapshot.protocol.commands import Died, Restarted
+from ray_snapshot.protocol.commands import Died, Leave, Restarted
+from ray_snapshot.protocol.tasks import worker_name
 from ray_snapshot.runtime.service.config import ServiceConfig
 
 RUN = "app:1"
@@ -263,6 +264,24 @@ def test_an_actor_that_starts_again_does_not_begin_before_everybody_has_heard_of
         asking = asyncio.ensure_future(watcher.commands_for(DRIVER, seen, []))
         await asyncio.wait_for(again, TIMEOUT_S)
         await asking
+
+    world.run(scenario)
+
+
+def test_a_worker_that_has_left_is_kept_by_no_poll_of_before_or_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may ask at the very moment at which the worker leaves, and Ray ends a process when its calls are answered."""
+    monkeypatch.setattr(outboxes, "POLL_S", 100 * TIMEOUT_S)
+
+    async def scenario(watcher: Watcher) -> None:
+        worker = worker_name("w", 1)
+        await world.join(watcher, worker)
+        before = asyncio.ensure_future(watcher.commands_for(worker, 0, []))
+        await asyncio.sleep(0)
+        await watcher.left(world.ledgers[worker].leave())
+        await asyncio.wait_for(before, TIMEOUT_S)
+        assert await asyncio.wait_for(watcher.commands_for(worker, 0, []), TIMEOUT_S) == (0, [Leave()])
 
     world.run(scenario)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,9 +15,9 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCan
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import here, machine_of, process_here, read_early
+from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
-from ray_snapshot.instrument.process.coroutines import note_wait
+from ray_snapshot.instrument.process.coroutines import note_source, note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S, PROGRAM_HELD_S
 from ray_snapshot.names import DRIVER
@@ -31,10 +32,13 @@ def get(
 ) -> Any:
     """In place of `ray.get`."""
     process = process_here()
-    if process is None or not process.follows():
+    if process is None:
         return original(object_refs, *args, timeout=timeout, **options)
     is_many = isinstance(object_refs, (list, tuple))
     refs = list(object_refs) if is_many else [object_refs]
+    if not process.follows():
+        plainly = functools.partial(original, object_refs, *args, timeout=timeout, **options)
+        return _beside(process, refs, len(refs), timeout, plainly, raises=True)
 
     def attempt(now: list[Any], left: float | None) -> Any:
         asked = object_refs if now is refs else now if is_many else now[0]
@@ -58,8 +62,11 @@ def wait(
     """In place of `ray.wait`."""
     process = process_here()
     options = {"num_returns": num_returns, **options}
-    if process is None or not process.follows() or not isinstance(ray_waitables, (list, tuple)):
+    if process is None or not isinstance(ray_waitables, (list, tuple)):
         return original(ray_waitables, *args, timeout=timeout, **options)
+    if not process.follows():
+        plainly = functools.partial(original, ray_waitables, *args, timeout=timeout, **options)
+        return _beside(process, list(ray_waitables), num_returns, timeout, plainly)
     journal, refs = process.journal, list(ray_waitables)
     now = refs if journal is None else journal.all_current(refs)
     is_same = now == refs
@@ -70,6 +77,21 @@ def wait(
 
     found = _followed(process, now, num_returns, timeout, work, _waited(num_returns))
     return found if is_same else _as_asked(found, refs, now)
+
+
+def _beside(
+    process: Process, refs: list[Any], k: int, timeout: float | None, work: Callable[[], Any], *, raises: bool = False
+) -> Any:
+    """A thread of the app's own waits, in no call: so does a call that has handed its work to that thread (`handed`)."""
+    site, colour = call_site_here() or "", 0
+    before = process.guarded(lambda: process.begin_thread_wait(refs, k, timeout, site, raises=raises))
+    try:
+        return work()
+    except BaseException as error:
+        colour = colour_of_error(error)
+        raise
+    finally:
+        process.guarded(lambda: process.end_thread_wait(before, colour))
 
 
 def _as_asked(found: Any, refs: list[Any], now: list[Any]) -> Any:
@@ -259,6 +281,8 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
     ref = getattr(future, "object_ref", None)
     if ref is not None and _is_known(ref):  # whatever answers another may do so unseen
         _follow(awaited, ref)
+    elif ref is None and awaited is not future and CURRENT.get() is not None:
+        note_source(awaited, future)
     return awaited
 
 

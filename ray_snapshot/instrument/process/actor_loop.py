@@ -8,7 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ray_snapshot.instrument.process.coroutines import background, current_task, parked_at, resolved, site_of
+from ray_snapshot.instrument.process.coroutines import (
+    background,
+    current_task,
+    goes_on_elsewhere,
+    parked_at,
+    resolved,
+    site_of,
+)
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
 
 
@@ -73,6 +80,7 @@ class ActorLoop:
         """Note as waits the calls that await something of their own loop, and where; returns the waits.
 
         Only a later call to this actor can end that, or a thread, task or timer of the app's own, which the report tells of.
+        What ends the wait for a coroutine on the loop of another thread is not known.
         """
         found: list[int] = []
         for call_id, (task, coroutine) in self.coroutines.items():
@@ -81,6 +89,9 @@ class ActorLoop:
             if site is not None:
                 sites[call_id] = site
                 found.append(ledger.wait(call_id, (), 1, now, call_site=site, is_local=True))
+            elif running is not None and not running.waits and goes_on_elsewhere(task):
+                sites[call_id] = site = site_of(coroutine) or ""
+                found.append(ledger.wait(call_id, (None,), 1, now, call_site=site))
         return found
 
     def background(self) -> str:

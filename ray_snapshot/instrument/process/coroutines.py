@@ -22,6 +22,9 @@ from ray_snapshot.protocol.calls import CallWait, MachineReport
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
 
+_SOURCES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""By the future that an `await` of another thread's future waits for: that one."""
+
 _LOCAL = {"queues.py": {"get", "put", "join"}, "locks.py": {"acquire", "wait"}}
 """Functions of asyncio that wait for another task of the same loop."""
 
@@ -237,6 +240,25 @@ def _frames(coroutine: Any) -> list[Any]:
 
 def _first(item: Any, *names: str) -> Any:
     return next((value for name in names if (value := getattr(item, name, None)) is not None), None)
+
+
+def note_source(future: Any, source: Any) -> None:
+    """Note that a task that awaits `future` awaits this future of another thread."""
+    _SOURCES[future] = source
+
+
+def goes_on_elsewhere(task: Any) -> bool:
+    """Whether a task awaits a coroutine that the loop of another thread runs (`run_coroutine_threadsafe`)."""
+    waiter = getattr(task, "_fut_waiter", None)
+    while isinstance(waiter, asyncio.Task):
+        waiter = waiter._fut_waiter  # type: ignore[attr-defined]
+    source = None if waiter is None or waiter.done() else _SOURCES.get(waiter)
+    called = getattr(source, "_done_callbacks", ())
+    return any(getattr(one, "__qualname__", "") == _CHAINED for one in called)
+
+
+_CHAINED = "_chain_future.<locals>._call_check_cancel"
+"""What asyncio leaves at a future that another loop's task will set."""
 
 
 def note_wait(future: Any, wait_id: int) -> None:

@@ -25,6 +25,7 @@ from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.control import Control
+from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.own_tasks import OwnTasks
 from ray_snapshot.instrument.process.passed import PassedRefs
@@ -159,6 +160,7 @@ class Process:
         self.hearing = Hearing()
         self.body: Any = None
         self.actor_loop = ActorLoop()
+        self.handed = HandedWork()
         self.making = Making()
         self.passed = PassedRefs()
         self.own_tasks = OwnTasks(self)
@@ -535,6 +537,22 @@ class Process:
                 if (mine := self._sent_here(call_id)) is not None:
                     self.ledger.settle(*mine)
 
+    def begin_thread_wait(
+        self, refs: list[Any], k: int, timeout: float | None, call_site: str, *, raises: bool = False
+    ) -> ThreadWait | None:
+        """A thread of the app's own begins to wait, in no call; returns what `end_thread_wait` takes."""
+        on = tuple(map(call_of, refs))
+        is_known = timeout is None and len(on) - on.count(None) >= k
+        with self.lock:
+            return self.handed.begin(ThreadWait(refs, on, k, call_site, raises) if is_known else None)
+
+    def end_thread_wait(self, before: ThreadWait | None, colour: int = 0) -> None:
+        """Its wait is over: what the replies were red for is recorded while it still counts as one."""
+        with self.lock:
+            self.heard_of.append(colour)
+            self._take_in()
+            self.handed.end(before)
+
     @contextmanager
     def rest(self) -> Iterator[None]:
         """The driver's program waits for a verdict, and does nothing else."""
@@ -594,10 +612,22 @@ class Process:
             self.making.wait_for_others(self.lock)
             if not self.ledger.must_record:
                 return
-        was_starting = bool(self.making.under_way)
-        if not (is_forced or between_steps or self.ledger.can_copy):
-            return
-        sites, now, threads = self.call_sites(), time.time(), threads_of(own_threads())
+        was_starting, now = bool(self.making.under_way), time.time()
+        in_threads = {}
+        if self.handed.waits and not loop.is_async:
+            in_threads = self.handed.park(self.ledger, self.threads, now)
+        try:
+            if is_forced or between_steps or self.ledger.can_copy:
+                self.own_tasks.refs_of.update(in_threads)
+                self._record_now(now, between_steps=between_steps, was_starting=was_starting)
+        finally:
+            for wait_id in in_threads:
+                self.own_tasks.refs_of.pop(wait_id, None)
+                self.ledger.wake(wait_id)
+
+    def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
+        loop = self.actor_loop
+        sites, threads = self.call_sites(), threads_of(own_threads())
         self.kept = None
         parked = loop.park(self.ledger, now, sites) if between_steps else []
         acting = loop.background()

@@ -35,7 +35,7 @@ def threads_of(threads: Iterable[threading.Thread]) -> Threads:
     for thread in threads:
         frame = frames.get(thread.ident or 0)
         place = call_site(_app_frame(frame))
-        found[frame is not None and _is_parked(frame)].append(f"{thread.name} ({place})" if place else thread.name)
+        found[frame is not None and is_parked(frame)].append(f"{thread.name} ({place})" if place else thread.name)
     return Threads((*found[False], *_unlisted(frames)), tuple(found[True]))
 
 
@@ -61,7 +61,12 @@ def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
 
 def may_be_interrupted() -> bool:
     """Whether a timer is set whose signal the program handles, and this thread is the one that runs the handlers of signals."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "getitimer"):
+    return is_timer_set(threading.get_ident())
+
+
+def is_timer_set(thread: int) -> bool:
+    """Whether a timer may interrupt this thread so."""
+    if thread != threading.main_thread().ident or not hasattr(signal, "getitimer"):
         return False
     return signal.getitimer(signal.ITIMER_REAL)[0] > 0 and callable(signal.getsignal(signal.SIGALRM))
 
@@ -74,7 +79,7 @@ def _app_frame(frame: FrameType | None) -> FrameType | None:
     return found or frame
 
 
-def _is_parked(frame: FrameType) -> bool:
+def is_parked(frame: FrameType) -> bool:
     """Whether a thread's innermost frame waits to be notified; once notified, it is no waiter of the condition any
     more."""
     if frame.f_code is not _WAIT:

@@ -153,6 +153,7 @@ class Tables:
             *(name for name in workers if name in self.collected.recorded),
             *(name for name in self.collected.recorded if name in self.hosted),
         ]  # a driver's threads, too
+        names.sort(key=self._waits_for_anything, reverse=True)  # what could end such a wait is told first
         recorded = [self.collected.recorded.get(name) for name in names]
         found = list(self.collected.header.uncovered)
         for host in self.collected.hosted:
@@ -170,6 +171,11 @@ class Tables:
         callers = [self.shown(one.machine) for one in self.own.values() if _has_unknown_calls(one)]
         found += [f"who called {name} without a header" for name in callers]
         return found
+
+    def _waits_for_anything(self, machine: str) -> bool:
+        """Whether one of its calls waits for what is not known."""
+        waits = [resolved.wait for resolved in self.waits_of.get(machine, ())]
+        return any(wait.on == (None,) and not wait.may_act for wait in waits)
 
     def _threads(self, machine: str) -> list[str]:
         """A machine's threads that may act; a parked one counts if another thread, or a reply, may wake it."""

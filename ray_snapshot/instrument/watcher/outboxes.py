@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ray_snapshot.protocol.commands import ProcessCommand
+from ray_snapshot.protocol.commands import Leave, ProcessCommand
 
 POLL_S = 10.0
 """How long an unanswered long poll is held."""
@@ -62,8 +62,13 @@ class Outboxes:
             self.tell(machine, command, is_urgent=is_urgent)
 
     async def after(self, machine: str, seen: int) -> tuple[int, list[ProcessCommand]]:
-        """What a process must do, behind the first `seen`, which are forgotten, and how many there were in all; waits."""
-        box = self.boxes.setdefault(machine, Outbox())
+        """What a process must do, behind the first `seen`, which are forgotten, and how many there were in all; waits.
+
+        One that has left may ask once more, for its thread did so just then: it is not kept, for Ray ends no process before.
+        """
+        box = self.boxes.get(machine)
+        if box is None:
+            return seen, [Leave()]
         del box.commands[: max(0, seen - box.first)]
         box.first = seen
         with suppress(TimeoutError):
@@ -88,4 +93,22 @@ class Outboxes:
         while time.monotonic() < deadline and any(
             box.first < until and self.boxes.get(name) is box and name in living for name, box, until in told
         ):
+            await asyncio.sleep(HEARD_LOOK_S)
+
+    async def have_heard(self, machines: Iterable[str], seconds: float) -> bool:
+        """Whether each of these processes obeys, within so many seconds, what it was told so far.
+
+        Those that are gone for good are left out; one that has started again has not heard what the one before was told.
+        """
+        told = [(name, box, box.first + len(box.commands)) for name in machines if (box := self.boxes.get(name))]
+        for _, box, until in told:
+            if box.first < until:
+                box.changed.set()
+        deadline = time.monotonic() + seconds
+        while True:
+            missing = [(here, box) for name, box, until in told if box.first < until and (here := self.boxes.get(name))]
+            if not missing:
+                return True
+            if any(here is not box for here, box in missing) or time.monotonic() >= deadline:
+                return False
             await asyncio.sleep(HEARD_LOOK_S)

@@ -28,9 +28,13 @@ from ray_snapshot.protocol.rollback import MOST_IN_VAIN
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.collected import CollectedCalls
     from ray_snapshot.instrument.watcher.processes import Processes
+    from ray_snapshot.runtime.collected import SnapshotHeader
 
 UNSURE_S = 10.0
 """So long it may take until Ray's list says of an actor, which others cannot reach, that it has died."""
+
+OUTLIVED_S = 10.0
+"""So long a process may take to say that it has outlived a snapshot; one that says nothing keeps it from being gone back to."""
 
 LOOK_S = 0.1
 
@@ -64,6 +68,8 @@ class Recovering:
         self.processes = processes
         self.limits = limits
         self.base: Base | None = Base() if has_beginning else None
+        self.newest = 0
+        """The highest number of a snapshot that was gone back to, or would have been: the journal begins behind it."""
         self.returning: dict[str, float] = {}
         """Machines that have come up again, and whose constructors have not ended; since when (monotonic)."""
         self.held: set[str] = set()
@@ -160,14 +166,19 @@ class Recovering:
     # ---- what is gone back to -------------------------------------------------------------------------------------
 
     async def kept(self, collected: CollectedCalls, losses: int) -> None:
-        """The analyst has a snapshot that can be restored, begun after so many deaths: go back to it from now on."""
-        header, rolling = collected.header, self.processes.rolling
-        is_past = losses != self.losses or header.generation != rolling.loaded
-        if self.limits is None or is_past or rolling.is_rolling or self.is_under_way:
+        """The analyst has a snapshot that can be restored, begun after so many deaths: go back to it from now on.
+
+        Not before all its processes have said that they outlived it: else one may have died before it was complete, and it may
+        hold what others had heard of that, an error in place of a reply, which no way back would undo.
+        """
+        header, machines = collected.header, collected.completed.machines
+        if self._is_past(header, losses) or not await self.processes.outboxes.have_heard(machines, OUTLIVED_S):
+            return
+        if self._is_past(header, losses):
             return
         facts = collected.facts
         names = {str(facts[name]["shown"]): name for name in collected.completed.machines if name != DRIVER}
-        self.base = Base(header.snapshot_id, names)
+        self.base, self.newest = Base(header.snapshot_id, names), header.number
         self.anew.clear()
         self.in_vain = 0
         self.processes.analyst.pin.remote(header.snapshot_id)
@@ -179,6 +190,12 @@ class Recovering:
             channels = [one for one in collected.completed.channels if one.source == DRIVER]
             moving = frozenset((one.target, number) for one in channels for number in one.in_flight)
             self.processes.tell(DRIVER, Based(header.number, program.incarnation, sent, moving), is_urgent=False)
+
+    def _is_past(self, header: SnapshotHeader, losses: int) -> bool:
+        """Whether it is not gone back to any more; of snapshots that are kept at once, the last one counts."""
+        rolling = self.processes.rolling
+        is_past = losses != self.losses or header.generation != rolling.loaded or header.number < self.newest
+        return self.limits is None or is_past or rolling.is_rolling or self.is_under_way
 
     def restored(self, snapshot_id: str, machines: Mapping[str, str] | None) -> None:
         """The program has restored a snapshot; `machines`: of this run, else all that it has made stays as it is."""

@@ -1,0 +1,114 @@
+"""Work that a call has handed to threads of the app's own, and waits for.
+
+A call in `Future.result()` or `Thread.join()` without a timeout ends no sooner than the thread does what it was given. If that
+thread is in a `ray.get` or `ray.wait`, the call waits for the same replies. Told from the stacks when the machine is recorded,
+and only while a thread waits so. What cannot be told (a future whose work has not begun, or that no executor of the standard
+library runs) leaves the call active.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import thread as executors
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from ray_snapshot.instrument.process.threads import is_parked, is_timer_set
+from ray_snapshot.protocol.calls import CallLedger
+
+_RESULTS = (Future.result.__code__, Future.exception.__code__)
+_RUN = executors._WorkItem.run.__code__
+_JOIN = threading.Thread.join.__code__
+_JOINS = {_JOIN, getattr(getattr(threading.Thread, "_wait_for_tstate_lock", None), "__code__", _JOIN)}
+"""Where a thread sits that joins another; up to Python 3.12 in a function that `join` calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadWait:
+    """What a thread waits for, as `CallLedger.wait` takes it."""
+
+    refs: Sequence[Any]
+    on: tuple[str | None, ...]
+    k: int
+    call_site: str
+    raises: bool
+    """Whether the first error of any of them ends it."""
+
+
+class HandedWork:
+    """The waits of the threads of one process; used under its lock."""
+
+    def __init__(self) -> None:
+        self.waits: dict[int, ThreadWait] = {}
+        """By thread."""
+
+    def begin(self, wait: ThreadWait | None) -> ThreadWait | None:
+        """This thread begins to wait (None: for something that may come by itself); returns what it waits for around that."""
+        before = self.waits.pop(threading.get_ident(), None)
+        self.end(wait)
+        return before
+
+    def end(self, before: ThreadWait | None) -> None:
+        """This thread's wait is over; `before`: what `begin` has returned."""
+        if before is None:
+            self.waits.pop(threading.get_ident(), None)
+        else:
+            self.waits[threading.get_ident()] = before
+
+    def park(self, ledger: CallLedger, threads: Mapping[str, int], now: float) -> dict[int, Sequence[Any]]:
+        """Note as waits those of calls that wait for a thread that waits; returns the refs of each, by wait.
+
+        `threads`: which thread runs a call.
+        """
+        found: dict[int, Sequence[Any]] = {}
+        frames, shared = sys._current_frames(), Counter(threads.values())
+        for call_id, running in ledger.running.items():
+            thread = threads.get(call_id)
+            if thread is None or running.waits or shared[thread] > 1 or is_timer_set(thread):
+                continue
+            wait = self._wait_behind(thread, frames)
+            if wait is not None:
+                site = wait.call_site
+                noted = ledger.wait(call_id, wait.on, wait.k, now, call_site=site, raises=wait.raises)
+                found[noted] = wait.refs
+        return found
+
+    def _wait_behind(self, thread: int, frames: Mapping[int, FrameType]) -> ThreadWait | None:
+        """What the last of the threads waits for that wait for each other, from this one on."""
+        seen: set[int | None] = set()
+        awaited: int | None = thread
+        while awaited is not None and awaited not in seen:
+            if awaited in self.waits:
+                return self.waits[awaited]
+            seen.add(awaited)
+            awaited = _awaited_by(awaited, frames)
+        return None
+
+
+def _awaited_by(thread: int, frames: Mapping[int, FrameType]) -> int | None:
+    """The thread that another one waits for without a bound: it joins it, or needs the result of what it runs."""
+    inner = frames.get(thread)
+    outer = None if inner is None else inner.f_back
+    if inner is None or outer is None:
+        return None
+    if inner.f_code in _JOINS:
+        names = (inner if inner.f_code is _JOIN else outer).f_locals
+        joined = names.get("self")
+        return joined.ident if names.get("timeout") is None and isinstance(joined, threading.Thread) else None
+    if outer.f_code not in _RESULTS or not is_parked(inner):
+        return None
+    future = outer.f_locals.get("self")
+    return next((ident for ident, frame in frames.items() if future in _futures_run_in(frame)), None)
+
+
+def _futures_run_in(frame: FrameType | None) -> Iterator[Any]:
+    """The futures whose work a thread of an executor is doing."""
+    while frame is not None:
+        if frame.f_code is _RUN:
+            yield getattr(frame.f_locals.get("self"), "future", None)
+        frame = frame.f_back

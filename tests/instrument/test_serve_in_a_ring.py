@@ -1,0 +1,55 @@
+"""What two Serve deployments wait for that ask each other is not known, and that is what is said; it needs Serve."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from app_runner import LONGEST_S, Done, Runner
+from until import until
+
+pytestmark = [pytest.mark.ray, pytest.mark.libraries]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+COMMAND = str(Path(sys.executable).parent / "ray-snapshot")
+UNKNOWN = 4
+
+
+@pytest.fixture
+def serving(runner: Runner) -> Iterator[Runner]:
+    """What Serve has started is ended behind the test: it outlives its program."""
+    yield runner
+    ending = "import ray; from ray import serve; ray.init(); serve.shutdown()"
+    assert runner.finish(runner.start(sys.executable, "-c", ending)).exit_code == 0
+
+
+def _start(runner: Runner, name: str, at_once: str) -> subprocess.Popen[str]:
+    return runner.start(COMMAND, "run", "--name", name, "serve_in_a_ring.py", at_once, folder=EXAMPLES)
+
+
+def test_deployments_that_wait_for_each_other_are_named_as_what_cannot_be_told(serving: Runner) -> None:
+    program = _start(serving, "ring", "1")
+
+    def diagnosis() -> Done:
+        return serving.command("diagnose", "ring", "--address", serving.address)
+
+    stuck = "ServeReplica:prices:Prices-0, ServeReplica:stock:Stock-0 can move only by what was not observed:"
+    try:
+        found = until(diagnosis, good=lambda found: stuck in found.output, seconds=LONGEST_S)
+    finally:
+        program.kill()
+        program.communicate()
+    assert found.exit_code == UNKNOWN
+    (told,) = [line for line in found.output.splitlines() if stuck in line]
+    assert re.search(r"thread \S+ \(_run_user_code_event_loop\)[^,]* of ServeReplica:prices:Prices-0", told), told
+
+
+def test_with_room_for_two_requests_they_answer(serving: Runner) -> None:
+    done = serving.finish(_start(serving, "no-ring", "2"))
+
+    assert (done.exit_code, done.output) == (0, "the tea is worth 6\n"), done.errors
+    assert "deadlock" not in done.errors
