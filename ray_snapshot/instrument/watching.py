@@ -83,37 +83,36 @@ class Watch(Session):
             self._await_services(opened)
         self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service, self._terms())
         self._part = _Part(self.process)
-        if is_awaited:
-            self._begin(on_watch)
-        else:
+        self._on_watch = on_watch
+        if is_awaited and not self.restored:
+            self.start()
+        if not is_awaited:
             self._opening = threading.Thread(
-                target=self._open, args=(opened, on_watch), name="ray-snapshot-opening", daemon=True
+                target=self._open, args=(opened,), name="ray-snapshot-opening", daemon=True
             )
 
     def go_on(self) -> None:
         """It is known as the watch of this program; what waits for its services may begin."""
         if self._opening is not None:
             self._opening.start()
+        elif self._on_watch is not None:
+            self._on_watch(self)
 
     def _terms(self) -> Terms | None:
         """The terms of the driver, where its watcher is made with its facts; None where it must ask."""
         return None if self.is_checkpointing else Terms(library_states=self.settings.library_states)
 
-    def _open(self, opened: list[Any], on_watch: Callable[[Watch], None] | None) -> None:
+    def _open(self, opened: list[Any]) -> None:
         """Wait for the services beside the program; where there are none it runs unwatched, and a line says why."""
         try:
             self._await_services(opened)
-            self._begin(on_watch)
+            self.start()
+            if self._on_watch is not None:
+                self._on_watch(self)
         except Exception as error:
             print(f"ray-snapshot: nothing is watched: {first_line(error)}", file=sys.stderr)
             with suppress(Exception):
                 self.close()
-
-    def _begin(self, on_watch: Callable[[Watch], None] | None) -> None:
-        if not self.restored:
-            self.start()
-        if on_watch is not None:
-            on_watch(self)
 
     def _made_services(self) -> list[Any]:
         """The watcher and the analyst, which writes the history, on the driver's own node; what to wait for."""
@@ -342,7 +341,8 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with delivery.hook_of_the_job(kwargs.get("runtime_env")) as own, nullcontext() if ending is None else ending.kept():
         found = original(*args, **{**kwargs, "runtime_env": _runtime_env(kwargs.get("runtime_env"), own)})
     if shape.is_driver() and not _watches:
-        _watch_as(plan.pop("name"), plan, on_watch)
+        is_run = ending is not None  # what calls `install` itself has its watch when `ray.init` returns
+        _watch_as(plan.pop("name"), {**plan, "is_awaited": not is_run, "on_watch": on_watch})
     return found
 
 
@@ -353,12 +353,12 @@ def _is_client(address: str | None) -> bool:
     return "://" in (address or "")
 
 
-def _watch_as(name: str, plan: dict[str, Any], on_watch: Callable[[Watch], None] | None) -> None:
+def _watch_as(name: str, plan: dict[str, Any]) -> None:
     """Watch under that name, or with a number behind it where another program on the cluster has it."""
     for attempt in range(1, MOST_NAMESAKES + 1):
         try:
             shown = name if attempt == 1 else f"{name}-{attempt}"
-            found = _kept(Watch(shown, is_awaited=False, on_watch=on_watch, **plan))
+            found = _kept(Watch(shown, **plan))
             found.is_asked_for = False
             return
         except SystemRunningError:

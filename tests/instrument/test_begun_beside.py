@@ -55,13 +55,13 @@ def _watch(monkeypatch: pytest.MonkeyPatch, services: Any) -> tuple[Watch, list[
     monkeypatch.setattr(Watch, "_await_services", lambda self, opened: services())
     monkeypatch.setattr(Watch, "start", lambda self: done.append("clock"))
     monkeypatch.setattr(Watch, "close", lambda self: done.append("closed"))
-    found.restored = False
+    found._on_watch = lambda watch: done.append("told")
     return found, done
 
 
 def test_the_clock_goes_and_the_program_hears_when_the_services_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     found, done = _watch(monkeypatch, lambda: done.append("answered"))
-    found._open([], lambda watch: done.append("told"))
+    found._open([])
     assert done == ["answered", "clock", "told"]
 
 
@@ -72,6 +72,6 @@ def test_where_the_services_do_not_start_the_program_goes_on_and_a_line_says_so(
         raise ClusterError("no worker starts")
 
     found, done = _watch(monkeypatch, none)
-    found._open([], lambda watch: done.append("told"))
+    found._open([])
     assert done == ["closed"]
     assert capsys.readouterr().err == "ray-snapshot: nothing is watched: no worker starts\n"
