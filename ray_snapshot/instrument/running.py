@@ -22,7 +22,7 @@ from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.watching import Watch
-from ray_snapshot.verdicts import Verdict, check_detector
+from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
 from ray_snapshot.views.streams import give_back, shown
 
@@ -55,7 +55,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     script, module, arguments = program
     code = _compiled(script) if script is not None else None
     with _modules_of(script):
-        found = [check_detector(item) for item in options.detectors]
+        found = [ReadyMade(item) if item in READY_MADE else check_detector(item) for item in options.detectors]
     reporter = Reporter(options)
     watching.install(
         options.name or system_name(script, module),

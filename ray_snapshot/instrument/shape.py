@@ -566,6 +566,15 @@ def is_error(ref: Any) -> bool | None:
     return bool(found[0].metadata.split(b",")[0].isdigit())
 
 
+def is_own(ref: Any) -> bool:
+    """Whether this process owns what a ref stands for: then it ends in no error as long as this process lives."""
+    try:
+        owner = ref.owner_address()
+    except Exception:  # Ray does not know who owns it
+        return False
+    return ray_worker.global_worker.core_worker.get_worker_id().binary() in owner
+
+
 def is_in_store(ref: Any) -> bool:
     """Whether the object store of this node has what a ref stands for. Fetches nothing."""
     return bool(ray_worker.global_worker.core_worker.object_exists(ref))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
 import ray
@@ -20,6 +21,7 @@ from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.hooks.calls import plain_class, watched_class
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
@@ -27,17 +29,19 @@ from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
 from ray_snapshot.runtime.cluster import ask, connect
+from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.joining import WATCHES
 from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
 from ray_snapshot.runtime.settings import WatchSettingsGiven, seconds_of, settings_of
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.tested import say_if_untested
+from ray_snapshot.verdicts import ReadyMade
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.system import System
+    from ray_snapshot.snapshot import Snapshot
 
 MOST_NAMESAKES = 100
 
@@ -53,26 +57,65 @@ class Watch(Session):
         *,
         history: str | os.PathLike[str] | None = None,
         detectors: Iterable[Any] | None = None,
+        is_awaited: bool = True,
+        on_watch: Callable[[Watch], None] | None = None,
         **settings: Unpack[WatchSettingsGiven],
     ) -> None:
+        """`is_awaited`: whether it returns when the services have answered. It always does where they may refuse: a history
+        is to be opened, a restore is possible, a detector is the program's own. `on_watch`: called then, in another
+        thread if it is not awaited."""
         for setting in ("trace", "protocol", "alignment_timeout"):
             if setting in settings:
                 raise SettingError(
                     f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
                 )
         super().__init__(name, settings_of({**settings}), kind="watch", history=history, detectors=detectors)
-        self._open_services()
         self.is_asked_for = True
         """Whether the program itself has called `watch`."""
         self.joined: System | None = None
         """The system of machines that has joined."""
-        self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service)
+        self._opening: threading.Thread | None = None
+        """Waits for the services, while the program has begun already."""
+        is_awaited |= self.is_checkpointing or self.history is not None
+        is_awaited |= not all(isinstance(item, ReadyMade) for item in self.detectors)
+        opened = self._made_services()
+        if is_awaited:
+            self._await_services(opened)
+        self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service, self._terms())
         self._part = _Part(self.process)
-        if not self.restored:
+        self._on_watch = on_watch
+        if is_awaited and not self.restored:
             self.start()
+        if not is_awaited:
+            self._opening = threading.Thread(
+                target=self._open, args=(opened,), name="ray-snapshot-opening", daemon=True
+            )
 
-    def _open_services(self) -> None:
-        """Start the watcher and the analyst, which writes the history, on the driver's own node."""
+    def go_on(self) -> None:
+        """It is known as the watch of this program; what waits for its services may begin."""
+        if self._opening is not None:
+            self._opening.start()
+        elif self._on_watch is not None:
+            self._on_watch(self)
+
+    def _terms(self) -> Terms | None:
+        """The terms of the driver, where its watcher is made with its facts; None where it must ask."""
+        return None if self.is_checkpointing else Terms(library_states=self.settings.library_states)
+
+    def _open(self, opened: list[Any]) -> None:
+        """Wait for the services beside the program; where there are none it runs unwatched, and a line says why."""
+        try:
+            self._await_services(opened)
+            self.start()
+            if self._on_watch is not None:
+                self._on_watch(self)
+        except Exception as error:
+            print(f"ray-snapshot: nothing is watched: {first_line(error)}", file=sys.stderr)
+            with suppress(Exception):
+                self.close()
+
+    def _made_services(self) -> list[Any]:
+        """The watcher and the analyst, which writes the history, on the driver's own node; what to wait for."""
         ready = delivery.check_nodes()
         options = {"num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": delivery.here_if_possible()}
         settings, keeps = self.settings, self.is_checkpointing
@@ -88,6 +131,7 @@ class Watch(Session):
                 library_states=self.settings.library_states,
                 limits=self._limits(),
                 has_beginning=not self.restored,
+                driver=None if self._terms() is None else attaching.driver_facts(),
             )
         except ValueError:
             ray.kill(analyst)
@@ -96,11 +140,13 @@ class Watch(Session):
                 system=self.name,
             ) from None
         self._analyst = analyst
+        return [self._open_analyst(is_lean=self.history is None), self._service.last_number.remote()]
+
+    def _await_services(self, opened: list[Any]) -> None:
         try:
-            opened = [self._open_analyst(is_lean=self.history is None), self._service.last_number.remote()]
             ask(opened, f"the services of system {self.name}", self.settings.start_timeout)
         except BaseException:
-            self._kill([analyst, self._service])
+            self._kill([self._analyst, self._service])
             raise
 
     def _limits(self) -> Limits | None:
@@ -111,6 +157,8 @@ class Watch(Session):
 
     def close(self) -> None:
         """As a session's; a system that has joined is closed first: it has no service of its own."""
+        if self._opening is not None and self._opening is not threading.current_thread():
+            self._opening.join(2 * self.settings.start_timeout)
         try:
             if self.joined is not None:
                 self.joined.close()
@@ -243,10 +291,14 @@ def watch(
         raise SystemRunningError(f"this app is watched already, as {_watches[0].name!r}: close that first", system=name)
     connect()
     attaching.replace_ray()
-    found = Watch(name, history=history, detectors=detectors, **settings)
+    return _kept(Watch(name, history=history, detectors=detectors, **settings))
+
+
+def _kept(found: Watch) -> Watch:
     _watches.append(found)
     WATCHES[:] = [found]
     atexit.register(close_quietly)
+    found.go_on()
     return found
 
 
@@ -289,9 +341,8 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with delivery.hook_of_the_job(kwargs.get("runtime_env")) as own, nullcontext() if ending is None else ending.kept():
         found = original(*args, **{**kwargs, "runtime_env": _runtime_env(kwargs.get("runtime_env"), own)})
     if shape.is_driver() and not _watches:
-        started = _watch_as(plan.pop("name"), plan)
-        if on_watch is not None:
-            on_watch(started)
+        is_run = ending is not None  # what calls `install` itself has its watch when `ray.init` returns
+        _watch_as(plan.pop("name"), {**plan, "is_awaited": not is_run, "on_watch": on_watch})
     return found
 
 
@@ -302,16 +353,17 @@ def _is_client(address: str | None) -> bool:
     return "://" in (address or "")
 
 
-def _watch_as(name: str, plan: dict[str, Any]) -> Watch:
+def _watch_as(name: str, plan: dict[str, Any]) -> None:
     """Watch under that name, or with a number behind it where another program on the cluster has it."""
-    for attempt in range(1, MOST_NAMESAKES):
+    for attempt in range(1, MOST_NAMESAKES + 1):
         try:
-            found = watch(name if attempt == 1 else f"{name}-{attempt}", **plan)
+            shown = name if attempt == 1 else f"{name}-{attempt}"
+            found = _kept(Watch(shown, **plan))
             found.is_asked_for = False
-            return found
+            return
         except SystemRunningError:
-            continue
-    return watch(name, **plan)
+            if attempt == MOST_NAMESAKES:
+                raise
 
 
 def _shutdown(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

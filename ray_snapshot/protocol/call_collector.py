@@ -332,9 +332,10 @@ class _Join:
         on_machines = tuple(dict.fromkeys([*targets, *(name for name, _ in wait.owed)]))
         errors = (
             tuple(self._errors(zip(wait.on, answers, strict=True)))
-            if wait.raises and len(wait.on) + len(wait.owed) > 1
+            if wait.raises and len(wait.on) + len(wait.owed) + wait.may_raise > 1
             else ()
         )
+        errors += ((None, False),) * wait.may_raise
         unknown = (None,) * len(wait.owed)  # what machines owe, their hosts tell
         is_satisfied = wait.is_ready or _any_of(_at_least(wait.k, answers + unknown), _has_raised(errors))
         return ResolvedWait(machine, wait, answers, on_machines, is_satisfied, errors)

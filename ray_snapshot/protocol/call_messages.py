@@ -100,6 +100,8 @@ class CallWait:
     """What it waits for has come; it goes on by itself when its thread or loop has time."""
     raises: bool = False
     """The first error of any of `on` ends it (`ray.get` of a list), whatever `k` is."""
+    may_raise: bool = False
+    """Its list holds objects that are there, besides, of which it is not known whether they are errors."""
     owed: tuple[tuple[str, str], ...] = ()
     """Replies that machines of hosts owe: (machine, call id). They count like those of `on`, and their hosts tell of them."""
 

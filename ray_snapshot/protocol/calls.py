@@ -464,11 +464,13 @@ class CallLedger:
         is_local: bool = False,
         timeout_at: float | None = None,
         raises: bool = False,
+        may_raise: bool = False,
         owed: Sequence[tuple[str, str]] = (),
     ) -> int:
         """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes.
 
-        `raises`: the first error of any of them ends it. `owed`: (machine, call id) of replies of machines of hosts.
+        `raises`: the first error of any of them ends it. `may_raise`: so may an error that is there already. `owed`:
+        (machine, call id) of replies of machines of hosts.
         """
         if call_id is None:
             self._own_waits += 1
@@ -488,6 +490,7 @@ class CallLedger:
             is_local,
             timeout_at,
             raises=raises,
+            may_raise=may_raise,
             owed=tuple(owed),
         )
         return self._last_wait

@@ -1,16 +1,22 @@
 """Which call answers a ref: Ray's own refs, with the call in the text that Ray keeps of where a ref was made.
 
-Ray sends that text along with a ref, so each process that gets it knows the call. Imports nothing of ours.
+Ray sends that text along with a ref, so each process that gets it knows the call. A ref of `ray.put` is marked the same way:
+no call answers it, for its object is there. (Its id does not tell: Ray makes ids of that kind for what is still to come, too,
+as a placement group's `ready()`.) Imports nothing of ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import ray
 
 _MARK = "ray-snapshot call "
 """Before the call in a ref's `call_site()`, which is empty unless `RAY_record_ref_creation_sites` is set."""
+
+_PUT = "ray-snapshot put"
+"""At the end of the `call_site()` of a ref that `ray.put` has made."""
 
 
 def call_of(ref: Any) -> str | None:
@@ -25,5 +31,31 @@ def tracked(refs: Any, call_id: str) -> Any:
     """A ref, or a list of refs, with the call that answers it; anything but a ref is left as it is."""
     if type(refs) is not ray.ObjectRef:
         return [tracked(ref, call_id) for ref in refs] if isinstance(refs, list) else refs
-    site = f"{refs.call_site()}{_MARK}{call_id}"
-    return ray.ObjectRef(refs.binary(), refs.owner_address(), site, False, refs.tensor_transport())
+    return _marked(refs, f"{_MARK}{call_id}")
+
+
+def put_ref(ref: Any) -> Any:
+    """A ref that `ray.put` has made, marked; not one whose object its owner must send itself (`_tensor_transport`)."""
+    return ref if type(ref) is not ray.ObjectRef or ref.tensor_transport() else _marked(ref, _PUT)
+
+
+def is_put(ref: Any) -> bool:
+    """Whether `ray.put` has made a ref, in whichever process: what waits for it gets a value soon, or an error."""
+    return isinstance(ref, ray.ObjectRef) and ref.call_site().endswith(_PUT)
+
+
+def apart(refs: Iterable[Any]) -> tuple[list[Any], list[str | None], list[Any]]:
+    """(refs to wait for, the call that answers each, refs of `ray.put`, whose objects are there)."""
+    waited, calls, there = [], [], []
+    for ref in refs:
+        call = call_of(ref)
+        if call is None and is_put(ref):
+            there.append(ref)
+        else:
+            waited.append(ref)
+            calls.append(call)
+    return waited, calls, there
+
+
+def _marked(ref: Any, mark: str) -> Any:
+    return ray.ObjectRef(ref.binary(), ref.owner_address(), f"{ref.call_site()}{mark}", False, ref.tensor_transport())

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import ray
 from ray import cloudpickle
@@ -33,18 +33,19 @@ from ray_snapshot.errors import (
     SnapshotTimeoutError,
     SystemNotRunningError,
 )
-from ray_snapshot.history.checkpoints import checkpoint_key
 from ray_snapshot.names import check_system_name
-from ray_snapshot.runtime.analyst.keeping import Keeper, not_restorable
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
 from ray_snapshot.runtime.subscribers import Subscribers
-from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
+
+if TYPE_CHECKING:  # Arrow comes with them: loaded where a program asks for a snapshot, and not at its start
+    from ray_snapshot.runtime.analyst.keeping import Keeper
+    from ray_snapshot.snapshot import Snapshot
 
 _AGAIN_S = 0.05
 """How often a service that has died is asked again."""
@@ -107,7 +108,7 @@ class Session(ABC):
         if self._is_checkpointing or (self.restored and not self._is_closed_world):
             refuse_redaction(kind)
         keeps_files = self._is_checkpointing and self.history is not None
-        self._key = checkpoint_key() if keeps_files or self._wanted else None
+        self._key = _checkpoint_key() if keeps_files or self._wanted else None
         self._subscribers: Subscribers | None = None
         self._is_closed = False
         self._has_clock = False
@@ -118,6 +119,8 @@ class Session(ABC):
         """What keeps the checkpoints of this run, and has those of the run that it goes on from; None without any."""
         if not self._is_checkpointing and self._wanted is None:
             return None
+        from ray_snapshot.runtime.analyst.keeping import Keeper
+
         source = None if self._wanted is None else self._wanted.history
         return Keeper(self.run_id, self.history, self._key, source)
 
@@ -267,11 +270,13 @@ class Session(ABC):
     def _restorable_id(self, snapshot: Snapshot | str, how: str) -> str:
         """The id of what the program wants to go back to; `how` snapshots that can be restored are taken."""
         self._check()
-        if isinstance(snapshot, Snapshot) and not snapshot.restorable:
+        if not isinstance(snapshot, str) and not snapshot.restorable:
+            from ray_snapshot.runtime.analyst.keeping import not_restorable
+
             raise not_restorable(snapshot.snapshot_id, snapshot.obstacles)
         if not self._is_checkpointing and self._wanted is None:
             raise SettingError(f"restore: there is nothing to restore from without {how}")
-        return snapshot.snapshot_id if isinstance(snapshot, Snapshot) else snapshot
+        return snapshot if isinstance(snapshot, str) else snapshot.snapshot_id
 
     # ---- life -----------------------------------------------------------------------------------------------------
 
@@ -386,6 +391,12 @@ class Session(ABC):
             except (RayError, ValueError):  # already gone, which is what was asked for
                 continue
         ray.wait(gone, num_returns=len(gone), timeout=5.0)
+
+
+def _checkpoint_key() -> bytes:
+    from ray_snapshot.history.checkpoints import checkpoint_key
+
+    return checkpoint_key()
 
 
 def for_ever_stuck(item: Detector, last: Mapping[str, Verdict], known: Iterable[Detector]) -> Verdict | None:

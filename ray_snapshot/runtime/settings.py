@@ -18,8 +18,7 @@ from ray_snapshot.errors import (
     SettingError,
 )
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.host.actor import HostActor
-from ray_snapshot.verdicts import Detector, check_detector
+from ray_snapshot.verdicts import Detector, ReadyMade, check_detector
 
 _ALIGNING = ("aligned-barrier", "unaligned-barrier")
 """Protocols to which `alignment_timeout` belongs."""
@@ -132,6 +131,9 @@ def refuse_redaction(what: str) -> None:
 
 def host_options(resources: dict[str, float] | None) -> dict[str, Any]:
     """What Ray is asked for a host; raises `SettingError`."""
+    # Arrow comes with it, and an app that is watched has no hosts
+    from ray_snapshot.runtime.host.actor import HostActor
+
     asked = dict(resources or {})
     options = {"num_cpus": asked.pop("CPU", 0), "num_gpus": asked.pop("GPU", 0), "resources": asked}
     try:
@@ -183,9 +185,7 @@ def _fitting(found: Settings) -> Settings:
 
 def detectors_of(given: Any) -> list[Detector]:
     if given is None:
-        from ray_snapshot import detectors
-
-        return [detectors.Termination(), detectors.Deadlock()]
+        return [ReadyMade("termination"), ReadyMade("deadlock")]
     if isinstance(given, str) or hasattr(given, "evaluate") or not isinstance(given, Iterable):
         text = repr(given) if isinstance(given, str) or not hasattr(given, "name") else str(given.name)
         raise DetectorError(f"detectors= takes a list: detectors=[...] around {text}", detector=text)

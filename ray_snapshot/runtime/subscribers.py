@@ -77,6 +77,7 @@ class Subscribers:
     def close(self, timeout: float) -> None:
         """Hand out what there is; the analyst must have evaluated everything."""
         self.is_closing.set()
+        self.analyst.wake.remote()  # the thread may have just begun to wait
         if threading.current_thread() is not self.thread:
             self.thread.join(timeout)
 

@@ -58,9 +58,9 @@ class World:
         monkeypatch.setattr(surroundings, "living_nodes", dict)
         monkeypatch.setattr(outboxes, "HEARD_S", 0.0)
 
-    def run(self, scenario: Callable[[Watcher], Awaitable[Any]]) -> Any:
+    def run(self, scenario: Callable[[Watcher], Awaitable[Any]], **settings: Any) -> Any:
         async def inner() -> Any:
-            watcher = Watcher(ServiceConfig("app", "1", CALLS, 8, TIMEOUT_S), Analyst())
+            watcher = Watcher(ServiceConfig("app", "1", CALLS, 8, TIMEOUT_S), Analyst(), **settings)
             try:
                 return await scenario(watcher)
             finally:

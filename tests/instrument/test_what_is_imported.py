@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 
 import pytest
 from clean import clean_environment
+
+from ray_snapshot.verdicts import READY_MADE, ReadyMade, load_detector
 
 HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "pydantic", "deltalake", "pyspark", "typer", "rich")
 
@@ -35,6 +38,10 @@ def test_what_runs_in_an_apps_workers_and_a_service_imports_no_library_of_ours(m
     assert imported(f"import ray_snapshot.{module}") == set()
 
 
+def test_a_program_that_is_watched_begins_without_arrow() -> None:
+    assert imported("import ray_snapshot.instrument.running") == {"pydantic"}
+
+
 def test_the_analyst_imports_no_pandas_and_a_detector_that_wants_it_gets_it() -> None:
     code = (
         "from ray_snapshot.runtime.assembly import warm_up_without_pandas\n"
@@ -46,3 +53,11 @@ def test_the_analyst_imports_no_pandas_and_a_detector_that_wants_it_gets_it() ->
     assert imported(code) == {"numpy", "pyarrow", "pydantic"}
     wanted = "assert snapshot.tables['machines'].to_pandas().machine.tolist() == ['a']"
     assert "pandas" in imported(code + wanted)
+
+
+@pytest.mark.parametrize("name", READY_MADE)
+def test_a_detector_by_its_name_alone_says_of_itself_what_the_detector_does_and_travels_as_it(name: str) -> None:
+    alone, real = ReadyMade(name), load_detector(name)
+    for word in ("name", "stable", "alarm_when", "spec"):
+        assert getattr(alone, word) == getattr(real, word)
+    assert type(pickle.loads(pickle.dumps(alone))) is type(real)

@@ -31,14 +31,15 @@ from ray_snapshot.instrument.here import (
 from ray_snapshot.instrument.hooks import calls, hiding, tasks, tracking
 from ray_snapshot.instrument.process import own_tasks, unfollowed
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
-from ray_snapshot.instrument.process.reloading import Welcome, system_of
+from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, run_of_watch
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
 from ray_snapshot.protocol.tasks import worker_name
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.handles import ENTRANCES, forget_all_handles
 
-REGISTER_S = 10.0
+REGISTER_S = 30.0
+"""How long the watcher may take to answer a process that joins; the first ones may be there before it."""
 
 
 def replace_ray() -> None:
@@ -83,9 +84,18 @@ def watcher_of(system: str) -> Any:
         return None
 
 
-def attach_driver(system: str, watcher: Any) -> Process:
-    """Make this program's driver take part from now on."""
-    welcome = register(watcher, system, DRIVER, {"class": DRIVER, "key": None, "pid": os.getpid()}, 0)
+def driver_facts() -> dict[str, Any]:
+    """What the watcher knows of this program's driver."""
+    return {"class": DRIVER, "key": None, "pid": os.getpid()}
+
+
+def attach_driver(system: str, watcher: Any, terms: Terms | None = None) -> Process:
+    """Make this program's driver take part from now on. `terms`: those of a watcher that was made with its facts, and is
+    not asked."""
+    if terms is not None:
+        welcome: Welcome | None = Welcome(0, 0, [], 0, terms)
+    else:
+        welcome = register(watcher, system, DRIVER, driver_facts(), 0)
     if welcome is None:
         raise SystemNotRunningError(f"{system} is not the system that runs here", system=system)
     ledger = CallLedger(DRIVER, incarnation=welcome.incarnation, colour=welcome.colour, acts_unasked=True)

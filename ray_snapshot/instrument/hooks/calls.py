@@ -29,7 +29,7 @@ from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
-from ray_snapshot.runtime.refs import call_of, tracked
+from ray_snapshot.runtime.refs import call_of, is_put, tracked
 
 HEADER = "_ray_snapshot_header"
 """The hidden keyword: stamp, number of results and header as bytes; of a constructor (stamp, options, *header)."""
@@ -108,9 +108,10 @@ def _called(
 
 
 def needs(args: Any, kwargs: Any) -> tuple[str | None, ...]:
-    """The calls behind the refs that Ray resolves before the call begins."""
+    """The calls behind the refs that Ray resolves before the call begins; what `ray.put` has made is there, and needs none."""
     given = (*(args or ()), *kwargs.values()) if kwargs else args or ()
-    return tuple([call_of(item) for item in given if isinstance(item, ObjectRef)])
+    refs = [item for item in given if isinstance(item, ObjectRef)]
+    return tuple([call for ref in refs if (call := call_of(ref)) is not None or not is_put(ref)])
 
 
 def create(original: Callable[..., Any], actor_class: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:

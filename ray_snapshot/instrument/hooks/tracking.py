@@ -24,7 +24,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
 from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.here import call_site_here
-from ray_snapshot.runtime.refs import call_of
+from ray_snapshot.runtime.refs import call_of, is_put
 
 
 def get(
@@ -287,9 +287,9 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
 
 
 def _is_known(ref: Any) -> bool:
-    """Whether it is known what answers a ref."""
+    """Whether it is known what answers a ref, or that nothing has to."""
     process = process_here()
-    return call_of(ref) is not None or (process is not None and process.owes(ref))
+    return call_of(ref) is not None or is_put(ref) or (process is not None and process.owes(ref))
 
 
 def _follow(awaited: Any, ref: Any) -> None:

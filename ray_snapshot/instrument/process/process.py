@@ -55,7 +55,7 @@ from ray_snapshot.protocol.commands import (
 from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import call_site_of
-from ray_snapshot.runtime.refs import call_of
+from ray_snapshot.runtime.refs import apart
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
@@ -472,15 +472,17 @@ class Process:
     ) -> tuple[int, list[str | None]]:
         """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes.
 
-        `raises`: the first error of any of them ends the wait.
+        `raises`: the first error of any of them ends the wait. What `ray.put` has made is there, and not waited for.
         """
-        on = [call_of(ref) for ref in refs]
+        refs, on, there = apart(refs)
+        k = max(0, k - len(there))
+        may_raise = raises and k > 0 and not all(map(shape.is_own, there))
         owed = [] if self.mail is None else self.mail.calls.find(refs)
         if owed:  # by machines of hosts, for which no ledger answers
             on = [call for ref, call in zip(refs, on, strict=True) if call is not None or not self.owes(ref)]
         now = time.time()
         known = len(on) - on.count(None) + len(owed)
-        may_act = not is_resting and (timeout is not None or known < k or may_be_interrupted())
+        may_act = not is_resting and (timeout is not None or known < k or not k or may_be_interrupted())
         call_id, hearing = CURRENT.get(), self.hearing
         with self.lock:
             call_site = call_site or self.actor_loop.site_of(call_id)  # awaited by a task of its own, as in `gather`
@@ -495,6 +497,7 @@ class Process:
                 or not (is_blocking or is_resting or self.actor_loop.is_async),  # another coroutine may act
                 timeout_at=None if timeout is None else now + timeout,
                 raises=raises,
+                may_raise=may_raise,
                 owed=owed,
             )
             if raises and len(refs) > 1:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import machine_of
 from ray_snapshot.protocol.calls import parsed
-from ray_snapshot.runtime.refs import call_of
+from ray_snapshot.runtime.refs import call_of, is_put, put_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Unfollowed:
             self.has_said_so = True
         self.started += 1
         self.parents.add(shape.current_task())
-        self.given += sum(shape.is_reply(item) for item in (*(args or ()), *(kwargs or {}).values()))
+        given = (*(args or ()), *(kwargs or {}).values())
+        self.given += sum(shape.is_reply(item) and not is_put(item) for item in given)
 
     def note_pickled(self, machine: str | None) -> None:
         """A handle of a machine, or a ref to its reply, is being pickled; None: it is not known whose."""
@@ -92,7 +94,8 @@ UNFOLLOWED = Unfollowed()
 def put(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """In place of `ray.put`: what is in the store may hold a handle, and any process that gets the ref may read it."""
     with UNFOLLOWED.into("store"):
-        return original(*args, **options)
+        ref = original(*args, **options)
+    return ours(put_ref, ref, default=ref)
 
 
 def task(original: Callable[..., Any], function: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
@@ -111,5 +114,6 @@ def pickled_handle(original: Callable[..., Any], handle: Any, *args: Any, **opti
 def pickled_ref(original: Callable[..., Any], context: Any, ref: Any, *args: Any, **options: Any) -> Any:
     """In place of Ray's function that notes a ref that is pickled."""
     call = call_of(ref)
-    UNFOLLOWED.note_pickled(None if call is None else parsed(call).target)
+    if call is not None or not is_put(ref):  # what is in its object was counted when that was put
+        UNFOLLOWED.note_pickled(None if call is None else parsed(call).target)
     return original(context, ref, *args, **options)

@@ -169,6 +169,13 @@ class Processes:
         wanted = [number for number, one in self.parties.pending.items() if machine in one.awaited]
         return Welcome(incarnation, born, wanted, self.coordinator.last, terms, self.coordinator.settled)
 
+    def admit(self, machine: str, facts: dict[str, Any]) -> None:
+        """Before any process can join: this one takes part, under the terms of a run that begins, and need not ask."""
+        self.roster.enter(machine, facts, 0)
+        self.coordinator.join(machine, 0, 0)
+        self.outboxes.open(machine)
+        self.rolling.joined(machine)
+
     async def _find_namesakes(self, name: str | None) -> None:
         """Note the end of actors that had this name in Ray and are dead, though no process may have said so yet."""
         for machine in self.roster.namesakes(name):

@@ -18,7 +18,7 @@ from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.watcher.processes import Processes
 from ray_snapshot.instrument.watcher.recovering import LOOK_S, Limits
-from ray_snapshot.names import run_of_machines
+from ray_snapshot.names import DRIVER, run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
 from ray_snapshot.protocol.commands import Leave, ProcessCommand, Request
 from ray_snapshot.runtime.collected import JoinedSystem
@@ -43,8 +43,9 @@ class Watcher(Service):
         library_states: bool = False,
         limits: Limits | None = None,
         has_beginning: bool = True,
+        driver: dict[str, Any] | None = None,
     ) -> None:
-        """`limits`: where the app goes back by itself."""
+        """`limits`: where the app goes back by itself. `driver`: facts of the driver, which then takes part from the start."""
         self.processes = Processes(
             ready=ready,
             keeps=keeps,
@@ -57,6 +58,8 @@ class Watcher(Service):
         self.lives = 0
         super().__init__(config, analyst, self.processes)
         self.processes.begin(self, lambda: self.joined)
+        if driver is not None:
+            self.processes.admit(DRIVER, driver)
         self.recovery.abroad = lambda host, plan: self.processes.rolling.dealing().to_host(host, plan)
 
     # ---- what processes say ---------------------------------------------------------------------------------------

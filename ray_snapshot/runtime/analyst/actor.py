@@ -70,6 +70,8 @@ class Analyst:
         self.history = history
         self.arrivals = Arrivals()
         self.verdicts = VerdictQueue()
+        self.wakes = 0
+        """How often those who wait for verdicts were told to wait no longer."""
         self.evaluated = 0
         """Snapshots evaluated so far."""
         self.trouble: RaySnapshotError | None = None
@@ -324,8 +326,8 @@ class Analyst:
     ) -> tuple[int, list[tuple[int, Verdict]]]:
         """(how many there are now, (snapshot number, verdict) of those behind the first `seen`); waits up to `seconds`."""
         await self.opened.wait()
-        deadline = time.monotonic() + seconds
-        while self.verdicts.count <= seen and (left := deadline - time.monotonic()) > 0:
+        deadline, wakes = time.monotonic() + seconds, self.wakes
+        while self.verdicts.count <= seen and self.wakes == wakes and (left := deadline - time.monotonic()) > 0:
             async with self.changed:
                 try:
                     await asyncio.wait_for(self.changed.wait(), left)
@@ -334,6 +336,11 @@ class Analyst:
         if subscriber:
             self.verdicts.handed_out(seen)
         return self.verdicts.after(seen)
+
+    async def wake(self) -> None:
+        """Answer now whoever waits for verdicts."""
+        self.wakes += 1
+        await self._notify()
 
     async def count(self) -> int:
         """How many verdicts there have been."""

@@ -1,0 +1,57 @@
+"""Who waits for verdicts is not kept waiting when there will be none. No Ray in here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from ray_snapshot.runtime import waits
+from ray_snapshot.runtime.analyst import actor as analysts
+from ray_snapshot.runtime.subscribers import Subscribers
+
+BOUND_S = 10.0
+
+
+def test_who_waits_for_verdicts_is_answered_when_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysts.os, "nice", lambda _: 0)
+
+    async def woken() -> float:
+        analyst = analysts.Analyst("app", None, ())
+        analyst.opened.set()
+        waiting = asyncio.ensure_future(analyst.verdicts_after(0, BOUND_S))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        await analyst.wake()
+        assert await waiting == (0, [])
+        assert not (await asyncio.wait_for(analyst.verdicts_after(0, 0.01), BOUND_S))[1], "the next one waits again"
+        return time.monotonic() - began
+
+    assert asyncio.run(woken()) < BOUND_S / 2
+
+
+def test_subscribers_that_close_wake_their_analyst(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken = threading.Event()
+
+    class Analyst:
+        def __init__(self) -> None:
+            self.wake = self.subscribe = self.verdicts_after = self
+
+        def remote(self, *about: Any, **_: Any) -> Any:
+            if about:
+                woken.wait(BOUND_S)
+                return about[0], []
+            if closing:
+                woken.set()
+            return 0
+
+    closing: list[bool] = []
+    monkeypatch.setattr(waits, "answer_of", lambda ref: ref)
+    subscribers = Subscribers(Analyst())
+    closing.append(True)
+    subscribers.close(BOUND_S)
+    assert woken.is_set()
+    assert not subscribers.thread.is_alive()
