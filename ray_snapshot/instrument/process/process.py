@@ -175,7 +175,9 @@ class Process:
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
         self.ended_at = time.time()
-        """When a call last ended here."""
+        """When a call last ended here, or a thread of the app's was last seen."""
+        self.was_quiet = False
+        """Whether nothing beside calls could act when this was last recorded."""
         self.reports: dict[int, ProcessReport] = {}
         """What was recorded, until it is closed or given up."""
         self.kept: SavedValue | None = None
@@ -544,10 +546,12 @@ class Process:
         self, refs: list[Any], k: int, timeout: float | None, call_site: str, *, raises: bool = False
     ) -> ThreadWait | None:
         """A thread of the app's own begins to wait, in no call; returns what `end_thread_wait` takes."""
-        on = tuple(map(call_of, refs))
-        is_known = timeout is None and len(on) - on.count(None) >= k
+        refs, on, there = apart(refs)
+        k -= len(there)
+        may_raise = raises and not all(map(shape.is_own, there))
+        is_known = timeout is None and 0 < k <= len(on) - on.count(None) and not may_raise
         with self.lock:
-            return self.handed.begin(ThreadWait(refs, on, k, call_site, raises) if is_known else None)
+            return self.handed.begin(ThreadWait(refs, tuple(on), k, call_site, raises) if is_known else None)
 
     def end_thread_wait(self, before: ThreadWait | None, colour: int = 0) -> None:
         """Its wait is over: what the replies were red for is recorded while it still counts as one."""
@@ -635,7 +639,7 @@ class Process:
         parked = loop.park(self.ledger, now, sites) if between_steps else []
         acting = loop.background()
         self.ledger.outcomes = self.own_tasks.outcomes()
-        held = capacity.held(self._quiet_since(now))
+        held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             mail = None if self.mail is None else self.mail.part(number)
             if number in self.ledger.open:
@@ -650,8 +654,11 @@ class Process:
         for wait_id in parked:
             self.ledger.wake(wait_id)
 
-    def _quiet_since(self, now: float) -> float:
-        """Since when nothing has acted here; `now` if something does."""
+    def _quiet_since(self, now: float, *, is_quiet: bool) -> float:
+        """Since when nothing has acted here; `now` if something does, or did when this was asked before."""
+        was_quiet, self.was_quiet = self.was_quiet, is_quiet
+        if not (was_quiet and is_quiet):
+            self.ended_at = now
         if not self.ledger.can_copy:
             return now
         return max([self.ended_at, *(wait.waiting_since for wait in self.ledger.waits.values())])
