@@ -26,10 +26,10 @@ from ray_snapshot.instrument.hooks import attaching
 LONGEST_S = 90.0
 
 MODULES = (
-    *("instrument." + name for name in ("frames", "here", "shape")),
+    *("instrument." + name for name in ("capacity", "frames", "here", "shape")),
     *("instrument.hooks." + name for name in ("attaching", "calls", "envelopes", "tracking")),
     *("instrument.process." + name for name in (
-        "actor_loop", "control", "coroutines", "loops", "making", "passed", "process", "reach", "reloading", "threads",
+        "actor_loop", "control", "coroutines", "handed", "loops", "making", "passed", "process", "reach", "reloading", "threads",
         "unfollowed",
     )),
     *("protocol.calls", "protocol.acceptance", "runtime.here", "runtime.refs", "redaction", "encoding"),
@@ -38,7 +38,7 @@ MODULES = (
 
 EDGES = {
     "instrument.hooks.calls:calling",  # gives the replacement, which is guarded; broken, nothing could be installed
-    "instrument.hooks.calls:_delegated",  # the generator that Ray runs in place of the app's
+    "instrument.hooks.calls:delegated",  # the generator that Ray runs in place of the app's
     *(f"instrument.hooks.calls:{kind}.{name}" for kind in ("_Run", "_Inside") for name in (
         "__enter__", "__exit__", "followed", "item", "refuse_if_held",
     )),

@@ -92,7 +92,7 @@ def _stands_still(thread: threading.Thread) -> bool:
 
 @pytest.fixture
 def actor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Actor]:
-    monkeypatch.setattr(processes, "call_of", lambda ref: ref)
+    monkeypatch.setattr(processes, "apart", lambda refs: (list(refs), list(refs), []))
     with lone_process() as process:
         yield Actor(process)
 
