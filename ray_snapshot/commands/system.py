@@ -88,9 +88,10 @@ def diagnose(
     """Take one snapshot of a running system and say who waits for whom; exit code 0 healthy, 3 deadlock, 4 could not tell."""
     snapshot = _snapshot_of(name, address, timeout)
     from ray_snapshot import detectors
+    from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.instrument.diagnosis import diagnosis
 
-    found = diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()])
+    found = diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()], why_pending(snapshot))
     if json:
         _print([verdict.model_dump(mode="json") for verdict in found.verdicts], as_json=True)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ray_snapshot.detectors.pending import why_pending
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
 from ray_snapshot.views.report import deadlock_report, place, wait_tree
@@ -23,8 +22,11 @@ class Diagnosis:
     """0 healthy, 3 deadlock, 4 could not tell."""
 
 
-def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector]) -> Diagnosis:
-    """Evaluate the detectors, and draw which machine waits for which; the first detector decides on the exit code."""
+def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector], pending: Sequence[str] = ()) -> Diagnosis:
+    """Evaluate the detectors, and draw which machine waits for which; the first detector decides on the exit code.
+
+    `pending`: a line for each thing that has not begun.
+    """
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
     code = {True: DEADLOCK, False: HEALTHY, None: UNKNOWN}[first.holds]
@@ -36,7 +38,7 @@ def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector]) -> Diagnosis:
     lines += [f"  {line}" for line in tree] or ["  nothing waits for anything"]
     if first.holds and first.evidence.get("members"):
         lines.append(deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id))
-    if pending := why_pending(snapshot):
+    if pending:
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
     lines += [f"  {verdict.detector}: {verdict.sentence}" for verdict in verdicts]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
