@@ -240,11 +240,13 @@ class Reporter:
         if self.watch is None:
             return
         from ray_snapshot import detectors
+        from ray_snapshot.detectors.pending import why_pending
         from ray_snapshot.instrument.diagnosis import diagnosis
 
         try:
             snapshot = self.watch.snapshot(timeout=LAST_SNAPSHOT_S)
-            _say("\n".join(diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()]).lines))
+            found = diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()], why_pending(snapshot))
+            _say("\n".join(found.lines))
         except Exception as error:
             _say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
 

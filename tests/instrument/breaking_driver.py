@@ -29,8 +29,8 @@ MODULES = (
     *("instrument." + name for name in ("capacity", "frames", "here", "shape")),
     *("instrument.hooks." + name for name in ("attaching", "calls", "envelopes", "tracking")),
     *("instrument.process." + name for name in (
-        "actor_loop", "control", "coroutines", "handed", "loops", "making", "passed", "process", "reach", "reloading", "threads",
-        "unfollowed",
+        "actor_loop", "control", "coroutines", "handed", "loops", "making", "passed", "process", "reach", "reloading",
+        "threads", "unfollowed",
     )),
     *("protocol.calls", "protocol.acceptance", "runtime.here", "runtime.refs", "redaction", "encoding"),
 )  # fmt: skip
