@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,12 @@ from ray.exceptions import RayActorError
 from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes, surroundings
 from ray_snapshot.instrument.watcher import processes as watchers
+from ray_snapshot.instrument.watcher.collected import CollectedCalls
+from ray_snapshot.instrument.watcher.resources import Looks
 from ray_snapshot.instrument.watcher.watcher import Watcher
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
@@ -23,6 +27,7 @@ from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import CALLS
 from ray_snapshot.protocol.commands import Died, Leave, Restarted
 from ray_snapshot.protocol.tasks import worker_name
+from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.runtime.service.config import ServiceConfig
 
 RUN = "app:1"
@@ -204,9 +209,31 @@ def test_actors_that_are_called_as_ours_are_covered_like_all_others(world: World
             "abcdefghij": "Analyst",
         }
         processes = watcher.processes
-        return surroundings.strangers(await processes.surroundings.look(), processes._known_actors({}))
+        seen = await processes.surroundings.look()
+        return surroundings.strangers(seen.actors, processes._known_actors({}))
 
     assert world.run(scenario) == ["actor Watcher (01234567)", "actor Analyst (abcdefgh)"]
+
+
+def test_nodes_are_looked_at_once_more_behind_a_cut_in_which_something_waits_for_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(Cluster({}, {}, grows=bool(number)) for number in range(3))
+    monkeypatch.setattr(surroundings.capacity, "cluster", lambda: next(looks))
+
+    async def scenario(watcher: Watcher) -> None:
+        await world.join(watcher, DRIVER)
+        header = SnapshotHeader(7, "app", "1", "calls", [], 100.0)
+        processes = watcher.processes
+        seen = await processes.surroundings.look()
+        plain = CollectedCalls(header, None, {}, {})  # type: ignore[arg-type]
+        assert await processes.settled(plain) is plain
+        found = replace(plain, looks=Looks(seen.cluster, None))
+        told = await asyncio.gather(processes.settled(found), processes.settled(found))
+        assert [one.looks.before.grows for one in told] == [False, False]
+        assert [one.looks.after.grows for one in told] == [True, True], "asked once"
+
+    world.run(scenario)
 
 
 def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_was_made(
