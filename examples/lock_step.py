@@ -41,7 +41,7 @@ class Worker:
 
 
 def _ask(neighbour: Any) -> int:
-    time.sleep(0.5)
+    time.sleep(0.5)  # so that the neighbour has begun its step, too
     return ray.get(neighbour.at.remote())  # type: ignore[no-any-return]
 
 

@@ -1,7 +1,7 @@
 """What Ray must find free on a node before a task, or an actor, can begin; and what a process holds of a node.
 
 A demand travels in its sender's log, what is held in each process's report: so both are of the cut. Nodes and placement groups
-are asked of Ray before and behind it (`watcher.capacity`). Imports the standard library only; `detectors.resources` decides.
+are asked of Ray before and behind it (`instrument.capacity`). Imports the standard library only; `detectors.rooms` decides.
 """
 
 from __future__ import annotations
@@ -9,12 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-UNIT = 10_000
-"""Ray counts resources in ten-thousandths."""
-
-BUNDLE = "bundle"
-"""A resource of which each bundle of a placement group has plenty: what is to run in the group needs a little of it."""
 
 
 class Demand(NamedTuple):

@@ -12,7 +12,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
@@ -25,7 +25,7 @@ from ray_snapshot.instrument.capacity import demanded, of_actor
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import Own, give_up, ours
 from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
-from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
+from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Header, call_id_of
@@ -419,10 +419,8 @@ class _Run:
         secret."""
         if error is not None:
             colour_error(error, colour)
-        elif self.results in (None, 1) and not isinstance(self.result, Iterator):
-            self.result = Enveloped(self.result, colour, self.name)
-        elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
-            self.result = [Enveloped(item, colour, self.name) for item in self.result]
+        else:
+            self.result = enveloped(self.result, self.results, colour, self.name)
 
     def refuse_if_held(self) -> None:
         """What runs was cancelled; raise `RolledBackError` if that was for a restore."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot import redaction
@@ -24,6 +25,15 @@ class Enveloped:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return opened, (self.value, self.colour, self.under)
+
+
+def enveloped(result: Any, results: Any, colour: int, under: str) -> Any:
+    """What a call gives, so that it carries the colour; `results`: its `num_returns`. What Ray takes items of stays as it is."""
+    if results in (None, 1) and not isinstance(result, Iterator):
+        return Enveloped(result, colour, under)
+    if isinstance(results, int) and isinstance(result, (tuple, list)):
+        return [Enveloped(item, colour, under) for item in result]
+    return result
 
 
 def opened(value: Any, colour: int, under: str = "") -> Any:

@@ -11,7 +11,7 @@ languages, our own, and all where a restore must be possible (`checkpoint=True`)
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot import redaction
@@ -21,7 +21,7 @@ from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, process_here
 from ray_snapshot.instrument.hooks.calls import HEADER, delegated, dressed, needs
-from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error
+from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, task
 from ray_snapshot.protocol.demands import demand
@@ -226,10 +226,8 @@ class TaskRun:
     def _colour(self, error: BaseException | None, colour: int) -> None:
         if error is not None:
             colour_error(error, colour)
-        elif self.results in (None, 1) and not isinstance(self.result, Iterator):
-            self.result = Enveloped(self.result, colour, self.name)
-        elif isinstance(self.results, int) and isinstance(self.result, (tuple, list)):
-            self.result = [Enveloped(item, colour, self.name) for item in self.result]
+        else:
+            self.result = enveloped(self.result, self.results, colour, self.name)
 
     def item(self, value: Any) -> Any:
         """An item of a generator, with the colour of this moment."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument.capacity import Cluster, Group
 from ray_snapshot.protocol.call_collector import EVERY, CallsOf, CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Sent
-from ray_snapshot.protocol.demands import BUNDLE, NOTHING, Demand, in_group
+from ray_snapshot.protocol.demands import NOTHING, Demand, in_group
 from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker
 
 if TYPE_CHECKING:
@@ -209,6 +209,3 @@ def _is_checked(tables: Tables, machine: str) -> bool:
     if any(is_worker(one.machine) for one in having):
         return False  # Ray may end a worker that idles, and its handles with it
     return bool(having) and all(one.held is not None and one.held.is_clean for one in having)
-
-
-__all__ = ["BUNDLE", "DELAY_S", "Looks", "resources", "waiting"]
