@@ -87,32 +87,25 @@ class Watch(Session):
         if is_awaited and not self.restored:
             self.start()
         if not is_awaited:
+            steps = [lambda: self._await_services(opened), self.start, self._tell]
             self._opening = threading.Thread(
-                target=self._open, args=(opened,), name="ray-snapshot-opening", daemon=True
+                target=open_beside, args=(steps, self.close), name="ray-snapshot-opening", daemon=True
             )
 
     def go_on(self) -> None:
         """It is known as the watch of this program; what waits for its services may begin."""
         if self._opening is not None:
             self._opening.start()
-        elif self._on_watch is not None:
-            self._on_watch(self)
+        else:
+            self._tell()
 
     def _terms(self) -> Terms | None:
         """The terms of the driver, where its watcher is made with its facts; None where it must ask."""
         return None if self.is_checkpointing else Terms(library_states=self.settings.library_states)
 
-    def _open(self, opened: list[Any]) -> None:
-        """Wait for the services beside the program; where there are none it runs unwatched, and a line says why."""
-        try:
-            self._await_services(opened)
-            self.start()
-            if self._on_watch is not None:
-                self._on_watch(self)
-        except Exception as error:
-            print(f"ray-snapshot: nothing is watched: {first_line(error)}", file=sys.stderr)
-            with suppress(Exception):
-                self.close()
+    def _tell(self) -> None:
+        if self._on_watch is not None:
+            self._on_watch(self)
 
     def _made_services(self) -> list[Any]:
         """The watcher and the analyst, which writes the history, on the driver's own node; what to wait for."""
@@ -292,6 +285,17 @@ def watch(
     connect()
     attaching.replace_ray()
     return _kept(Watch(name, history=history, detectors=detectors, **settings))
+
+
+def open_beside(steps: Iterable[Callable[[], object]], give_up: Callable[[], object]) -> None:
+    """What begins a watch, beside its program; if one of the steps fails that runs unwatched, and a line says why."""
+    try:
+        for step in steps:
+            step()
+    except Exception as error:
+        print(f"ray-snapshot: nothing is watched: {first_line(error)}", file=sys.stderr)
+        with suppress(Exception):
+            give_up()
 
 
 def _kept(found: Watch) -> Watch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from test_watcher_alone import RUN, World
 from ray_snapshot.errors import ClusterError
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.instrument.watcher.watcher import Watcher
-from ray_snapshot.instrument.watching import Watch
+from ray_snapshot.instrument.watching import open_beside
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Request
 
@@ -49,29 +50,21 @@ def test_the_driver_takes_part_under_the_terms_that_it_would_have_been_told(worl
 # ---- waiting for the services beside the program -----------------------------------------------------------------------
 
 
-def _watch(monkeypatch: pytest.MonkeyPatch, services: Any) -> tuple[Watch, list[str]]:
-    """A watch whose services are what `services` does, and what has become of it."""
-    found, done = object.__new__(Watch), []
-    monkeypatch.setattr(Watch, "_await_services", lambda self, opened: services())
-    monkeypatch.setattr(Watch, "start", lambda self: done.append("clock"))
-    monkeypatch.setattr(Watch, "close", lambda self: done.append("closed"))
-    found._on_watch = lambda watch: done.append("told")
-    return found, done
-
-
-def test_the_clock_goes_and_the_program_hears_when_the_services_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, done = _watch(monkeypatch, lambda: done.append("answered"))
-    found._open([])
+def test_the_clock_goes_and_the_program_hears_when_the_services_have_answered() -> None:
+    done: list[str] = []
+    steps = [partial(done.append, step) for step in ("answered", "clock", "told")]
+    open_beside(steps, partial(done.append, "closed"))
     assert done == ["answered", "clock", "told"]
 
 
 def test_where_the_services_do_not_start_the_program_goes_on_and_a_line_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    done: list[str] = []
+
     def none() -> None:
         raise ClusterError("no worker starts")
 
-    found, done = _watch(monkeypatch, none)
-    found._open([])
+    open_beside([none, partial(done.append, "clock")], partial(done.append, "closed"))
     assert done == ["closed"]
     assert capsys.readouterr().err == "ray-snapshot: nothing is watched: no worker starts\n"

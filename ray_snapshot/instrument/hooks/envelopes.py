@@ -28,7 +28,7 @@ class Enveloped:
 
 
 def enveloped(result: Any, results: Any, colour: int, under: str) -> Any:
-    """What a call gives, so that it carries the colour; `results`: its `num_returns`. What Ray takes items of stays as it is."""
+    """What a call gives, so that it carries the colour; `results`: its `num_returns`. What Ray iterates over stays as it is."""
     if results in (None, 1) and not isinstance(result, Iterator):
         return Enveloped(result, colour, under)
     if isinstance(results, int) and isinstance(result, (tuple, list)):
