@@ -1,6 +1,6 @@
 """Ray's resources: what a task or an actor demands, what this process holds, what the cluster has.
 
-Beside `shape` the only room that uses Ray's private names: those that tell of resources. Read `protocol.demands` first.
+Private names of Ray's: those that tell of resources. Read `protocol.demands` first.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from functools import lru_cache
 from typing import Any
 
 import ray
-from ray._private import ray_constants
-from ray._private import worker as ray_worker
-from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from ray_snapshot.instrument.private import importing
 from ray_snapshot.protocol.demands import NOTHING, Demand, Held, demand
+
+with importing():
+    from ray._private import ray_constants
+    from ray._private import worker as ray_worker
+    from ray.experimental import internal_kv
 
 # ---- what is demanded ------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ import ray
 from ray.exceptions import RayError
 
 from ray_snapshot.errors import ClusterError, SystemNotRunningError
-from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.shape import AuthenticationError
+from ray_snapshot.instrument import cluster_shape
+from ray_snapshot.instrument.cluster_shape import AUTH_MODE, AuthenticationError
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.runtime.faults import first_line
 
@@ -89,7 +89,7 @@ def find(address: str | None) -> Found:
     if given is not None:
         return Found([look(given)])
     with ThreadPoolExecutor(8) as pool:
-        alive = [item for item in pool.map(_alive, shape.running_clusters()) if item is not None]
+        alive = [item for item in pool.map(_alive, cluster_shape.running_clusters()) if item is not None]
     found: list[Cluster] = []
     silent: dict[str, list[str]] = {}
     for item in alive:
@@ -113,11 +113,11 @@ def address_given(address: str | None) -> str | None:
 def look(address: str) -> Cluster:
     """Ask a cluster which systems it runs. Raises `ClusterError`."""
     with authorized(address) as store, _told(address):
-        if not shape.nodes_known(store, ANSWER_S) & shape.nodes_here():
+        if not cluster_shape.nodes_known(store, ANSWER_S) & cluster_shape.nodes_here():
             raise ClusterError(
                 f"the Ray cluster at {address} has no node on this machine: run the command on one of its machines"
             )
-        names = [name for name, namespace in shape.actors_known(store, ANSWER_S) if namespace == NAMESPACE]
+        names = [name for name, namespace in cluster_shape.actors_known(store, ANSWER_S) if namespace == NAMESPACE]
     return Cluster(address, tuple(sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))))
 
 
@@ -127,19 +127,19 @@ def authorized(address: str) -> Iterator[Any]:
 
     Raises `ClusterError` if there is no such cluster, or no token that it takes.
     """
-    before = os.environ.get(shape.AUTH_MODE)
+    before = os.environ.get(AUTH_MODE)
     try:
         yield authorize(address)
     finally:
-        if before is None and shape.AUTH_MODE in os.environ:
-            shape.show_token(False)
+        if before is None and AUTH_MODE in os.environ:
+            cluster_shape.show_token(False)
 
 
 def authorize(address: str) -> Any:
     """A connection to the control store, as `authorized`, but this process goes on showing the token afterwards."""
     store = _authorized(address)
     with _told(address):
-        version = shape.version_known(store, ANSWER_S)
+        version = cluster_shape.version_known(store, ANSWER_S)
     if version not in (None, ray.__version__):
         raise ClusterError(
             f"the Ray cluster at {address} runs Ray {version}, and this is Ray {ray.__version__}: use the environment"
@@ -150,19 +150,19 @@ def authorize(address: str) -> Any:
 
 def _authorized(address: str) -> Any:
     check_answers(address)
-    mode = os.environ.get(shape.AUTH_MODE)
+    mode = os.environ.get(AUTH_MODE)
     with _told(address):
-        if mode is not None and mode.lower() == "token" and not shape.has_token():
+        if mode is not None and mode.lower() == "token" and not cluster_shape.has_token():
             raise ClusterError(
-                f"{shape.AUTH_MODE}=token is set and there is no token: set RAY_AUTH_TOKEN, or unset {shape.AUTH_MODE}"
+                f"{AUTH_MODE}=token is set and there is no token: set RAY_AUTH_TOKEN, or unset {AUTH_MODE}"
             )
         try:
-            return shape.control_store(address, ANSWER_S)
+            return cluster_shape.control_store(address, ANSWER_S)
         except AuthenticationError:
             _check_token(address, mode)
-        shape.show_token(True)
+        cluster_shape.show_token(True)
         try:
-            return shape.control_store(address, ANSWER_S)
+            return cluster_shape.control_store(address, ANSWER_S)
         except AuthenticationError:
             raise ClusterError(_refused(address)) from None
 
@@ -171,10 +171,8 @@ def _check_token(address: str, mode: str | None) -> None:
     if mode is not None and mode.lower() == "token":
         raise ClusterError(_refused(address))
     if mode is not None:
-        raise ClusterError(
-            f"the Ray cluster at {address} asks for a token, and {shape.AUTH_MODE}={mode} is set: unset it"
-        )
-    if not shape.has_token():
+        raise ClusterError(f"the Ray cluster at {address} asks for a token, and {AUTH_MODE}={mode} is set: unset it")
+    if not cluster_shape.has_token():
         raise ClusterError(
             f"the Ray cluster at {address} asks for a token, and there is none in {_TOKEN_FILE}: set RAY_AUTH_TOKEN to the"
             " token that it was started with, or RAY_AUTH_TOKEN_PATH to its file"

@@ -1,4 +1,4 @@
-"""Ray's private names: every one that we use is used here, and its shape is checked before anything is replaced.
+"""What of Ray's is replaced, and how its actors are read; the shape of all is checked before anything is replaced.
 
 Two funnels carry every actor call and every actor creation (`ActorHandle._actor_method_call`, `ActorClass._remote`), and one
 makes every actor class (`ray.actor._modify_class`). Imports Ray; nothing of ours but errors.
@@ -9,45 +9,30 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import json
-import os
 import sys
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
 import ray
 import ray.actor
-import ray.exceptions
 
 from ray_snapshot import redaction
-from ray_snapshot.errors import UnsupportedRayError
+from ray_snapshot.instrument import cluster_shape
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours as guarded
 from ray_snapshot.instrument.guard import replaced
+from ray_snapshot.instrument.private import importing, unsupported
 from ray_snapshot.runtime.here import BEHIND
-from ray_snapshot.tested import RANGE
 
-try:
-    from ray._private import serialization, services
+with importing():
+    from ray._private import serialization
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
     from ray._private.serialization import SerializationContext
-    from ray._raylet import Config, InnerGcsClient  # type: ignore[attr-defined]
-    from ray.experimental import internal_kv
     from ray.remote_function import RemoteFunction
     from ray.util.placement_group import PlacementGroup
-except ImportError as error:
-    raise UnsupportedRayError(
-        f"Ray {ray.__version__}: {error}: this version of ray-snapshot cannot follow its calls; use Ray {RANGE}"
-    ) from None
-
-AuthenticationTokenLoader: Any = getattr(ray._raylet, "AuthenticationTokenLoader", None)
-AuthenticationError: Any = getattr(ray.exceptions, "AuthenticationError", ())
-"""Not there where Ray's clusters ask for no token; `except ()` catches nothing."""
 
 _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     (
@@ -101,13 +86,8 @@ _READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
             "resource_ids",
         ),
     ),
-    (
-        "ray._raylet.InnerGcsClient",
-        InnerGcsClient,
-        ("standalone", "async_get_all_actor_info", "get_all_node_info", "internal_kv_get"),
-    ),
     ("SerializationContext", SerializationContext, ("is_in_band_serialization",)),
-    ("ray._private.services", services, ("find_gcs_addresses", "_find_address_from_flag")),
+    *cluster_shape.READ,
 )
 """Names of what is compiled, or only read, so that nothing tells its parameters."""
 
@@ -122,19 +102,15 @@ def check() -> None:
         return
     missing = [f"{owner}.{name}" for owner, found, names in _READ for name in names if not hasattr(found, name)]
     if missing:
-        raise UnsupportedRayError(
-            f"Ray {ray.__version__}: there is no {', '.join(missing)}: this version of ray-snapshot cannot follow its"
-            f" calls; use Ray {RANGE}"
-        )
+        raise unsupported(f"there is no {', '.join(missing)}")
     for name, find, parameters in _EXPECTED:
         try:
             found = tuple(inspect.signature(find()).parameters)
         except (AttributeError, TypeError, ValueError):
             found = ()
         if any(item not in found for item in parameters):
-            raise UnsupportedRayError(
-                f"Ray {ray.__version__}: {name} has not the parameters {', '.join(parameters)} (it has:"
-                f" {', '.join(found) or 'none'}): this version of ray-snapshot cannot follow its calls; use Ray {RANGE}"
+            raise unsupported(
+                f"{name} has not the parameters {', '.join(parameters)} (it has: {', '.join(found) or 'none'})"
             )
 
 
@@ -430,162 +406,7 @@ def own_name() -> str | None:
     return ray.get_runtime_context().get_actor_name() or None
 
 
-# ---- plain tasks -------------------------------------------------------------------------------------------------------
-
-_NO_ACTOR = "f" * 24
-"""What a plain task's id has in place of an actor's."""
-
-_BEGIN_MORE = b"ray_snapshot plain tasks begin more "
-
-
-def current_task() -> Any:
-    """The id of what this thread does for Ray: the driver's, an actor's call."""
-    return ray_worker.global_worker.core_worker.get_current_task_id()
-
-
-def pending_tasks(parent: Any) -> int:
-    """How many plain tasks that `parent` has started have not ended."""
-    return len(pending_task_keys(parent))
-
-
-_MARK = "_ray_snapshot_stamp"
-"""The attribute of a remote function that says for which watch it was exported; it travels with the function."""
-
-
-def module_of(function: Any) -> str:
-    """The module of a remote function."""
-    return str(getattr(function._function, "__module__", ""))
-
-
-def name_of(function: Any) -> str:
-    """The name of a remote function."""
-    return str(getattr(function._function, "__name__", ""))
-
-
-def function_of(function: Any) -> Any:
-    """The app's own function in a remote one."""
-    return function._function
-
-
-def results_of(function: Any) -> Any:
-    """The `num_returns` of a remote function, unless a task says another."""
-    return function._default_options.get("num_returns")
-
-
-def max_calls_of(function: Any) -> int:
-    """How many tasks of a remote function a worker runs before it ends; 0: any number."""
-    return int(function._default_options.get("max_calls") or 0)
-
-
-def is_run_again(function: Any, options: Mapping[str, Any]) -> bool:
-    """Whether Ray runs a task again that raises."""
-    return bool(options.get("retry_exceptions", function._default_options.get("retry_exceptions")))
-
-
-def can_be_followed(function: Any) -> bool:
-    """Whether a wrapper can be exported in a remote function's place."""
-    return inspect.isfunction(function._function) and not function._is_cross_language
-
-
-def is_exported(function: Any, stamp: str, keyword: str) -> bool:
-    """Whether a remote function was exported for this watch, to the cluster that this process is connected to.
-
-    One that calls itself has come to a worker with the wrapper that was being exported, and exports that once more.
-    """
-    if keyword in getattr(getattr(function._function, "__signature__", None), "parameters", ()):
-        return True
-    is_here = function._last_export_cluster_and_job == ray_worker.global_worker.current_cluster_and_job
-    return is_here and getattr(function, _MARK, None) == stamp
-
-
-@contextmanager
-def exporting(function: Any, wrapper: Any, stamp: str) -> Iterator[None]:
-    """In the block, the first task of a remote function exports `wrapper` in its place, under a new id.
-
-    Raises `TimeoutError` if another thread is at it, and stays there.
-    """
-    if not _exporting.acquire(timeout=EXPORT_S):
-        raise TimeoutError(f"another thread has been exporting a function for {EXPORT_S} s")
-    own = function._function
-    try:
-        function._function, function._function_signature = wrapper, None
-        function._uuid, function._last_export_cluster_and_job = uuid.uuid4(), None
-        yield
-        setattr(function, _MARK, stamp)
-    finally:
-        function._function = own
-        _exporting.release()
-
-
-EXPORT_S = 10.0
-
-_exporting = threading.RLock()
-
-
-def task_key(refs: Any) -> str | None:
-    """Ray's id of the task whose results these are: a ref, a list of refs, or a generator of them."""
-    first = refs[0] if isinstance(refs, list) and refs else refs
-    if isinstance(first, ray.ObjectRefGenerator):
-        first = first._generator_ref
-    return str(first.task_id().hex()) if isinstance(first, ray.ObjectRef) else None
-
-
-def task_here() -> str:
-    """Ray's id of the task that this thread runs."""
-    return str(current_task().hex())
-
-
-def worker_key() -> str:
-    """Ray's id of this process."""
-    found = ray_worker.global_worker.core_worker.get_worker_id()
-    return str(found.hex())
-
-
-def living_workers() -> set[str]:
-    """The ids of the workers of the cluster that live."""
-    return set(ray._private.state.state.workers())
-
-
-def pending_task_keys(parent: Any) -> set[str]:
-    """The ids of the plain tasks that `parent` has started and that are not over."""
-    found = ray_worker.global_worker.core_worker.get_pending_children_task_ids(parent)
-    return {key for task in found if (key := task.hex()) and task.actor_id().hex().startswith(_NO_ACTOR)}
-
-
-def is_error(ref: Any) -> bool | None:
-    """Whether what this process has of a ref is an error; None if it has nothing, or it lies in the object store.
-
-    Asks the memory of this process only. (`get_if_local` would end the process where the store has nothing.)
-    """
-    core = ray_worker.global_worker.core_worker
-    if not core.object_exists(ref, memory_store_only=True):
-        return None
-    found = core.get_objects([ref], 0)
-    if not found or found[0] is None or found[0].metadata is None:
-        return None
-    return bool(found[0].metadata.split(b",")[0].isdigit())
-
-
-def is_own(ref: Any) -> bool:
-    """Whether this process owns what a ref stands for: then it ends in no error as long as this process lives."""
-    try:
-        owner = ref.owner_address()
-    except Exception:  # Ray does not know who owns it
-        return False
-    return ray_worker.global_worker.core_worker.get_worker_id().binary() in owner
-
-
-def is_in_store(ref: Any) -> bool:
-    """Whether the object store of this node has what a ref stands for. Fetches nothing."""
-    return bool(ray_worker.global_worker.core_worker.object_exists(ref))
-
-
 # ---- what is pickled ---------------------------------------------------------------------------------------------------
-
-
-def is_reply(item: Any) -> bool:
-    """Whether this is a ref to the reply of an actor's call (or of what one has put into the store)."""
-    return isinstance(item, ray.ObjectRef) and not item.task_id().actor_id().hex().startswith(_NO_ACTOR)
 
 
 def is_pickling_a_message() -> bool:
@@ -596,20 +417,6 @@ def is_pickling_a_message() -> bool:
     while frame is not None and frame.f_globals.get("__name__", "").startswith("ray_snapshot."):
         frame = frame.f_back
     return frame is not None and frame.f_code is SerializationContext._serialize_to_msgpack.__code__
-
-
-def say_tasks_begin_more() -> None:
-    """Tell the cluster that plain tasks of this job have started others; known when it returns."""
-    internal_kv._internal_kv_put(_BEGIN_MORE + _job().encode(), b"1")
-
-
-def tasks_begin_more() -> bool:
-    """Whether `say_tasks_begin_more` was called by any process of this job."""
-    return internal_kv._internal_kv_get(_BEGIN_MORE + _job().encode()) is not None
-
-
-def _job() -> str:
-    return str(ray.get_runtime_context().get_job_id())
 
 
 def run_as_call(work: Callable[..., Any], *args: Any) -> None:
@@ -647,85 +454,3 @@ def ended_actors_of_job() -> set[str]:
     job = ray.get_runtime_context().get_job_id()
     found = ray._private.state.actors(job_id=ray.JobID.from_hex(job), actor_state_name="DEAD")
     return {row["ActorID"] for row in found.values()}
-
-
-# ---- clusters, before this process is connected to one -----------------------------------------------------------------
-
-
-AUTH_MODE = "RAY_AUTH_MODE"
-"""The variable that tells Ray whether to show its token."""
-
-
-def running_clusters() -> list[str]:
-    """The addresses of the Ray clusters that run on this machine."""
-    getattr(services.find_gcs_addresses, "cache_clear", lambda: None)()  # a later Ray remembers what it has found
-    return sorted(services.find_gcs_addresses())
-
-
-def nodes_here() -> set[str]:
-    """The ids of the nodes that run on this machine, of any cluster."""
-    if hasattr(services, "find_node_ids"):
-        return set(services.find_node_ids())
-    return set(services._find_address_from_flag("--node_id"))
-
-
-def has_token() -> bool:
-    """Whether Ray finds a token where it looks for one; raises `AuthenticationError` if it is told a wrong place."""
-    if AuthenticationTokenLoader is None:
-        return False
-    loader = AuthenticationTokenLoader.instance()
-    loader.reset_cache()
-    try:
-        return bool(loader.has_token(ignore_auth_mode=True))
-    except TypeError:  # an earlier Ray looks for it only where it is to be shown
-        return _has_token_to_show(loader)
-
-
-def _has_token_to_show(loader: Any) -> bool:
-    before = os.environ.get(AUTH_MODE)
-    show_token(True)
-    try:
-        return bool(loader.has_token())
-    finally:
-        show_token(before == "token")
-
-
-def show_token(is_shown: bool) -> None:
-    """Whether this process, and those that it starts, show the token to the clusters that they ask from now on."""
-    if is_shown:
-        os.environ[AUTH_MODE] = "token"
-    else:
-        os.environ.pop(AUTH_MODE, None)
-    Config.initialize("")
-    if AuthenticationTokenLoader is not None:
-        AuthenticationTokenLoader.instance().reset_cache()
-
-
-def control_store(address: str, seconds: float) -> Any:
-    """A connection to a cluster's control store; raises `AuthenticationError`, and `RpcError` if none answers there.
-
-    With a token asked for by `AUTH_MODE` and none to be had, Ray ends the whole process: see `has_token`.
-    """
-    return InnerGcsClient.standalone(address, None, round(seconds * 1_000))
-
-
-def version_known(store: Any, seconds: float) -> str | None:
-    """The version of Ray that a cluster was started with, as Ray itself compares it; None if it does not say."""
-    found = store.internal_kv_get(b"CLUSTER_METADATA", b"cluster", seconds)
-    return None if found is None else json.loads(found).get("ray_version")
-
-
-def actors_known(store: Any, seconds: float) -> list[tuple[str, str]]:
-    """(name, namespace) of the living actors of a cluster that have a name."""
-
-    async def actors() -> Any:
-        return await store.async_get_all_actor_info(timeout=seconds)
-
-    found = asyncio.run(actors()).values()
-    return [(item.name, item.ray_namespace) for item in found if item.name and item.state != item.DEAD]
-
-
-def nodes_known(store: Any, seconds: float) -> set[str]:
-    """The ids of the living nodes of a cluster."""
-    found = store.get_all_node_info(timeout=seconds)
-    return {key.hex() for key, node in found.items() if node.state == node.ALIVE}

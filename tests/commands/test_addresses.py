@@ -17,7 +17,7 @@ from ray_snapshot import ClusterError
 from ray_snapshot.cli import main
 from ray_snapshot.commands import visiting
 from ray_snapshot.errors import SystemNotRunningError
-from ray_snapshot.instrument import clusters, shape
+from ray_snapshot.instrument import cluster_shape, clusters
 from ray_snapshot.instrument.clusters import Cluster, Found
 
 BOUND_S = 60.0
@@ -95,7 +95,7 @@ def test_where_nothing_runs_it_says_how_to_start(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for remains in ([], ["127.0.0.1:1"]):
-        monkeypatch.setattr(shape, "running_clusters", lambda remains=remains: remains)
+        monkeypatch.setattr(cluster_shape, "running_clusters", lambda remains=remains: remains)
         assert main(["diagnose", "app"]) == 2
         said = capsys.readouterr().err
         assert "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`" in said
@@ -108,7 +108,7 @@ def test_a_cluster_that_does_not_answer_is_named_once_with_the_reason(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(clusters, "ANSWER_S", 0.05)
     with listening(None) as one, listening(None) as two:
-        monkeypatch.setattr(shape, "running_clusters", lambda: [one, two])
+        monkeypatch.setattr(cluster_shape, "running_clusters", lambda: [one, two])
         assert main(["systems"]) == 2
     said = capsys.readouterr().err
     assert "no Ray cluster of this machine can be asked: " in said
@@ -155,7 +155,7 @@ def test_a_cluster_of_another_ray_is_told_before_ray_refuses_it_in_many_lines(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clusters, "_authorized", lambda address: "a connection")
-    monkeypatch.setattr(shape, "version_known", lambda store, seconds: version)
+    monkeypatch.setattr(cluster_shape, "version_known", lambda store, seconds: version)
     with pytest.raises(ClusterError) as raised:
         clusters.authorize("192.0.2.7:6379")
     assert str(raised.value) == (
@@ -163,5 +163,5 @@ def test_a_cluster_of_another_ray_is_told_before_ray_refuses_it_in_many_lines(
         " that it was started from"
     )
     for same in (None, ray.__version__):
-        monkeypatch.setattr(shape, "version_known", lambda store, seconds, same=same: same)
+        monkeypatch.setattr(cluster_shape, "version_known", lambda store, seconds, same=same: same)
         assert clusters.authorize("192.0.2.7:6379") == "a connection"

@@ -36,7 +36,7 @@ def test_where_no_cluster_runs_the_commands_say_to_start_the_program_first(
         raise ClusterError(f"no Ray cluster can be reached at {address!r}") from ConnectionError("none was found")
 
     monkeypatch.setattr("ray_snapshot.runtime.cluster.connect", connect)
-    monkeypatch.setattr("ray_snapshot.instrument.shape.running_clusters", list)
+    monkeypatch.setattr("ray_snapshot.instrument.cluster_shape.running_clusters", list)
     assert cli.main(command) == 2
     assert "start your program first" in capsys.readouterr().err
     assert cli.main([*command, "--address", "127.0.0.1:1"]) == 2

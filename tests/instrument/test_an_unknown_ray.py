@@ -12,7 +12,7 @@ import ray.actor
 from clean import clean_environment
 
 import ray_snapshot as rs
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import cluster_shape, shape
 from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.tested import RANGE
 
@@ -57,7 +57,7 @@ def test_a_name_that_is_gone_is_told_as_one_that_has_no_parameters(
 
 def test_every_name_that_is_only_read_and_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, untouched: None) -> None:
     for name in ("find_gcs_addresses", "_find_address_from_flag"):
-        monkeypatch.delattr(shape.services, name)
+        monkeypatch.delattr(cluster_shape.services, name)
     words = (
         r"there is no ray\._private\.services\.find_gcs_addresses, ray\._private\.services\._find_address_from_flag:"
     )

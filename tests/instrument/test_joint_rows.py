@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument.process.process import ProcessReport
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher.collected import CollectedCalls

@@ -12,7 +12,7 @@ from lone_app import snapshot_of
 from lone_process import lone_process
 
 from ray_snapshot.detectors.deadlock import Deadlock
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.here import CURRENT
 from ray_snapshot.instrument.hooks import calls, tracking
 from ray_snapshot.instrument.process import unfollowed
@@ -45,7 +45,7 @@ def process() -> Iterator[Process]:
 @pytest.fixture
 def is_own(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     found = {"answer": True}
-    monkeypatch.setattr(shape, "is_own", lambda ref: found["answer"])
+    monkeypatch.setattr(task_shape, "is_own", lambda ref: found["answer"])
     return found
 
 
@@ -85,8 +85,8 @@ def test_a_ref_of_put_that_is_pickled_or_given_to_a_task_counts_as_nothing(monke
     monkeypatch.setattr(unfollowed, "UNFOLLOWED", counts)
     monkeypatch.setattr(shape, "is_pickling_a_message", lambda: False)
     monkeypatch.setattr(shape, "is_worker", lambda: False)
-    monkeypatch.setattr(shape, "current_task", lambda: "the program")
-    monkeypatch.setattr(shape, "is_reply", lambda item: True)
+    monkeypatch.setattr(task_shape, "current_task", lambda: "the program")
+    monkeypatch.setattr(task_shape, "is_reply", lambda item: True)
     for ref in (_put(), STUCK):
         unfollowed.pickled_ref(lambda *_: None, None, ref)
         unfollowed.task(lambda *_: None, "f", (ref,))

@@ -10,7 +10,7 @@ import pytest
 
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.capacity import Cluster, Group, Node
-from ray_snapshot.instrument.process.process import ProcessReport
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.resources import COLLECT_S, DELAY_S, Looks, concerns, garbage
 from ray_snapshot.names import DRIVER

@@ -15,7 +15,7 @@ from ray_snapshot import redaction
 from ray_snapshot.errors import SettingError
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.capacity import Cluster
-from ray_snapshot.instrument.process.process import ProcessReport
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes, surroundings
 from ray_snapshot.instrument.watcher import processes as watchers
 from ray_snapshot.instrument.watcher.collected import CollectedCalls

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.process import unfollowed
 from ray_snapshot.instrument.process.unfollowed import Loose, Unfollowed
 
@@ -17,9 +17,9 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Unfollowed:
     found = Unfollowed()
     monkeypatch.setattr(unfollowed, "UNFOLLOWED", found)
     monkeypatch.setattr(shape, "is_worker", lambda: False)
-    monkeypatch.setattr(shape, "current_task", lambda: "the program")
-    monkeypatch.setattr(shape, "pending_tasks", lambda parent: found.started)
-    monkeypatch.setattr(shape, "is_reply", lambda item: item == "a ref")
+    monkeypatch.setattr(task_shape, "current_task", lambda: "the program")
+    monkeypatch.setattr(task_shape, "pending_tasks", lambda parent: found.started)
+    monkeypatch.setattr(task_shape, "is_reply", lambda item: item == "a ref")
     monkeypatch.setattr(shape, "is_pickling_a_message", lambda: False)
     return found
 
@@ -31,7 +31,7 @@ def _pickling(*_: Any, **__: Any) -> None:
 def test_a_task_counts_as_pending_until_it_has_ended(counts: Unfollowed, monkeypatch: pytest.MonkeyPatch) -> None:
     unfollowed.task(lambda *_: None, "f", (1,), {})
     assert counts.loose() == Loose(started=1, pending=1)
-    monkeypatch.setattr(shape, "pending_tasks", lambda parent: 0)
+    monkeypatch.setattr(task_shape, "pending_tasks", lambda parent: 0)
     assert counts.loose() == Loose(started=1)
 
 
@@ -39,9 +39,9 @@ def test_the_tasks_of_calls_that_have_ended_are_asked_for_until_they_end(
     counts: Unfollowed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unfollowed.task(lambda *_: None, "f", (1,), {})
-    monkeypatch.setattr(shape, "current_task", lambda: "another call")
+    monkeypatch.setattr(task_shape, "current_task", lambda: "another call")
     assert counts.loose().pending == 1
-    monkeypatch.setattr(shape, "pending_tasks", lambda parent: 0)
+    monkeypatch.setattr(task_shape, "pending_tasks", lambda parent: 0)
     assert counts.loose().pending == 0
     assert counts.parents == set()
 

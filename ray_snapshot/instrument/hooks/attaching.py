@@ -18,7 +18,7 @@ import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
-from ray_snapshot.instrument import capacity, shape
+from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.here import (
     forget_early_handles,
     heard_early,
@@ -29,7 +29,7 @@ from ray_snapshot.instrument.here import (
     take_early_refs,
 )
 from ray_snapshot.instrument.hooks import calls, hiding, tasks, tracking
-from ray_snapshot.instrument.process import own_tasks, unfollowed
+from ray_snapshot.instrument.process import unfollowed, worker_tasks
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, run_of_watch
@@ -112,7 +112,7 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
     """
     with _attaching:  # two first calls at once
         if (worker := process_here()) is not None and worker.is_worker:  # Ray makes an actor of a worker
-            worker.retire()
+            worker.worker_tasks.retire()
         if process_here() is None:
             try:
                 settle_in(_attached(stamp, key, colour=colour, about=about, body=body))
@@ -146,8 +146,8 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
         _refused[stamp] = math.inf
         return None
     _watchers[stamp] = watcher
-    name = worker_name(shape.worker_key(), next(_sessions))
-    facts = {"class": "worker", "key": None, "pid": os.getpid(), "worker": shape.worker_key()}
+    name = worker_name(task_shape.worker_key(), next(_sessions))
+    facts = {"class": "worker", "key": None, "pid": os.getpid(), "worker": task_shape.worker_key()}
     try:
         welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
     except Exception as error:  # what it may still hear of us, it is to forget
@@ -161,7 +161,7 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
     ledger.welcome(welcome.pending, welcome.last, welcome.settled)
     for machine in take_early_refs():
         ledger.may_read(machine)
-    own_tasks.ON_RETIRED[:] = [_retired]
+    worker_tasks.ON_RETIRED[:] = [_retired]
     return Process(system_of(stamp), watcher, ledger, {}, welcome.terms)
 
 

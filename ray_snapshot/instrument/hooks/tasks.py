@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot import redaction
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import demanded, of_task
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import ours
@@ -36,28 +36,33 @@ _OURS = "ray_snapshot."
 def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
     """In place of `RemoteFunction._remote`."""
     shape.connect()
-    if shape.module_of(function).startswith(_OURS):
+    if task_shape.module_of(function).startswith(_OURS):
         return original(function, args, kwargs, **options)
     process = process_here()
     results = options.get("num_returns")
-    if process is None or not process.follows_tasks or results == 0 or not shape.can_be_followed(function):
+    if (
+        process is None
+        or not process.started_tasks.are_followed
+        or results == 0
+        or not task_shape.can_be_followed(function)
+    ):
         return task(original, function, args, kwargs, **options)
-    if shape.is_exported(function, process.stamp, HEADER):
+    if task_shape.is_exported(function, process.stamp, HEADER):
         return _started(process, original, function, args, kwargs, options)
-    own = shape.function_of(function)
-    wrapper = wrapped(own, process.stamp, shape.results_of(function), shape.max_calls_of(function))
-    with UNFOLLOWED.into("function"), shape.exporting(function, wrapper, process.stamp):
+    own = task_shape.function_of(function)
+    wrapper = wrapped(own, process.stamp, task_shape.results_of(function), task_shape.max_calls_of(function))
+    with UNFOLLOWED.into("function"), task_shape.exporting(function, wrapper, process.stamp):
         refs = _started(process, original, function, args, kwargs, options)
-    process.exported(UNFOLLOWED.in_functions)
+    process.started_tasks.exported(UNFOLLOWED.in_functions)
     return refs
 
 
 def _started(
     process: Process, original: Callable[..., Any], function: Any, args: Any, kwargs: Any, options: dict[str, Any]
 ) -> Any:
-    colour, results, refs = process.begin_task(), options.get("num_returns"), None
+    colour, results, refs = process.started_tasks.begin(), options.get("num_returns"), None
     given = kwargs
-    if colour is not None or results != shape.results_of(function):
+    if colour is not None or results != task_shape.results_of(function):
         given = {**(kwargs or {}), HEADER: (colour or 0, results)}
     try:
         refs = original(function, args, given, **options)
@@ -68,35 +73,35 @@ def _started(
 
 def _logged(process: Process, function: Any, args: Any, kwargs: Any, options: dict[str, Any], refs: Any) -> str | None:
     """The task is in the ledger; returns its name. None if starting it raised."""
-    key = shape.task_key(refs)
+    key = task_shape.task_key(refs)
     if key is None:
-        process.end_task(None, "", (), {}, is_retried=False)
+        process.started_tasks.end(None, "", (), {}, is_retried=False)
         return None
-    kind = function_name(shape.name_of(function))
+    kind = function_name(task_shape.name_of(function))
     name = task_name(kind, key)
-    is_retried = shape.is_run_again(function, options)
+    is_retried = task_shape.is_run_again(function, options)
     wanted = demanded(of_task, options)
-    process.end_task(name, kind, args, kwargs, is_retried=is_retried, needs=needs(args, kwargs), demand=wanted)
+    process.started_tasks.end(name, kind, args, kwargs, is_retried=is_retried, needs=needs(args, kwargs), demand=wanted)
     return name
 
 
 def ready(original: Callable[..., Any], group: Any) -> Any:
     """In place of `PlacementGroup.ready`: the refs that it gives are answered as if a task began and ended in the group."""
     process = process_here()
-    if process is None or not process.follows_tasks or group.is_empty:
+    if process is None or not process.started_tasks.are_followed or group.is_empty:
         return original(group)
-    key, groups, name = group.id.hex(), process.own_tasks.groups, None
+    key, groups, name = group.id.hex(), process.started_tasks.groups, None
     known = groups.get(key)
     if known is not None:  # it was asked for before
         return tracked(original(group), call_of_task(known[0]))
-    process.begin_task()
+    process.started_tasks.begin()
     try:
         ref = original(group)
         if call_of(ref) is None:  # else it is a task of Ray's own
             name = task_name(READY, ref.hex())
             groups[key] = name, ref
     finally:
-        process.end_task(name, READY, (), {}, is_retried=False, demand=demand({}, key))
+        process.started_tasks.end(name, READY, (), {}, is_retried=False, demand=demand({}, key))
     return ref if name is None else tracked(ref, call_of_task(name))
 
 
@@ -164,7 +169,7 @@ def _begun(name: str, stamp: str, colour: int, results: Any, is_last: bool) -> T
     if CURRENT.get() is not None or shape.current_actor_key() is not None:
         return NoRun()
     while (process := process_here() or attach_worker(stamp, colour)) is not None:
-        call_id = process.enter_task(task_name(function_name(name), shape.task_here()), name, colour)
+        call_id = process.worker_tasks.enter(task_name(function_name(name), task_shape.task_here()), name, colour)
         if call_id is not None:
             return TaskRun(process, name, call_id, colour, results, is_last=is_last)
     return NoRun()
@@ -216,12 +221,12 @@ class TaskRun:
             ours(self._end, error)
 
     def _end(self, error: BaseException | None) -> None:
-        colour, is_ahead = self.process.leave_task(self.call_id, is_error=error is not None)
+        colour, is_ahead = self.process.worker_tasks.leave(self.call_id, is_error=error is not None)
         is_secret = redaction.is_active and redaction.returned(self.name, self.result)
         if (is_ahead and colour > self.colour) or is_secret:
             self._colour(error, colour)
         if self.is_last:
-            self.process.retire()
+            self.process.worker_tasks.retire()
 
     def _colour(self, error: BaseException | None, colour: int) -> None:
         if error is not None:

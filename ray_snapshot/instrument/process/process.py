@@ -10,29 +10,31 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
-from ray_snapshot.instrument import capacity, shape
+from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, own_threads
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
 from ray_snapshot.instrument.process.making import Making
-from ray_snapshot.instrument.process.own_tasks import OwnTasks
 from ray_snapshot.instrument.process.passed import PassedRefs
 from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Share, Terms, generation_of, stamp_of
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
-from ray_snapshot.instrument.process.threads import Threads, may_be_interrupted, threads_of
-from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED, Loose
+from ray_snapshot.instrument.process.started_tasks import StartedTasks
+from ray_snapshot.instrument.process.threads import may_be_interrupted, threads_of
+from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
+from ray_snapshot.instrument.process.worker_tasks import WorkerTasks
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport, parsed
 from ray_snapshot.protocol.commands import (
@@ -59,42 +61,10 @@ from ray_snapshot.runtime.refs import apart
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
+    from ray_snapshot.instrument.process.mail import Mail
     from ray_snapshot.instrument.process.states import SavedValue
-    from ray_snapshot.protocol.demands import Demand
-    from ray_snapshot.runtime.rows import MailPart
-    from ray_snapshot.runtime.waits import CallBook
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessReport:
-    """A machine's report, and what its process knows besides."""
-
-    report: MachineReport
-    recorded_at: float
-    call_sites: dict[str, str] = field(default_factory=dict)
-    """Where the calls are that run and do not wait."""
-    loose: Loose = field(default_factory=Loose)
-    """Plain tasks, and handles that went where they are not followed."""
-    threads: Threads = field(default_factory=Threads)
-    """Threads of the app's own in the process."""
-    blocking_call: str | None = None
-    """The call that blocks the loop of an async actor, and with it all others."""
-    background: str = ""
-    """What of the app's own may act on its loop (tasks, timers, ...); "" if nothing can."""
-    kept: SavedValue | None = None
-    """The state, as a restore needs it; None if nothing is kept, or there is no state."""
-    births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`), and its `key`."""
-    passed: tuple[str, ...] = ()
-    """The calls whose refs other processes have passed on to this one; empty unless it has parked calls."""
-    passed_before: tuple[str, ...] = ()
-    """The machines that answer older calls of this kind."""
-    mail: MailPart | None = None
-    """What it has sent to machines of hosts."""
-    was_starting: bool = False
-    """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""
 
 
 _FIRST = Terms()
@@ -108,36 +78,6 @@ class Hearing(threading.local):
 
     is_waiting = False
     colour = 0
-
-
-class Mail(Protocol):
-    """What a watched process sends to machines of hosts; it has recorded when the ledger has. Used under the lock."""
-
-    calls: CallBook
-
-    def turn(self) -> tuple[int, ...]:
-        """Turn red for what is due; returns the numbers, rising."""
-
-    def part(self, number: int) -> MailPart | None:
-        """What was recorded for a number; None if that is reported elsewhere."""
-
-    def learn_stopped(self, names: Iterable[str], colour: int) -> None:
-        """Machines have stopped, on a host of this colour."""
-
-    def leave(self) -> None:
-        """There are no machines any more."""
-
-    def pause(self) -> None:
-        """The app is to go back: nothing is sent until `resume`."""
-
-    def load(self, generation: int, share: bytes | None) -> bool:
-        """All has gone back, and the ledger has begun anew; whether this goes on beside it.
-
-        `share`: a pickled `planning.Share`.
-        """
-
-    def resume(self) -> None:
-        """All go on."""
 
 
 class Process:
@@ -163,7 +103,8 @@ class Process:
         self.handed = HandedWork()
         self.making = Making()
         self.passed = PassedRefs()
-        self.own_tasks = OwnTasks(self)
+        self.started_tasks = StartedTasks(self)
+        self.worker_tasks = WorkerTasks(self)
         self.is_worker = is_worker(ledger.machine)
         """Whether it runs plain tasks, and is no actor and no driver."""
         self.threads: dict[str, int] = {}
@@ -284,83 +225,6 @@ class Process:
         if self.ledger.must_record:
             self.record_soon()
 
-    # ---- plain tasks (see `hooks.tasks`) ----------------------------------------------------------------------------
-
-    @property
-    def follows_tasks(self) -> bool:
-        """Whether the tasks that it starts are followed: not where arguments of calls must be kept for a restore."""
-        return not self.reloading.keeps
-
-    def begin_task(self) -> int | None:
-        """A task is about to be started, outside the lock; returns the colour for its header, if it needs one."""
-        with self.lock:
-            if self.heard_of:
-                self._take_in()
-            self.making.begin()
-            return self.ledger.colour if self.ledger.is_ahead else None
-
-    def end_task(
-        self,
-        task: str | None,
-        function: str,
-        args: Any,
-        kwargs: Any,
-        *,
-        is_retried: bool,
-        needs: tuple[str | None, ...] = (),
-        demand: Demand | None = None,
-    ) -> None:
-        """A task was started (None: that raised), in the colour that this machine has."""
-        about = redaction.logged(function, args, kwargs) if task is not None else None
-        with self.lock:
-            self.making.end()
-            if task is not None:
-                self.ledger.start_task(
-                    function, task, about, time.time(), is_retried=is_retried, needs=needs, demand=demand
-                )
-                self.own_tasks.started()
-        if self.ledger.must_record:
-            self.record_soon()
-
-    def exported(self, machines: Iterable[str]) -> None:
-        """Functions of plain tasks hold handles of these."""
-        with self.lock:
-            self.ledger.to_tasks.update(machines)
-
-    def enter_task(self, task: str, method: str, colour: int) -> str | None:
-        """A task begins in this worker, which records first if it is white; None if it takes part no more."""
-        with self.lock:
-            if self.is_closed:
-                return None
-            ledger = self.ledger
-            if self.heard_of:
-                self._take_in()
-            ledger.hear(colour)
-            if ledger.must_record:
-                self._record(is_forced=colour > ledger.colour)
-            call_id = ledger.accept_task(task, method, time.time(), colour=colour)
-            self.threads[call_id] = threading.get_ident()
-        return call_id
-
-    def leave_task(self, call_id: str, *, is_error: bool = False) -> tuple[int, bool]:
-        """A task has ended; returns the colour of its reply, and whether others may be white for it."""
-        with self.lock:
-            ledger = self.ledger
-            self.ended_at = time.time()
-            colour = ledger.finish_task(call_id, self.ended_at, is_error=is_error)
-            self.threads.pop(call_id, None)
-            if self.heard_of:
-                self._take_in()
-            if ledger.must_record:
-                self._record()
-            is_ahead = ledger.is_ahead
-            self.own_tasks.ended()
-        return colour, is_ahead
-
-    def retire(self) -> None:
-        """This worker ends, or idles: its final counts are with the watcher when this returns."""
-        self.own_tasks.retire(is_ending=True)
-
     def retract(self, header: Header, target: str, entry: Entry | None = None) -> None:
         """Take a call back out of the ledger, and out of the journal: making it raised."""
         with self.lock:
@@ -478,7 +342,7 @@ class Process:
         """
         refs, on, there = apart(refs)
         k = max(0, k - len(there))
-        may_raise = raises and k > 0 and not all(map(shape.is_own, there))
+        may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
         owed = [] if self.mail is None else self.mail.calls.find(refs)
         if owed:  # by machines of hosts, for which no ledger answers
             on = [call for ref, call in zip(refs, on, strict=True) if call is not None or not self.owes(ref)]
@@ -503,7 +367,7 @@ class Process:
                 owed=owed,
             )
             if raises and len(refs) > 1:
-                self.own_tasks.refs_of[wait_id] = refs
+                self.started_tasks.refs_of[wait_id] = refs
             if is_resting:
                 self.resting = wait_id
             elif not is_blocking:
@@ -524,7 +388,7 @@ class Process:
             if self.heard_of:
                 self._take_in()
             self.actor_loop.wait_tasks.pop(wait_id, None)
-            self.own_tasks.refs_of.pop(wait_id, None)
+            self.started_tasks.refs_of.pop(wait_id, None)
             if hearing.is_waiting:
                 colour = max(colour, hearing.colour)
                 self.actor_loop.unblock()
@@ -548,7 +412,7 @@ class Process:
         """A thread of the app's own begins to wait, in no call; returns what `end_thread_wait` takes."""
         refs, on, there = apart(refs)
         k -= len(there)
-        may_raise = raises and not all(map(shape.is_own, there))
+        may_raise = raises and not all(map(task_shape.is_own, there))
         is_known = timeout is None and 0 < k <= len(on) - on.count(None) and not may_raise
         with self.lock:
             return self.handed.begin(ThreadWait(refs, tuple(on), k, call_site, raises) if is_known else None)
@@ -625,11 +489,11 @@ class Process:
             in_threads = self.handed.park(self.ledger, self.threads, now)
         try:
             if is_forced or between_steps or self.ledger.can_copy:
-                self.own_tasks.refs_of.update(in_threads)
+                self.started_tasks.refs_of.update(in_threads)
                 self._record_now(now, between_steps=between_steps, was_starting=was_starting)
         finally:
             for wait_id in in_threads:
-                self.own_tasks.refs_of.pop(wait_id, None)
+                self.started_tasks.refs_of.pop(wait_id, None)
                 self.ledger.wake(wait_id)
 
     def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
@@ -638,7 +502,7 @@ class Process:
         self.kept = None
         parked = loop.park(self.ledger, now, sites) if between_steps else []
         acting = loop.background()
-        self.ledger.outcomes = self.own_tasks.outcomes()
+        self.ledger.outcomes = self.started_tasks.outcomes()
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             mail = None if self.mail is None else self.mail.part(number)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import machine_of
 from ray_snapshot.protocol.calls import parsed
@@ -55,19 +55,21 @@ class Unfollowed:
 
     def loose(self) -> Loose:
         """The counts as they are now."""
-        parents = {parent: shape.pending_tasks(parent) for parent in list(self.parents)}
-        self.parents -= {parent for parent, count in parents.items() if not count and parent != shape.current_task()}
+        parents = {parent: task_shape.pending_tasks(parent) for parent in list(self.parents)}
+        self.parents -= {
+            parent for parent, count in parents.items() if not count and parent != task_shape.current_task()
+        }
         return Loose(self.started, sum(parents.values()), self.given, self.scattered)
 
     def note_task(self, args: Any, kwargs: Any) -> None:
         """A plain task is about to be started; one that a plain task starts is told to the cluster first."""
         if shape.is_worker() and shape.current_actor_key() is None and not self.has_said_so:
-            shape.say_tasks_begin_more()  # the worker may be gone before a snapshot hears its counts
+            task_shape.say_tasks_begin_more()  # the worker may be gone before a snapshot hears its counts
             self.has_said_so = True
         self.started += 1
-        self.parents.add(shape.current_task())
+        self.parents.add(task_shape.current_task())
         given = (*(args or ()), *(kwargs or {}).values())
-        self.given += sum(shape.is_reply(item) and not is_put(item) for item in given)
+        self.given += sum(task_shape.is_reply(item) and not is_put(item) for item in given)
 
     def note_pickled(self, machine: str | None) -> None:
         """A handle of a machine, or a ref to its reply, is being pickled; None: it is not known whose."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.here import class_in
-from ray_snapshot.instrument.process.process import ProcessReport
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.tasks import function_of, is_task, is_worker
 from ray_snapshot.runtime.collected import MachineCalls, SnapshotHeader

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import Cluster
-from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher import outboxes
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.outboxes import Outboxes
@@ -415,7 +415,7 @@ class Processes:
         """A worker that was not watched, and has ended, acts no more."""
         blind = [machine for machine in self.blind if is_worker(machine)]
         if blind and self.pending:
-            living = await asyncio.get_running_loop().run_in_executor(None, shape.living_workers)
+            living = await asyncio.get_running_loop().run_in_executor(None, task_shape.living_workers)
             for machine in blind:
                 if not any(machine.startswith(worker_name(key, 0)[:-1]) for key in living):
                     del self.blind[machine]
@@ -444,7 +444,7 @@ class Processes:
         workers = [machine for machine in awaited if is_worker(machine)]
         if not workers:
             return
-        living = await asyncio.get_running_loop().run_in_executor(None, shape.living_workers)
+        living = await asyncio.get_running_loop().run_in_executor(None, task_shape.living_workers)
         for machine in workers:
             if self.roster.facts.get(machine, {}).get("worker") not in living and machine in self.parties.machines:
                 self.ended(machine)

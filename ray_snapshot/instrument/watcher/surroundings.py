@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ray_snapshot.instrument import capacity, shape
+from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.delivery import Nodes, living_nodes
 from ray_snapshot.instrument.process.unfollowed import Loose
 
@@ -67,12 +67,12 @@ class Surroundings:
         every = list(loose)
         again = ("plain tasks that Ray runs again if a node is lost",) if self.node_count != 1 else ()
         if not any(one.started for one in every):
-            if is_followed and shape.tasks_begin_more():
+            if is_followed and task_shape.tasks_begin_more():
                 return ("what plain tasks have begun",)
             return again if is_followed else ()
         if any(one.pending for one in every):
             return ("plain tasks",)
-        if not self.has_hook or shape.tasks_begin_more():
+        if not self.has_hook or task_shape.tasks_begin_more():
             return ("what plain tasks have begun",)
         return again
 

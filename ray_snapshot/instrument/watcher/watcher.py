@@ -14,8 +14,8 @@ from typing import Any
 import ray
 
 from ray_snapshot.errors import RaySnapshotError
-from ray_snapshot.instrument.process.process import ProcessReport
 from ray_snapshot.instrument.process.reloading import Welcome
+from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.processes import Processes
 from ray_snapshot.instrument.watcher.recovering import LOOK_S, Limits
 from ray_snapshot.names import DRIVER, run_of_machines

@@ -1,33 +1,26 @@
-"""The plain tasks that a process has started, or runs: when they are over, and when a worker idles.
+"""The plain tasks that a process has started: logged as they go, and dropped when they are over.
 
-Ray tells a sender which of its tasks are over; it drops them when it is as red as any worker could have been. A worker that has
-idled for `IDLE_S` takes part no more: Ray ends it without a word a second later, and no snapshot is to wait for it.
+Ray tells a sender which of its tasks are over; it drops them when it is as red as any worker could have been (`hooks.tasks`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.instrument import shape
+from ray_snapshot import redaction
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.refs import call_of
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.process import Process
+    from ray_snapshot.protocol.demands import Demand
 
 PRUNE_S = 1.0
 """How old a task is when its sender first asks whether it is over."""
-
-IDLE_S = 0.5
-"""So long a worker has nothing to do before it takes part no more."""
-
-END_S = 2.0
-"""How long a worker that ends waits until the watcher has its final counts."""
 
 MOST_ASKED = 1_000
 """So many of the tasks of one wait are asked for their outcome; more are not known."""
@@ -38,12 +31,9 @@ LARGE_S = 0.2
 SHARE = 0.05
 """At most this share of the time is used for asking Ray."""
 
-ON_RETIRED: list[Callable[[Process], None]] = []
-"""Called when a worker takes part no more; set by what attaches it."""
 
-
-class OwnTasks:
-    """Those of one process; used under its lock."""
+class StartedTasks:
+    """Those of one process; what is not said to take the lock is used under it."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -56,13 +46,53 @@ class OwnTasks:
         self.parents: dict[Any, int] = {}
         """By Ray's id of what has started tasks here (the driver, calls, other tasks): how many."""
         self.is_looking = False
-        self.idle_since = 0.0
 
-    # ---- of a sender ----------------------------------------------------------------------------------------------
+    @property
+    def are_followed(self) -> bool:
+        """Whether they are followed: not where arguments of calls must be kept for a restore."""
+        return not self.process.reloading.keeps
 
-    def started(self) -> None:
+    def begin(self) -> int | None:
+        """A task is about to be started, outside the lock; returns the colour for its header, if it needs one."""
+        process = self.process
+        with process.lock:
+            if process.heard_of:
+                process.take_in()
+            process.making.begin()
+            return process.ledger.colour if process.ledger.is_ahead else None
+
+    def end(
+        self,
+        task: str | None,
+        function: str,
+        args: Any,
+        kwargs: Any,
+        *,
+        is_retried: bool,
+        needs: tuple[str | None, ...] = (),
+        demand: Demand | None = None,
+    ) -> None:
+        """A task was started (None: that raised), in the colour that this machine has. Takes the lock."""
+        process = self.process
+        about = redaction.logged(function, args, kwargs) if task is not None else None
+        with process.lock:
+            process.making.end()
+            if task is not None:
+                process.ledger.start_task(
+                    function, task, about, time.time(), is_retried=is_retried, needs=needs, demand=demand
+                )
+                self._started()
+        if process.ledger.must_record:
+            process.record_soon()
+
+    def exported(self, machines: Iterable[str]) -> None:
+        """Functions of plain tasks hold handles of these. Takes the lock."""
+        with self.process.lock:
+            self.process.ledger.to_tasks.update(machines)
+
+    def _started(self) -> None:
         """A task was started by what this thread runs."""
-        parent = shape.current_task()
+        parent = task_shape.current_task()
         self.parents[parent] = self.parents.get(parent, 0) + 1
         if not self.is_looking:
             self.is_looking = True
@@ -74,7 +104,7 @@ class OwnTasks:
         with process.lock:
             old, parents = process.ledger.tasks.older_than(time.time() - PRUNE_S), dict(self.parents)
         waiting = self._unmade()
-        pending = {parent: shape.pending_task_keys(parent) for parent in parents}
+        pending = {parent: task_shape.pending_task_keys(parent) for parent in parents}
         still = set[str]().union(*pending.values())
         over = [task for task in old if task.rpartition("-")[2] not in still and task not in waiting]
         if over:
@@ -128,57 +158,8 @@ class OwnTasks:
 
         What lies in the store for `LARGE_S`, while the wait for it goes on, is none: that would have ended the wait.
         """
-        outcome = shape.is_error(ref)
-        if outcome is not None or not shape.is_in_store(ref):
+        outcome = task_shape.is_error(ref)
+        if outcome is not None or not task_shape.is_in_store(ref):
             return outcome
         now = time.monotonic()
         return False if now - self.in_store.setdefault(ref, now) > LARGE_S else None
-
-    # ---- of a worker ----------------------------------------------------------------------------------------------
-
-    def ended(self) -> None:
-        """A task has ended here."""
-        if not self.idle_since:
-            self.process.control.after(IDLE_S, self.look_idle)
-        self.idle_since = time.monotonic()
-
-    def look_idle(self) -> None:
-        """Take part no more, if this worker has had nothing to do for long enough."""
-        process = self.process
-        with process.lock:
-            left = self.idle_since + IDLE_S - time.monotonic()
-            if left > 0 or not self._may_idle():
-                process.control.after(max(left, IDLE_S), self.look_idle)
-                return
-        self.retire(is_ending=False)
-
-    def _is_at_rest(self) -> bool:
-        """Whether nothing runs here, and all that was sent has come."""
-        ledger = self.process.ledger
-        is_sending = bool(ledger.tasks) or any(one.log for one in ledger.outputs.values())
-        return not (ledger.running or ledger.waits or is_sending)
-
-    def _may_idle(self) -> bool:
-        """Whether nothing here may act, or has let something go that is not followed, and no snapshot is open."""
-        loose = UNFOLLOWED.loose()
-        is_loose = loose.started or loose.given or loose.scattered
-        return self._is_at_rest() and not (is_loose or self.process.reports or own_threads())
-
-    def retire(self, *, is_ending: bool) -> None:
-        """Send the final counts, if there is nothing to come; with `is_ending` the process ends behind this: wait."""
-        process = self.process
-        with process.lock:
-            if process.is_closed or not (self._is_at_rest() if is_ending else self._may_idle()):
-                return
-            process.take_in()
-            process.turn_red(is_forced=False)
-            report = process.ledger.leave()
-            process.is_closed = True
-            reports = list(process.reports.values())
-        for retired in ON_RETIRED:
-            retired(process)
-        process.control.end()
-        told = [process.watcher.recorded.remote(one) for one in reports]
-        told.append(process.watcher.left.remote(report))
-        if is_ending:
-            shape.original("get")(told, timeout=END_S)

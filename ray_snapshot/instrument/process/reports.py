@@ -1,0 +1,45 @@
+"""What one process tells of one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.instrument.process.threads import Threads
+from ray_snapshot.instrument.process.unfollowed import Loose
+from ray_snapshot.protocol.calls import MachineReport
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.states import SavedValue
+    from ray_snapshot.runtime.rows import MailPart
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReport:
+    """A machine's report, and what its process knows besides."""
+
+    report: MachineReport
+    recorded_at: float
+    call_sites: dict[str, str] = field(default_factory=dict)
+    """Where the calls are that run and do not wait."""
+    loose: Loose = field(default_factory=Loose)
+    """Plain tasks, and handles that went where they are not followed."""
+    threads: Threads = field(default_factory=Threads)
+    """Threads of the app's own in the process."""
+    blocking_call: str | None = None
+    """The call that blocks the loop of an async actor, and with it all others."""
+    background: str = ""
+    """What of the app's own may act on its loop (tasks, timers, ...); "" if nothing can."""
+    kept: SavedValue | None = None
+    """The state, as a restore needs it; None if nothing is kept, or there is no state."""
+    births: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Actors whose constructors are on their way: by machine, what names it (`class`, `name`, `ordinal`), and its `key`."""
+    passed: tuple[str, ...] = ()
+    """The calls whose refs other processes have passed on to this one; empty unless it has parked calls."""
+    passed_before: tuple[str, ...] = ()
+    """The machines that answer older calls of this kind."""
+    mail: MailPart | None = None
+    """What it has sent to machines of hosts."""
+    was_starting: bool = False
+    """It had to record while a task or an actor was being started: whether that is inside the cut is not known."""

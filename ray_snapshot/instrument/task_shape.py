@@ -1,0 +1,187 @@
+"""Ray's private names about plain tasks: functions and how they are exported, ids, what is over, what a ref stands for.
+
+Their shape is checked by `shape.check`, with that of all others. Imports Ray; nothing of ours.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from ray_snapshot.instrument.private import importing
+
+with importing():
+    from ray._private import worker as ray_worker
+    from ray.experimental import internal_kv
+
+_NO_ACTOR = "f" * 24
+"""What a plain task's id has in place of an actor's."""
+
+_BEGIN_MORE = b"ray_snapshot plain tasks begin more "
+
+
+def current_task() -> Any:
+    """The id of what this thread does for Ray: the driver's, an actor's call."""
+    return ray_worker.global_worker.core_worker.get_current_task_id()
+
+
+def pending_tasks(parent: Any) -> int:
+    """How many plain tasks that `parent` has started have not ended."""
+    return len(pending_task_keys(parent))
+
+
+_MARK = "_ray_snapshot_stamp"
+"""The attribute of a remote function that says for which watch it was exported; it travels with the function."""
+
+
+def module_of(function: Any) -> str:
+    """The module of a remote function."""
+    return str(getattr(function._function, "__module__", ""))
+
+
+def name_of(function: Any) -> str:
+    """The name of a remote function."""
+    return str(getattr(function._function, "__name__", ""))
+
+
+def function_of(function: Any) -> Any:
+    """The app's own function in a remote one."""
+    return function._function
+
+
+def results_of(function: Any) -> Any:
+    """The `num_returns` of a remote function, unless a task says another."""
+    return function._default_options.get("num_returns")
+
+
+def max_calls_of(function: Any) -> int:
+    """How many tasks of a remote function a worker runs before it ends; 0: any number."""
+    return int(function._default_options.get("max_calls") or 0)
+
+
+def is_run_again(function: Any, options: Mapping[str, Any]) -> bool:
+    """Whether Ray runs a task again that raises."""
+    return bool(options.get("retry_exceptions", function._default_options.get("retry_exceptions")))
+
+
+def can_be_followed(function: Any) -> bool:
+    """Whether a wrapper can be exported in a remote function's place."""
+    return inspect.isfunction(function._function) and not function._is_cross_language
+
+
+def is_exported(function: Any, stamp: str, keyword: str) -> bool:
+    """Whether a remote function was exported for this watch, to the cluster that this process is connected to.
+
+    One that calls itself has come to a worker with the wrapper that was being exported, and exports that once more.
+    """
+    if keyword in getattr(getattr(function._function, "__signature__", None), "parameters", ()):
+        return True
+    is_here = function._last_export_cluster_and_job == ray_worker.global_worker.current_cluster_and_job
+    return is_here and getattr(function, _MARK, None) == stamp
+
+
+@contextmanager
+def exporting(function: Any, wrapper: Any, stamp: str) -> Iterator[None]:
+    """In the block, the first task of a remote function exports `wrapper` in its place, under a new id.
+
+    Raises `TimeoutError` if another thread is at it, and stays there.
+    """
+    if not _exporting.acquire(timeout=EXPORT_S):
+        raise TimeoutError(f"another thread has been exporting a function for {EXPORT_S} s")
+    own = function._function
+    try:
+        function._function, function._function_signature = wrapper, None
+        function._uuid, function._last_export_cluster_and_job = uuid.uuid4(), None
+        yield
+        setattr(function, _MARK, stamp)
+    finally:
+        function._function = own
+        _exporting.release()
+
+
+EXPORT_S = 10.0
+
+_exporting = threading.RLock()
+
+
+def task_key(refs: Any) -> str | None:
+    """Ray's id of the task whose results these are: a ref, a list of refs, or a generator of them."""
+    first = refs[0] if isinstance(refs, list) and refs else refs
+    if isinstance(first, ray.ObjectRefGenerator):
+        first = first._generator_ref
+    return str(first.task_id().hex()) if isinstance(first, ray.ObjectRef) else None
+
+
+def task_here() -> str:
+    """Ray's id of the task that this thread runs."""
+    return str(current_task().hex())
+
+
+def worker_key() -> str:
+    """Ray's id of this process."""
+    found = ray_worker.global_worker.core_worker.get_worker_id()
+    return str(found.hex())
+
+
+def living_workers() -> set[str]:
+    """The ids of the workers of the cluster that live."""
+    return set(ray._private.state.state.workers())
+
+
+def pending_task_keys(parent: Any) -> set[str]:
+    """The ids of the plain tasks that `parent` has started and that are not over."""
+    found = ray_worker.global_worker.core_worker.get_pending_children_task_ids(parent)
+    return {key for task in found if (key := task.hex()) and task.actor_id().hex().startswith(_NO_ACTOR)}
+
+
+def is_error(ref: Any) -> bool | None:
+    """Whether what this process has of a ref is an error; None if it has nothing, or it lies in the object store.
+
+    Asks the memory of this process only. (`get_if_local` would end the process where the store has nothing.)
+    """
+    core = ray_worker.global_worker.core_worker
+    if not core.object_exists(ref, memory_store_only=True):
+        return None
+    found = core.get_objects([ref], 0)
+    if not found or found[0] is None or found[0].metadata is None:
+        return None
+    return bool(found[0].metadata.split(b",")[0].isdigit())
+
+
+def is_own(ref: Any) -> bool:
+    """Whether this process owns what a ref stands for: then it ends in no error as long as this process lives."""
+    try:
+        owner = ref.owner_address()
+    except Exception:  # Ray does not know who owns it
+        return False
+    return ray_worker.global_worker.core_worker.get_worker_id().binary() in owner
+
+
+def is_in_store(ref: Any) -> bool:
+    """Whether the object store of this node has what a ref stands for. Fetches nothing."""
+    return bool(ray_worker.global_worker.core_worker.object_exists(ref))
+
+
+def is_reply(item: Any) -> bool:
+    """Whether this is a ref to the reply of an actor's call (or of what one has put into the store)."""
+    return isinstance(item, ray.ObjectRef) and not item.task_id().actor_id().hex().startswith(_NO_ACTOR)
+
+
+def say_tasks_begin_more() -> None:
+    """Tell the cluster that plain tasks of this job have started others; known when it returns."""
+    internal_kv._internal_kv_put(_BEGIN_MORE + _job().encode(), b"1")
+
+
+def tasks_begin_more() -> bool:
+    """Whether `say_tasks_begin_more` was called by any process of this job."""
+    return internal_kv._internal_kv_get(_BEGIN_MORE + _job().encode()) is not None
+
+
+def _job() -> str:
+    return str(ray.get_runtime_context().get_job_id())
