@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -239,17 +240,25 @@ def returns_items(counter: Any) -> Iterator[int]:
     return _items(counter)
 
 
-def never_done_too_early() -> None:
-    """Whatever it waits for, what was started has been done when it is told that all is."""
+def done_without_a_ref() -> None:
+    """All is done when a task is that nobody has a ref to, and that another task has started."""
     counter = rs.remote(Tally).remote()
     watch = rs.watch(sys.argv[2])
     ray.get(starts_without_a_ref.remote(counter))
-    try:
-        watch.wait_for("termination", timeout=6)
-        print("told with", ray.get(counter.total.remote()))
-    except rs.SnapshotTimeoutError:
-        print("not told")
+    watch.wait_for("termination", timeout=30)
+    print("told with", ray.get(counter.total.remote()))
     watch.close()
+
+
+@ray.remote(num_returns=0)
+def waits_for_good(trainer: Any) -> None:
+    ray.get(trainer.go.remote(trainer))
+
+
+def a_task_without_a_ref() -> None:
+    """A task that nobody has a ref to is stuck behind a deadlock, and so is known not to end."""
+    waits_for_good.remote(Trainer.remote())
+    time.sleep(120)
 
 
 def done_when_all_are() -> None:
@@ -328,6 +337,11 @@ def as_without_us() -> None:
     def in_closure() -> int:
         return ray.get(counter.add.remote())
 
+    @ray.remote(num_returns=0)
+    def lock() -> Any:  # what it gives cannot be pickled, and goes nowhere
+        ray.get(counter.add.remote())
+        return threading.Lock()
+
     @ray.remote
     def sleeps() -> None:
         for _ in range(1_000):  # between two of these it can be cancelled
@@ -340,6 +354,15 @@ def as_without_us() -> None:
     print("retried", ray.get(flaky.remote()), "once", ray.get([once.remote(i) for i in range(2)]))
     print("made", ray.get(ray.get(makes.remote()).total.remote()), "closure", ray.get(in_closure.remote()))
     print("large", len(ray.get(large.remote())), "name", ray.get(add.options(name="another").remote(5)))
+    before = ray.get(counter.total.remote())
+    print(
+        "without a result",
+        lock.remote(),
+        bad.options(num_returns=0).remote(),
+        generated.options(num_returns=0).remote(4),
+    )
+    while ray.get(counter.total.remote()) == before:
+        time.sleep(0.05)
     for wrong in (add.remote, lambda: add.remote(1, nope=2), lambda: ray.get(bad.remote())):
         try:
             wrong()
@@ -368,7 +391,8 @@ SCENARIOS: dict[str, Callable[[], None]] = {
         opened_by_a_task,
         opened_by_a_handle_in_a_reply,
         opened_by_a_coroutine_of_the_task,
-        never_done_too_early,
+        done_without_a_ref,
+        a_task_without_a_ref,
         done_when_all_are,
         held_by_no_poll,
         as_without_us,

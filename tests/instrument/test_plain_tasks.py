@@ -100,10 +100,16 @@ def test_all_is_done_when_the_tasks_of_a_worker_that_has_ended_are_and_the_items
     assert (done.output, done.exit_code) == ("1 1\n3 3\nthe end\n", 0), done.errors
 
 
-def test_it_is_not_told_that_all_is_done_while_a_task_without_a_ref_may_run(runner: Runner) -> None:
-    done = runner.plain("tasks.py", "never_done_too_early", "early")
+def test_all_is_done_when_a_task_without_a_ref_is_that_a_task_has_started(runner: Runner) -> None:
+    done = runner.plain("tasks.py", "done_without_a_ref", "done")
 
-    assert (done.output, done.exit_code) == ("not told\nthe end\n", 0), done.errors
+    assert (done.output, done.exit_code) == ("told with 1\nthe end\n", 0), done.errors
+
+
+def test_a_task_without_a_ref_is_known_to_be_stuck(runner: Runner, tmp_path: Path) -> None:
+    found = _stuck(runner, "a_task_without_a_ref", tmp_path / "h")
+
+    assert ("waits_for_good", "ray.get(trainer.go.remote(trainer))", "Trainer.go") in found
 
 
 def test_a_worker_that_ends_behind_its_task_is_not_kept_by_its_poll(runner: Runner, tmp_path: Path) -> None:
@@ -134,6 +140,7 @@ def test_tasks_of_all_kinds_run_as_they_do_unwatched_and_most_verdicts_are_defin
     assert (done.output, done.exit_code) == (expected.output, 0), done.errors
     assert "of ours True" not in done.output
     assert "fault of ours" not in done.errors
+    assert "Unhandled error" not in done.errors
     verdicts = rs.History(tmp_path / "h").verdicts()
     assert [one.sentence for one in verdicts if one.detector == "deadlock" and one.holds] == []
     unknown = [one.sentence for one in verdicts if one.holds is None]

@@ -4,8 +4,10 @@ A function is exported once more, in a wrapper, before its first task. The wrapp
 where it runs; where nothing of ours is, it runs the function and no more. A task has a header (its sender's colour) only while
 others may not have recorded what its sender has; its name is made of Ray's id of it, which both ends know (`protocol.tasks`).
 
-Not followed: tasks of machines of hosts, tasks without a result (`num_returns=0` gives no ref, so no id), functions of other
-languages, our own, and all where a restore must be possible (`checkpoint=True`); `unfollowed` counts them.
+A task without a result (`num_returns=0`) gives no ref, so no id: it is started with one that nobody reads, and gives nothing.
+
+Not followed: tasks of machines of hosts, functions of other languages, our own, and all where a restore must be possible
+(`checkpoint=True`); `unfollowed` counts them.
 """
 
 from __future__ import annotations
@@ -39,13 +41,7 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
     if task_shape.module_of(function).startswith(_OURS):
         return original(function, args, kwargs, **options)
     process = process_here()
-    results = options.get("num_returns")
-    if (
-        process is None
-        or not process.started_tasks.are_followed
-        or results == 0
-        or not task_shape.can_be_followed(function)
-    ):
+    if process is None or not process.started_tasks.are_followed or not _can_be_followed(function, options):
         return task(original, function, args, kwargs, **options)
     if task_shape.is_exported(function, process.stamp, HEADER):
         return _started(process, original, function, args, kwargs, options)
@@ -57,6 +53,11 @@ def start(original: Callable[..., Any], function: Any, args: Any = None, kwargs:
     return refs
 
 
+def _can_be_followed(function: Any, options: dict[str, Any]) -> bool:
+    is_lazy = inspect.isgeneratorfunction(task_shape.function_of(function))
+    return task_shape.can_be_followed(function) and not (is_lazy and options.get("num_returns") == 0)
+
+
 def _started(
     process: Process, original: Callable[..., Any], function: Any, args: Any, kwargs: Any, options: dict[str, Any]
 ) -> Any:
@@ -64,10 +65,15 @@ def _started(
     given = kwargs
     if colour is not None or results != task_shape.results_of(function):
         given = {**(kwargs or {}), HEADER: (colour or 0, results)}
+    if results == 0:
+        options = {**options, "num_returns": 1}
     try:
         refs = original(function, args, given, **options)
     finally:
         name = _logged(process, function, args, kwargs, options, refs)
+    if results == 0:
+        process.started_tasks.keep_unread(name, refs)
+        return None
     return refs if name is None else tracked(refs, call_of_task(name))
 
 
@@ -125,17 +131,19 @@ def _running(function: Any, stamp: str, results: Any, at_most: int) -> Any:
     name, left = function.__name__, [at_most]
 
     def wrapper(*args: Any, _ray_snapshot_header: Any = None, **kwargs: Any) -> Any:
+        is_read = (_ray_snapshot_header[1] if _ray_snapshot_header else results) != 0
         try:
             from ray_snapshot.instrument.hooks.tasks import begun
         except Exception:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            return result if is_read else None
         left[0] -= 1
         run = begun(name, stamp, _ray_snapshot_header, results, not left[0])
         with run:
             run.result = function(*args, **kwargs)
             if run.is_lazy:  # Ray takes the items when we are gone
                 return run.lazily()
-        return run.result
+        return run.result if is_read else None
 
     return wrapper
 

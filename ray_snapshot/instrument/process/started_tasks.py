@@ -33,7 +33,7 @@ SHARE = 0.05
 
 
 class StartedTasks:
-    """Those of one process; what is not said to take the lock is used under it."""
+    """Those of one process; what does not say that it takes the lock is used under it."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -45,6 +45,8 @@ class StartedTasks:
         """By placement group that was asked whether it is ready: the name that this has as a task, and the first ref to it."""
         self.parents: dict[Any, int] = {}
         """By Ray's id of what has started tasks here (the driver, calls, other tasks): how many."""
+        self.unread: dict[str, Any] = {}
+        """By task that was started without a result: the ref to what it gives, until it is over."""
         self.is_looking = False
 
     @property
@@ -90,6 +92,12 @@ class StartedTasks:
         with self.process.lock:
             self.process.ledger.to_tasks.update(machines)
 
+    def keep_unread(self, task: str | None, ref: Any) -> None:
+        """Nobody will read what this task gives. Takes the lock."""
+        if task is not None:
+            with self.process.lock:
+                self.unread[task] = ref
+
     def _started(self) -> None:
         """A task was started by what this thread runs."""
         parent = task_shape.current_task()
@@ -99,14 +107,16 @@ class StartedTasks:
             self.process.control.after(PRUNE_S, self.look)
 
     def look(self) -> None:
-        """Ask Ray which tasks are over, and the watcher how red a worker could have been."""
+        """Ask Ray which tasks are over, and the watcher how red a worker could have been. Takes the lock."""
         process, began = self.process, time.monotonic()
         with process.lock:
             old, parents = process.ledger.tasks.older_than(time.time() - PRUNE_S), dict(self.parents)
+            unread = list(self.unread)
         waiting = self._unmade()
         pending = {parent: task_shape.pending_task_keys(parent) for parent in parents}
         still = set[str]().union(*pending.values())
-        over = [task for task in old if task.rpartition("-")[2] not in still and task not in waiting]
+        over = [task for task in old if _key(task) not in still and task not in waiting]
+        self._look_at([task for task in unread if _key(task) not in still])
         if over:
             future = process.watcher.last_number.remote().future()
             future.add_done_callback(lambda done: ours(self._told, done, over))
@@ -114,9 +124,16 @@ class StartedTasks:
             for parent, keys in pending.items():
                 if not keys and self.parents.get(parent) == parents[parent]:  # it has started none meanwhile
                     del self.parents[parent]
-            self.is_looking = bool(process.ledger.tasks)
+            self.is_looking = bool(process.ledger.tasks or self.unread)
         if self.is_looking:
             process.control.after(max(PRUNE_S, (time.monotonic() - began) / SHARE), self.look)
+
+    def _look_at(self, over: Sequence[str]) -> None:
+        """Look at what these gave: of an error that nobody has looked at Ray logs, when the ref is dropped, that it was not."""
+        with self.process.lock:
+            refs = [self.unread.pop(task) for task in over]
+        for ref in refs:
+            task_shape.is_error(ref)
 
     def _unmade(self) -> set[str]:
         """Of the placement groups that are waited for: those that have not been made."""
@@ -136,7 +153,7 @@ class StartedTasks:
             self.process.control.soon(lambda: self.over(over, colour))
 
     def over(self, tasks: Sequence[str], colour: int) -> None:
-        """These are over; `colour`: the highest number that had been given out."""
+        """These are over; `colour`: the highest number that had been given out. Takes the lock."""
         with self.process.lock:
             self.process.ledger.tasks_are_over(tasks, colour)
 
@@ -163,3 +180,8 @@ class StartedTasks:
             return outcome
         now = time.monotonic()
         return False if now - self.in_store.setdefault(ref, now) > LARGE_S else None
+
+
+def _key(task: str) -> str:
+    """Ray's id of a task."""
+    return task.rpartition("-")[2]
