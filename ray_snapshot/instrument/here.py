@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from ray_snapshot.protocol.calls import Header
 
 CURRENT: ContextVar[str | None] = ContextVar("ray_snapshot_call", default=None)
-"""The call that this thread, or this task of an event loop, is executing."""
+"""The call that this thread, or this task of an event loop, is executing; inherited by what copies the context."""
+
+HOOK = "a hook"
+"""In its place while the actor's own hooks run, between two calls."""
 
 _T = TypeVar("_T")
 
@@ -126,7 +129,7 @@ def call_for(caller: Caller) -> None:
 @contextmanager
 def asking() -> Iterator[None]:
     """The actor's own hooks run inside, between two calls: what they use of its methods is no call that begins."""
-    token = CURRENT.set("a hook")
+    token = CURRENT.set(HOOK)
     try:
         yield
     finally:

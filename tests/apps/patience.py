@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import ray
 
@@ -85,6 +86,15 @@ class Stepper:
     def at(self):
         return 1
 
+    def ask(self, me):
+        return ray.get(me.at.remote())
+
+    def leave(self, other, me):
+        """A thread that has this call's context waits for what waits for the call's end."""
+        self.asked = self.pool.submit(copy_context().run, lambda: ray.get(other.ask.remote(me)))
+        time.sleep(LATER_S)
+        return "left"
+
     def step(self, other):
         self.asked = self.pool.submit(lambda: ray.get(other.at.remote()))
         self.pool.submit(time.sleep, LATER_S).result()
@@ -95,6 +105,11 @@ def threads():
     one, other = Stepper.remote(), Stepper.remote()
     ray.get([one.at.remote(), other.at.remote()])
     return ray.get([one.step.remote(other), other.step.remote(one)])
+
+
+def inherited():
+    one, other = Stepper.remote(), Stepper.remote()
+    return ray.get(one.leave.remote(other, one))
 
 
 def failing():

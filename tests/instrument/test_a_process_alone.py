@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextvars import copy_context
 from typing import Any
 
 import pytest
 from lone_process import BOUND_S, lone_process, wire
 
 from ray_snapshot.instrument import shape
+from ray_snapshot.instrument.here import CURRENT, asking
 from ray_snapshot.instrument.hooks import calls, envelopes
 from ray_snapshot.instrument.process import actor_loop
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
@@ -42,6 +45,45 @@ def test_replies_are_read_while_an_actor_is_being_made(process: Process, monkeyp
     assert read == ["a reply"]
     process.submit("B:1", "f", (), False, ())
     assert process.ledger.colour == 3, "what was read is recorded for before the next step"
+
+
+def test_a_thread_that_has_only_a_calls_context_does_not_block_the_call(process: Process) -> None:
+    found: dict[str, bool] = {}
+
+    def note(name: str) -> None:
+        found[name] = process.blocks()
+
+    def in_a_thread(name: str, work: Callable[..., Any] = note) -> threading.Thread:
+        thread = threading.Thread(target=copy_context().run, args=(work, name))
+        thread.start()
+        return thread
+
+    class Handing:
+        def work(self) -> None:
+            note("the call")
+            in_a_thread("a thread").join(BOUND_S)
+            self.ended = threading.Event()
+            self.later = in_a_thread("behind the end", lambda name: (self.ended.wait(BOUND_S), note(name)))
+
+        async def left_behind(self) -> None:
+            note("the loop behind the end")
+
+    process.body = body = calls.watched_class(Handing)()
+    body.work(_ray_snapshot_header=wire(process, 1))
+    body.ended.set()
+    body.later.join(BOUND_S)
+    with asking():
+        note("a hook")
+    token = CURRENT.set("a call that is over")
+    asyncio.run(Handing.left_behind(body))
+    CURRENT.reset(token)
+    assert found == {
+        "the call": True,
+        "a thread": False,
+        "behind the end": False,
+        "a hook": True,
+        "the loop behind the end": True,
+    }
 
 
 class Running:

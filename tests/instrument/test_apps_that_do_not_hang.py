@@ -34,6 +34,7 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     [
         ("named", "('woken', None)"),
         ("threads", "['stepped', 'stepped']"),
+        pytest.param("inherited", "left", marks=pytest.mark.nightly),
         pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
         pytest.param("groups", "answered", marks=pytest.mark.nightly),
         pytest.param("failing", "freed by an error", marks=pytest.mark.nightly),

@@ -36,7 +36,7 @@ def get(
         return original(object_refs, *args, timeout=timeout, **options)
     is_many = isinstance(object_refs, (list, tuple))
     refs = list(object_refs) if is_many else [object_refs]
-    if not process.follows():
+    if not process.blocks():
         plainly = functools.partial(original, object_refs, *args, timeout=timeout, **options)
         return _beside(process, refs, len(refs), timeout, plainly, raises=True)
 
@@ -64,7 +64,7 @@ def wait(
     options = {"num_returns": num_returns, **options}
     if process is None or not isinstance(ray_waitables, (list, tuple)):
         return original(ray_waitables, *args, timeout=timeout, **options)
-    if not process.follows():
+    if not process.blocks():
         plainly = functools.partial(original, ray_waitables, *args, timeout=timeout, **options)
         return _beside(process, list(ray_waitables), num_returns, timeout, plainly)
     journal, refs = process.journal, list(ray_waitables)

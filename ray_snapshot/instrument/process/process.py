@@ -22,8 +22,8 @@ from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.guard import ours
-from ray_snapshot.instrument.here import CURRENT, own_threads
-from ray_snapshot.instrument.process.actor_loop import ActorLoop
+from ray_snapshot.instrument.here import CURRENT, HOOK, own_threads
+from ray_snapshot.instrument.process.actor_loop import ActorLoop, running_loop
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
 from ray_snapshot.instrument.process.making import Making
@@ -464,6 +464,16 @@ class Process:
     def follows(self) -> bool:
         """Whether a wait of this thread is a wait of the machine."""
         return CURRENT.get() is not None or (self.machine == DRIVER and not self.hearing.is_waiting)
+
+    def blocks(self) -> bool:
+        """Whether a wait that blocks this thread is one of the machine: a thread may have inherited a call's context only."""
+        call_id = CURRENT.get()
+        if call_id is None or call_id == HOOK:
+            return self.follows()
+        thread = self.threads.get(call_id)
+        if thread is None:  # the call is over: what it has left on the loop blocks that, another thread blocks nothing
+            return running_loop() is not None
+        return thread == threading.get_ident()
 
     def _others_send(self) -> bool:
         """Whether threads of the program, beside the main one, may act: then the driver is never only waiting."""
