@@ -142,16 +142,20 @@ def _calls(snapshot: Snapshot, machines: list[str]) -> dict[str, tuple[str | Non
 
 
 def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
-    """(k, nodes) of each alternative of each of `nodes`; without the slot that a call needs beside them."""
+    """(k, nodes) of each alternative of each of `nodes`: how many of which it waits for yet; without the slot that a call
+    needs beside them."""
     graph = waits.graph
     mine = np.isin(graph.owner, nodes)
     edges = np.flatnonzero(mine[graph.alternative])
     on: dict[int, list[int]] = {}
-    for alternative, target in zip(graph.alternative[edges].tolist(), graph.target[edges].tolist(), strict=True):
-        on.setdefault(alternative, []).append(target)
+    there: dict[int, int] = {}
+    columns = (graph.alternative, graph.target, graph.satisfied)
+    for alternative, target, satisfied in zip(*(column[edges].tolist() for column in columns), strict=True):
+        there[alternative] = there.get(alternative, 0) + satisfied
+        on.setdefault(alternative, []).extend([] if satisfied else [target])
     found: Alternatives = {}
     for alternative in np.flatnonzero(mine).tolist():
-        node, k = int(graph.owner[alternative]), int(graph.k[alternative])
+        node, k = int(graph.owner[alternative]), int(graph.k[alternative]) - there[alternative]
         beside = _also(waits, node)
         rest = [other for other in on[alternative] if other != beside]
         if beside >= waits.first_room:

@@ -447,9 +447,9 @@ def _without_rooms(snapshot: Snapshot, nodes: _Nodes) -> Any:
 def _outside(
     snapshot: Snapshot, nodes: _Nodes, untold: Booleans, silent: Booleans, graph: Graph
 ) -> tuple[Booleans, list[str]]:
-    """Nodes of which the snapshot does not know enough: waited for but not recorded, or waiting without a row that says
+    """Nodes of which the snapshot does not know enough: waited for yet but not recorded, or waiting without a row that says
     for what. And why, for a person."""
-    awaited = distinct(graph.target)
+    awaited = distinct(graph.target[~graph.satisfied])
     strangers = awaited[(awaited >= nodes.recorded_count) & (awaited < nodes.first_call)]
     names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()
     why = [_why_unknown(name) for name in names]

@@ -536,3 +536,21 @@ def test_a_coverage_of_another_form_is_refused_with_its_place(place: tuple[Any, 
 
     with pytest.raises(rs.DetectorError, match=rf"coverage\.resources\.{place[0]}"):
         Deadlock().evaluate(app.snapshot())
+
+
+def test_replies_that_are_there_do_not_hide_who_holds_the_room_and_are_not_waited_for() -> None:
+    """More actors than CPUs, all asked in one list: those that have answered are at rest, and keep what they hold."""
+    app = App().actor("driver")
+    room = Room(app).node("n1", CPU=2)
+    for number in range(2):
+        app.actor(f"Sim-{number}", status="passive")
+        room.holds(f"Sim-{number}", "n1", ["driver"], CPU=1)
+        app.waits_for("driver", f"driver/0/Sim-{number}/1", k=3, satisfied=True)
+    app.queues("Sim-2", "driver", "__init__", number=0)
+    app.waits_for("driver", app.queues("Sim-2", "driver", "step", number=1), k=3)
+    room.demands("driver", "Sim-2", needs={"CPU": 1})
+    verdict = app.verdict()
+
+    assert verdict.holds is True, verdict.sentence
+    (driver,) = (one for one in verdict.evidence["members"] if one["machine"] == "driver")
+    assert (driver["waits_for"], driver["mode"]) == (["Sim-2"], "all")
