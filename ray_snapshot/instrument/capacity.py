@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import re
 import threading
 import time
@@ -186,8 +187,8 @@ def held(quiet_since: float) -> Held:
 
 # ---- object stores -----------------------------------------------------------------------------------------------------
 
-LOOK_S = 5.0
-"""Not more often a process sums what it owns: with 100,000 refs that takes a tenth of a second."""
+SHARE = 0.02
+"""Of its time a process may spend so much on summing what it owns: with 100,000 refs that takes a tenth of a second."""
 
 MOST_LOOKED_AT = 10_000
 """Of so many refs the objects are looked at: a microsecond for each."""
@@ -217,12 +218,13 @@ def store_of(text: str, node: str, told_at: float) -> Store | None:
 class _Stores:
     """What this process knows of object stores. Asks Ray nothing: the raylet writes a file, refs are counted here."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self.stored = Stored()
         self.is_wanted = False
         """Whether a store of another node is short of room: this process may own what is there."""
         self._read_at = 0
-        self._looked_at = -LOOK_S
+        self._again_at = -math.inf
 
     def look(self) -> None:
         """Read the file if it is new; if a store is short of room, sum what this process owns."""
@@ -240,10 +242,10 @@ class _Stores:
             if told is not None:  # nodes on one machine may write to one file
                 store, self._read_at = told, written_at
         if not self.is_wanted and (store is None or not store.is_short):
-            self.stored, self._looked_at = Stored(store), -LOOK_S
-        elif time.monotonic() > self._looked_at + LOOK_S:
+            self.stored = Stored(store)
+        elif (began := self.clock()) >= self._again_at:
             self.stored = Stored(store, *owned(core))
-            self._looked_at = time.monotonic()
+            self._again_at = self.clock() + (self.clock() - began) / SHARE
         else:
             self.stored = replace(self.stored, store=store)
 
