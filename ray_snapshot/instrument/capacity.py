@@ -256,12 +256,20 @@ def owned(core: Any) -> tuple[dict[str, Owned], int]:
     places = get_local_object_locations([_uncounted(key) for key in keys[:MOST_LOOKED_AT]])
     found: dict[str, Owned] = {}
     for ref, place in places.items():
-        if place["node_ids"] and place["object_size"] and own in core.get_owner_address(ref):
+        if place["node_ids"] and place["object_size"] and _is_of(own, core, ref):
             size, is_spilled = place["object_size"], place["did_spill"]
             one = Owned(0, 0, 1, size) if is_spilled else Owned(1, size)
             for node in place["node_ids"]:
                 found[node] = Owned(*map(sum, zip(found.get(node, Owned()), one, strict=True)))
     return found, max(0, len(keys) - MOST_LOOKED_AT)
+
+
+def _is_of(worker: bytes, core: Any, ref: Any) -> bool:
+    """Whether the process with this id owns an object."""
+    try:
+        return worker in core.get_owner_address(ref)
+    except Exception:  # it is gone: it had no count of ours
+        return False
 
 
 def _uncounted(key: bytes) -> Any:

@@ -49,7 +49,6 @@ if __name__ == "__main__":
         _system_config={"debug_dump_period_milliseconds": 500},
     )
     kept = [ray.put(array(20)) for _ in range(2)]
-    print(ray.get([add.remote(one, 2) for one in kept]), flush=True)
     print(ray.get_runtime_context().gcs_address, flush=True)
     input()
     {"hang": hang, "crawl": crawl}[sys.argv[2]](kept)

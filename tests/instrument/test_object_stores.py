@@ -20,9 +20,12 @@ import ray_snapshot as rs
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.capacity import store_of
 from ray_snapshot.protocol.demands import Owned, Store
+from ray_snapshot.tested import minor
 
 MIB = 2**20
 NODE = "c61934"
+TELLS_OF_ARGUMENTS = (2, 60)
+"""Ray 2.50 does not; which of those between does is not known."""
 
 TOLD = """NodeManager:
 Node ID: c61934
@@ -208,6 +211,30 @@ def test_counting_keeps_no_object_and_frees_none(own: list[Any]) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_object_that_ends_while_it_is_counted_is_left_out(own: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    core, look = ray._private.worker.global_worker.core_worker, capacity.get_local_object_locations
+
+    class Late:
+        """The process, which lists as well what is gone already."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(core, name)
+
+        def get_all_reference_counts(self) -> list[bytes]:
+            return [b"01" * 28, own[0].hex().encode()]
+
+    def and_the_other(refs: Any) -> dict[Any, Any]:
+        found: dict[Any, Any] = look(refs)
+        assert len(found) == 1
+        return found | {refs[0]: found[refs[1]]}
+
+    monkeypatch.setattr(capacity, "get_local_object_locations", and_the_other)
+    found, _ = capacity.owned(Late())
+    assert [(one.objects, one.size // MIB) for one in found.values()] == [(1, 1)]
+
+
+@pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster", "own")
 def test_of_many_refs_a_part_is_looked_at_and_it_is_said_of_how_many_not(monkeypatch: pytest.MonkeyPatch) -> None:
     refs = len(ray._private.worker.global_worker.core_worker.get_all_reference_counts())
@@ -232,7 +259,6 @@ def _watched(runner: Runner, scenario: str, folder: Path, is_short: Callable[[An
         app = runner.start_watched(scenario, *options, "stores.py", own, scenario)
         assert app.stdout is not None
         assert app.stdin is not None
-        assert app.stdout.readline() == "[22, 22]\n"
         address = app.stdout.readline().strip()
         before = until(stores)
         app.stdin.write("go on\n")
@@ -259,9 +285,9 @@ def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdic
 
     for text in (found.output, done.errors):
         assert " is short of room: 65.0 MiB of 80.0 MiB in use, 50.0 MiB spilled to disk, as Ray told " in text
-        assert (
-            "; 2 tasks cannot begin, for there is no room for their arguments; tasks that run keep 40.0 MiB of " in text
-        )
+        assert "; 2 tasks cannot begin, for there is no room for their arguments; " in text
+        if minor(ray.__version__) >= TELLS_OF_ARGUMENTS:
+            assert "; tasks that run keep 40.0 MiB of arguments there until they end; " in text
         assert "; the largest owners: driver 40.0 MiB in 2 objects; add-" in text
         assert text.count(" 25.0 MiB in 1 object that was spilled") == 2
         assert "or held back until an object store has room" in text
