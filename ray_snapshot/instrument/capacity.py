@@ -230,8 +230,8 @@ class _Stores:
         """Read the file if it is new; if a store is short of room, sum what this process owns."""
         try:
             self._look()
-        except Exception:  # another Ray, no file, Ray is shut down: then there is no hint
-            self.stored = Stored()
+        except Exception:  # another Ray, or it is shut down: then there is no hint, or one that names no owners
+            self.stored = Stored(self.stored.store)
 
     def _look(self) -> None:
         core, store = ray_worker.global_worker.core_worker, self.stored.store
@@ -241,13 +241,12 @@ class _Stores:
             told = store_of(path.read_text(), core.get_current_node_id().hex(), written_at / 1e9)
             if told is not None:  # nodes on one machine may write to one file
                 store, self._read_at = told, written_at
+        self.stored = replace(self.stored, store=store)
         if not self.is_wanted and (store is None or not store.is_short):
             self.stored = Stored(store)
         elif (began := self.clock()) >= self._again_at:
             self.stored = Stored(store, *owned(core))
             self._again_at = self.clock() + (self.clock() - began) / SHARE
-        else:
-            self.stored = replace(self.stored, store=store)
 
 
 def owned(core: Any) -> tuple[dict[str, Owned], int]:

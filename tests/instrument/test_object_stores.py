@@ -155,6 +155,17 @@ def test_a_ray_that_lacks_a_name_gives_no_hint_and_no_fault(looking: Looking, mo
     assert looking.look() == capacity.Stored()
 
 
+def test_a_ray_that_does_not_tell_of_refs_gives_a_hint_that_names_no_owners(
+    looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def owned(core: Any) -> Any:
+        return core.get_all_reference_counts()
+
+    monkeypatch.setattr(capacity, "owned", owned)
+    looking.tells(TOLD)
+    assert looking.look() == capacity.Stored(store_of(TOLD, NODE, 1.0))
+
+
 # ---- what a process owns, on Ray ---------------------------------------------------------------------------------------
 
 
