@@ -26,15 +26,15 @@ def add(data, mib):
 
 
 def hang(kept):
-    """Ray keeps arguments of plain tasks that run in the store until they end, and begins no other one with whose arguments
-    they would take more than 0.7 of it; so these tasks wait for tasks that never begin, with CPUs free."""
-    return ray.get([add.remote(one, 25) for one in kept])
+    """Ray keeps the arguments of a plain task that runs in the store until it ends, and begins no other with whose arguments
+    they would take more than 0.7 of it: 40 and 20 of 80 MiB. So this task waits for one that never begins, with a CPU free."""
+    return ray.get(add.remote(kept, 20))
 
 
 def crawl(kept):
-    """What is read stays in the store as long as an array lies on it. Ray waits two seconds for each room that is not there,
-    and goes on with a file in its place."""
-    views = [ray.get(one) for one in kept]
+    """What is read stays in the store as long as an array lies on it. Ray waits two seconds for room that is not there, and
+    goes on with a file in its place."""
+    views = [ray.get(kept)]
     while True:
         views.append(ray.get(ray.put(array(10))))
 
@@ -48,7 +48,7 @@ if __name__ == "__main__":
         _temp_dir=sys.argv[1],
         _system_config={"debug_dump_period_milliseconds": 500},
     )
-    kept = [ray.put(array(20)) for _ in range(2)]
+    kept = ray.put(array(40))
     print(ray.get_runtime_context().gcs_address, flush=True)
     input()
     {"hang": hang, "crawl": crawl}[sys.argv[2]](kept)

@@ -284,8 +284,8 @@ def _watched(runner: Runner, scenario: str, folder: Path, is_short: Callable[[An
 
 
 def _hangs(row: Any) -> bool:
-    spilled = [one["spilled_objects"] for one in row["owners"] if one["machine"] != "driver"]
-    return row["waiting"] == 2 and spilled == [1, 1]
+    """All of it is known: the file of the raylet may be some snapshots behind."""
+    return row["waiting"] == 1 and row["in_use"] > 59 * MIB and len(row["owners"]) == 2
 
 
 @pytest.mark.ray
@@ -295,12 +295,11 @@ def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdic
     found, done = _watched(runner, "hang", tmp_path / "h", _hangs)
 
     for text in (found.output, done.errors):
-        assert " is short of room: 65.0 MiB of 80.0 MiB in use, 50.0 MiB spilled to disk, as Ray told " in text
-        assert "; 2 tasks cannot begin, for there is no room for their arguments; " in text
+        assert " is short of room: 60.0 MiB of 80.0 MiB in use, as Ray told " in text
+        assert "; 1 task cannot begin, for there is no room for its arguments; " in text
         if minor(ray.__version__) >= TELLS_OF_ARGUMENTS:
             assert "; tasks that run keep 40.0 MiB of arguments there until they end; " in text
-        assert "; the largest owners: driver 40.0 MiB in 2 objects; add-" in text
-        assert text.count(" 25.0 MiB in 1 object that was spilled") == 2
+        assert "; the largest owners: driver 40.0 MiB in 1 object; add-0 20.0 MiB in 1 object\n" in text
         assert "or held back until an object store has room" in text
     assert "No deadlock" in found.output
     assert (found.exit_code, done.exit_code) == (0, 130)
