@@ -18,6 +18,7 @@ from ray_snapshot.detectors.common import listed, positions, texts
 from ray_snapshot.detectors.room_rows import demand_of_rows, shown, told
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import State
+from ray_snapshot.detectors.stores import may_hold_back_tasks
 from ray_snapshot.detectors.wait_graph import wait_graph
 from ray_snapshot.snapshot import Snapshot
 
@@ -54,6 +55,7 @@ def _without_room(snapshot: Snapshot, messages: pa.Table) -> list[str]:
     ends = zip(messages["source"].to_pylist(), messages["target"].to_pylist(), strict=True)
     for (source, target), demand in zip(ends, demand_of_rows(rooms.told, messages).tolist(), strict=True):
         asked[(source if (source, target, demand) in since else None, target, demand)] += 1
+    or_held_back = ", or held back until an object store has room" if may_hold_back_tasks(snapshot) else ""
     lines = []
     for (source, target, demand), at in since.items():
         count = asked[source, target, demand]
@@ -61,7 +63,9 @@ def _without_room(snapshot: Snapshot, messages: pa.Table) -> list[str]:
             wanted = rooms.told.demands[demand]
             is_met = state.is_met(wanted)
             reason = (
-                f"{wanted.text}, and a node has room: it is about to begin" if is_met else Lack(state, demand).why()
+                f"{wanted.text}, and a node has room: it is about to begin{or_held_back}"
+                if is_met
+                else Lack(state, demand).why()
             )
             name = (target if source is None else f"{target} of {source}") + (
                 f" ({count:,} calls)" if count > 1 else ""

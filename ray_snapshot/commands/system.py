@@ -89,9 +89,11 @@ def diagnose(
     snapshot = _snapshot_of(name, address, timeout)
     from ray_snapshot import detectors
     from ray_snapshot.detectors.pending import why_pending
+    from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.instrument.diagnosis import diagnosis
 
-    found = diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()], why_pending(snapshot))
+    asked = detectors.Deadlock(), detectors.Termination()
+    found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
     if json:
         _print([verdict.model_dump(mode="json") for verdict in found.verdicts], as_json=True)
     else:

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import gc
 import json
+import math
+import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from ray_snapshot.instrument.private import importing
-from ray_snapshot.protocol.demands import NOTHING, Demand, Held, demand
+from ray_snapshot.protocol.demands import NOTHING, Demand, Held, Owned, Store, Stored, demand
 
 with importing():
     from ray._private import ray_constants
     from ray._private import worker as ray_worker
-    from ray.experimental import internal_kv
+    from ray.experimental import get_local_object_locations, internal_kv
 
 # ---- what is demanded ------------------------------------------------------------------------------------------------
 
@@ -181,7 +184,104 @@ def held(quiet_since: float) -> Held:
     if core is None:  # Ray has been shut down
         return Held()
     amounts = {name: sum(part for _, part in parts) for name, parts in core.resource_ids().items()}
-    return Held(core.get_current_node_id().hex(), amounts, COLLECTIONS.are_since(quiet_since), frozenset(_MADE))
+    is_clean = COLLECTIONS.are_since(quiet_since)
+    return Held(core.get_current_node_id().hex(), amounts, is_clean, frozenset(_MADE), STORES.stored)
+
+
+# ---- object stores -----------------------------------------------------------------------------------------------------
+
+SHARE = 0.02
+"""Of its time a process may spend so much on summing what it owns: with 100,000 refs that takes a tenth of a second."""
+
+MOST_LOOKED_AT = 10_000
+"""Of so many refs the objects are looked at: a microsecond for each."""
+
+_TOLD = {
+    "capacity": r"^InitialConfigResources: .*\bobject_store_memory: ([\d.e+]+)",
+    "free": r"^- num bytes available for pulled objects: (\d+)$",
+    "spilled": r"^- num bytes currently spilled: (\d+)$",
+    "waiting": r"^num_waiting_for_plasma_memory: (\d+)$",
+}
+"""Lines of `debug_state.txt`, which the raylet writes every ten seconds: the same from Ray 2.50 to 2.60."""
+
+_ARGUMENTS = re.compile(r"^Total size of pinned lease arguments: (\d+)$", re.MULTILINE)
+"""Ray 2.50 does not tell this."""
+
+
+def store_of(text: str, node: str, told_at: float) -> Store | None:
+    """What a raylet's `debug_state.txt` tells of the store; None if it is another node's, not whole, or of another form."""
+    found = {name: re.search(line, text, re.MULTILINE) for name, line in _TOLD.items()}
+    if f"Node ID: {node}\n" not in text or not all(found.values()):
+        return None
+    told = {name: int(float(one[1])) for name, one in found.items() if one is not None}
+    in_use, arguments = max(0, told["capacity"] - told.pop("free")), _ARGUMENTS.search(text)
+    return Store(**told, in_use=in_use, arguments=int(arguments[1]) if arguments else 0, told_at=told_at)
+
+
+class _Stores:
+    """What this process knows of object stores. Asks Ray nothing: the raylet writes a file, refs are counted here."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.stored = Stored()
+        self.is_wanted = False
+        """Whether a store of another node is short of room: this process may own what is there."""
+        self._read_at = 0
+        self._again_at = -math.inf
+
+    def look(self) -> None:
+        """Read the file if it is new; if a store is short of room, sum what this process owns."""
+        try:
+            self._look()
+        except Exception:  # another Ray, or it is shut down: then there is no hint, or one that names no owners
+            self.stored = Stored(self.stored.store)
+
+    def _look(self) -> None:
+        core, store = ray_worker.global_worker.core_worker, self.stored.store
+        path = Path(ray_worker._global_node.get_logs_dir_path(), "debug_state.txt")
+        written_at = path.stat().st_mtime_ns if path.exists() else self._read_at
+        if written_at != self._read_at:
+            told = store_of(path.read_text(), core.get_current_node_id().hex(), written_at / 1e9)
+            if told is not None:  # nodes on one machine may write to one file
+                store, self._read_at = told, written_at
+        self.stored = replace(self.stored, store=store)
+        if not self.is_wanted and (store is None or not store.is_short):
+            self.stored = Stored(store)
+        elif (began := self.clock()) >= self._again_at:
+            self.stored = Stored(store, *owned(core))
+            self._again_at = self.clock() + (self.clock() - began) / SHARE
+
+
+def owned(core: Any) -> tuple[dict[str, Owned], int]:
+    """What this process owns, by node, and how many refs were not looked at."""
+    keys, own = list(core.get_all_reference_counts()), core.get_worker_id().binary()
+    places = get_local_object_locations([_uncounted(key) for key in keys[:MOST_LOOKED_AT]])
+    found: dict[str, Owned] = {}
+    for ref, place in places.items():
+        if place["node_ids"] and place["object_size"] and _is_of(own, core, ref):
+            size, is_spilled = place["object_size"], place["did_spill"]
+            one = Owned(0, 0, 1, size) if is_spilled else Owned(1, size)
+            for node in place["node_ids"]:
+                found[node] = Owned(*map(sum, zip(found.get(node, Owned()), one, strict=True)))
+    return found, max(0, len(keys) - MOST_LOOKED_AT)
+
+
+def _is_of(worker: bytes, core: Any, ref: Any) -> bool:
+    """Whether the process with this id owns an object."""
+    try:
+        return worker in core.get_owner_address(ref)
+    except Exception:  # it is gone: it had no count of ours
+        return False
+
+
+def _uncounted(key: bytes) -> Any:
+    """A ref that Ray does not count: a counted one, which ends here, could be the last of an object that others count on."""
+    ref: Any = ray.ObjectRef.__new__(ray.ObjectRef)
+    ref._set_id(bytes.fromhex(key.decode()))
+    return ref
+
+
+STORES = _Stores()
 
 
 # ---- what there is ---------------------------------------------------------------------------------------------------
@@ -269,4 +369,4 @@ def _is_of_a_node(name: str, nodes: Iterable[str]) -> bool:
     return name.startswith("node_") and name.removeprefix("node_") in nodes
 
 
-__all__ = ["COLLECTIONS", "Cluster", "Group", "Node", "cluster", "demanded", "held", "of_actor", "of_task"]
+__all__ = ["COLLECTIONS", "STORES", "Cluster", "Group", "Node", "cluster", "demanded", "held", "of_actor", "of_task"]

@@ -22,10 +22,12 @@ class Diagnosis:
     """0 healthy, 3 deadlock, 4 could not tell."""
 
 
-def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector], pending: Sequence[str] = ()) -> Diagnosis:
+def diagnosis(
+    snapshot: Snapshot, detectors: Sequence[Detector], pending: Sequence[str] = (), hints: Sequence[str] = ()
+) -> Diagnosis:
     """Evaluate the detectors, and draw which machine waits for which; the first detector decides on the exit code.
 
-    `pending`: a line for each thing that has not begun.
+    `pending`: a line for each thing that has not begun; `hints`: what may be a reason, and decides nothing.
     """
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
@@ -40,6 +42,7 @@ def diagnosis(snapshot: Snapshot, detectors: Sequence[Detector], pending: Sequen
         lines.append(deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id))
     if pending:
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
+    lines += [f"  hint: {line}" for line in hints]
     lines += [f"  {verdict.detector}: {verdict.sentence}" for verdict in verdicts]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:

@@ -241,11 +241,13 @@ class Reporter:
             return
         from ray_snapshot import detectors
         from ray_snapshot.detectors.pending import why_pending
+        from ray_snapshot.detectors.stores import short_of_room
         from ray_snapshot.instrument.diagnosis import diagnosis
 
         try:
             snapshot = self.watch.snapshot(timeout=LAST_SNAPSHOT_S)
-            found = diagnosis(snapshot, [detectors.Deadlock(), detectors.Termination()], why_pending(snapshot))
+            asked = detectors.Deadlock(), detectors.Termination()
+            found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
             _say("\n".join(found.lines))
         except Exception as error:
             _say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")

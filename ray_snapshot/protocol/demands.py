@@ -42,6 +42,52 @@ def demand(
     return Demand(tuple(found), group, bundle, node, tuple(sorted(labels)))
 
 
+NEARLY = 0.8
+"""A store of which more than this is in use is short of room: from here on Ray spills what it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A node's object store, as Ray told a while before; in bytes."""
+
+    capacity: int
+    in_use: int
+    """What Ray cannot drop: primary copies, what processes read, arguments of running tasks, what arrives."""
+    spilled: int
+    """On disk, and not in the store."""
+    arguments: int
+    """Of `in_use`: arguments of plain tasks that run."""
+    waiting: int
+    """Plain tasks that have a node's resources, and wait until their arguments find room."""
+    told_at: float
+
+    @property
+    def is_short(self) -> bool:
+        """Whether something may be waiting for room in it."""
+        return self.waiting > 0 or self.in_use > NEARLY * self.capacity
+
+
+class Owned(NamedTuple):
+    """Objects that one process owns on one node; in bytes."""
+
+    objects: int = 0
+    size: int = 0
+    spilled_objects: int = 0
+    spilled_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a process knows of object stores: a hint for people, not of the cut."""
+
+    store: Store | None = None
+    """That of its node; None: not known."""
+    owned: Mapping[str, Owned] = field(default_factory=dict)
+    """By node; looked for only where a store is short of room."""
+    not_looked_at: int = 0
+    """Objects that this process refers to, and of which it is not known whether they are in a store."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What a process had of its node at its instant."""
@@ -53,6 +99,7 @@ class Held:
     """Whether all garbage was collected since anything of the app's acted there: handles in cycles are dropped then."""
     groups: frozenset[str] = frozenset()
     """Placement groups that were made there."""
+    stored: Stored = field(default_factory=Stored)
 
 
 def in_group(name: str, group: str, bundle: int = -1) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from lone_process import BOUND_S, lone_process, wire
 
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import capacity, shape
 from ray_snapshot.instrument.here import CURRENT, asking
 from ray_snapshot.instrument.hooks import calls, envelopes
 from ray_snapshot.instrument.process import actor_loop
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.protocol.commands import Close, Request
 
 
 @pytest.fixture
@@ -156,3 +157,19 @@ def test_a_call_without_a_header_is_followed_as_that_of_a_stranger(
     ((call_id, running),) = process.ledger.running.items()
     told = running.call(call_id)
     assert (told.method, told.caller) == ("listening", None)
+
+
+def test_a_process_looks_at_object_stores_when_it_is_asked_to_record_and_hears_whether_one_is_short(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    class Stores(capacity._Stores):
+        def look(self) -> None:
+            looks.append((self.is_wanted, process.lock._is_owned()))  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(capacity, "STORES", Stores())
+    for command in (Request(1), Close(1, is_store_short=True), Request(2), Close(2)):
+        process.obey(command)
+    assert looks == [(False, False), (True, False)], "beside the lock, and only where it is asked"
+    assert not capacity.STORES.is_wanted

@@ -17,7 +17,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
-from ray_snapshot.protocol.demands import Demand, Held, demand
+from ray_snapshot.protocol.demands import Demand, Held, Owned, Store, Stored, demand
 from ray_snapshot.protocol.tasks import call_of_task, task_name, worker_name
 from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.snapshot import Snapshot
@@ -238,3 +238,58 @@ def test_a_handle_of_a_worker_that_idles_counts_for_nothing_for_ray_may_end_it()
     cut.facts[worker] = {"class": "worker", "shown": worker, "pid": 2}
     cut.ledgers[worker].hold("Idle-0")
     assert Deadlock().evaluate(cut.snapshot()).holds is None
+
+
+# ---- object stores -----------------------------------------------------------------------------------------------------
+
+
+def _held(node: str, store: Store | None, **owned: Owned) -> Held:
+    return Held(node, {}, stored=Stored(store, owned, not_looked_at=1))
+
+
+def test_of_a_store_that_is_short_of_room_the_latest_is_told_and_every_owner_on_any_node() -> None:
+    def store(in_use: int, told_at: float) -> Store:
+        return Store(100, in_use, spilled=7, arguments=5, waiting=0, told_at=told_at)
+
+    cut = Cut(("A-0", "B-0"))
+    cut.held = {
+        DRIVER: _held("n", store(10, 1.0), n=Owned(2, 40)),
+        "A-0": _held("n", store(90, 2.0), m=Owned(1, 10), n=Owned(0, 0, 1, 25)),
+        "B-0": _held("m", store(80, 2.0), n=Owned(1, 5)),
+    }
+    (row,) = cut.snapshot().coverage["stores"]
+    assert {name: value for name, value in row.items() if name != "owners"} == {
+        "node": "n",
+        "capacity": 100,
+        "in_use": 90,
+        "spilled": 7,
+        "arguments": 5,
+        "waiting": 0,
+        "told_at": 2.0,
+        "not_looked_at": 3,
+    }
+    assert row["owners"] == [
+        {"machine": DRIVER, "objects": 2, "size": 40, "spilled_objects": 0, "spilled_size": 0},
+        {"machine": "A-0", "objects": 0, "size": 0, "spilled_objects": 1, "spilled_size": 25},
+        {"machine": "B-0", "objects": 1, "size": 5, "spilled_objects": 0, "spilled_size": 0},
+    ]
+
+
+def test_what_a_worker_owns_is_told_once_of_the_task_that_it_runs() -> None:
+    cut = trainer()
+    worker, key = worker_name("1", 1), "2"
+    cut.ledgers[worker] = CallLedger(worker)
+    cut.facts[worker] = {"class": "worker", "shown": worker, "pid": 2, "is_private": True}
+    cut.starts(DRIVER, key)
+    cut.ledgers[worker].accept_task(task_name("f", key), "f", 0.0)
+    cut.facts[task_name("f", key)] = {"class": "f", "shown": "f-0", "pid": 2, "is_private": True}
+    cut.held[worker] = _held("n", Store(100, 90, 0, 0, 0, 1.0), n=Owned(1, 5))
+    (row,) = cut.snapshot().coverage["stores"]
+    assert [(one["machine"], one["size"]) for one in row["owners"]] == [("f-0", 5)]
+    assert row["not_looked_at"] == 1
+
+
+def test_of_stores_with_room_nothing_is_told() -> None:
+    cut = trainer()
+    cut.held["Trainer-0"] = _held("n", Store(100, 80, 7, 5, 0, 1.0), n=Owned(2, 40))
+    assert "stores" not in cut.snapshot().coverage

@@ -25,7 +25,8 @@ from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import CALLS
-from ray_snapshot.protocol.commands import Died, Leave, Restarted
+from ray_snapshot.protocol.commands import Close, Died, Leave, Restarted
+from ray_snapshot.protocol.demands import Held, Store, Stored
 from ray_snapshot.protocol.tasks import worker_name
 from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.runtime.service.config import ServiceConfig
@@ -83,12 +84,12 @@ class World:
         ledger.welcome(welcome.pending, welcome.last, welcome.settled)
         self.ledgers[machine] = ledger
 
-    async def record(self, watcher: Watcher, machine: str, number: int) -> None:
+    async def record(self, watcher: Watcher, machine: str, number: int, held: Held | None = None) -> None:
         """A machine reports."""
         ledger = self.ledgers[machine]
         ledger.request(number)
         ledger.record(lambda: None)
-        await watcher.recorded(ProcessReport(ledger.report(number), time.time()))
+        await watcher.recorded(ProcessReport(replace(ledger.report(number), held=held), time.time()))
 
 
 @pytest.fixture
@@ -234,6 +235,22 @@ def test_nodes_are_looked_at_once_more_behind_a_cut_in_which_something_waits_for
         assert [one.looks.after.grows for one in told] == [True, True], "asked once"
 
     world.run(scenario)
+
+
+@pytest.mark.parametrize("in_use", [80, 81])
+def test_every_process_hears_at_the_end_of_a_snapshot_that_a_store_is_short_of_room(world: World, in_use: int) -> None:
+    async def scenario(watcher: Watcher) -> list[bool]:
+        await world.join(watcher, DRIVER)
+        await world.join(watcher, "A:a")
+        number = await _snapshot(watcher)
+        store = Store(100, in_use, 0, 0, 0, 5.0)
+        await world.record(watcher, "A:a", number, Held("n", stored=Stored(store)))
+        await world.record(watcher, DRIVER, number, Held("m"))
+        boxes = watcher.processes.outboxes.boxes
+        closes = [one for name in (DRIVER, "A:a") for one in boxes[name].commands if isinstance(one, Close)]
+        return [one.is_store_short for one in closes]
+
+    assert world.run(scenario) == [in_use == 81] * 2
 
 
 def test_an_actor_that_nobody_watches_is_named_in_the_first_snapshot_after_it_was_made(

@@ -622,6 +622,8 @@ class Process:
         if isinstance(command, (Roll, Release)):
             self.reloading.obey(command)
             return
+        if isinstance(command, Request):
+            capacity.STORES.look()  # beside the lock: calls go on meanwhile
         with self.lock:
             ledger = self.ledger
             match command:
@@ -637,7 +639,8 @@ class Process:
                         self._record(is_forced=True)
                 case Collect():
                     capacity.COLLECTIONS.collect()
-                case Close(number, held, ended):
+                case Close(number, held, ended, is_store_short):
+                    capacity.STORES.is_wanted = is_store_short
                     self.reports.pop(number, None)
                     ledger.complete(number, held)
                     ledger.forget_workers(ended)

@@ -14,6 +14,7 @@ from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
 from ray_snapshot.instrument.watcher.resources import resources
 from ray_snapshot.instrument.watcher.sections import obstacles_of
+from ray_snapshot.instrument.watcher.stores import stores
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, RunningCall, call_id_of, parsed
@@ -133,6 +134,8 @@ class Tables:
         }
         if self.collected.looks is not None:
             coverage |= {"resources": resources(self, self.collected.looks)}
+        if short := stores(self):
+            coverage |= {"stores": short}
         obstacles = [self.named(text) for text in (*self.completed.obstacles, *self.completed.problems)]
         of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
         unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]

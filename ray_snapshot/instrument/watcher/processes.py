@@ -25,6 +25,7 @@ from ray_snapshot.instrument.watcher.recovering import Limits, Recovering
 from ray_snapshot.instrument.watcher.resources import Looks, concerns, garbage
 from ray_snapshot.instrument.watcher.rolling import Rolling
 from ray_snapshot.instrument.watcher.roster import Roster
+from ray_snapshot.instrument.watcher.stores import short_stores
 from ray_snapshot.instrument.watcher.surroundings import Seen, Surroundings, strangers
 from ray_snapshot.names import DRIVER, life_of
 from ray_snapshot.protocol.calls import Acks, MachineReport
@@ -103,6 +104,8 @@ class Processes:
         self.pending: dict[int, Pending] = {}
         self.held: frozenset[str] = frozenset()
         """Plain tasks that were over in the latest snapshot, and in a log yet."""
+        self.is_store_short = False
+        """Whether some node's object store was short of room in the latest snapshot."""
         self.starters: set[str] = set()
         """Machines that start plain tasks."""
         self.begun_with: dict[int, int] = {}
@@ -309,7 +312,7 @@ class Processes:
             self.tell_all(Abort(number))
             return
         ended, self.parties.ended_workers = frozenset(self.parties.ended_workers), set()
-        close = Close(number, self.held, ended)
+        close = Close(number, self.held, ended, self.is_store_short)
         for machine in [*self.parties.machines]:  # who starts or runs tasks sends colours until it has heard
             self.tell(machine, close, is_urgent=machine in self.starters or is_worker(machine))
 
@@ -329,6 +332,7 @@ class Processes:
         """All that a complete snapshot is put together from."""
         pending, calls = self.pending[header.number], completed.calls
         self.held = calls.held
+        self.is_store_short = bool(short_stores(calls))
         self.starters = {report.machine for report in calls.machines.values() if report.tasks}
         if self.recovering.limits is not None:
             header.is_journaled = True
