@@ -21,6 +21,7 @@ from typing import Any
 from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import Ending
+from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
@@ -76,8 +77,9 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         raise
     except SystemExit as error:
         return _exit_code(error)
-    except KeyboardInterrupt:
-        reporter.last_words()
+    except KeyboardInterrupt as error:
+        reporter.last_words(error)
+        _show(error)
         raise
     except BaseException as error:
         reporter.finish()
@@ -194,10 +196,13 @@ class Reporter:
         self.told: set[Any] = set()
         self.end: threading.Thread | None = None
         """Ends the program, once it was asked for."""
+        self.interrupted: BaseException | None = None
+        """Of which Ctrl-C the last diagnosis was."""
 
     def follow(self, watch: Watch) -> None:
         """The watching has begun."""
         self.watch = watch
+        tracking.ON_INTERRUPT[:] = [self.last_words]
         _say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
         watch.subscribe(self.hear)
 
@@ -235,10 +240,11 @@ class Reporter:
             self.end.join(END_S)
             os._exit(FIRED)
 
-    def last_words(self) -> None:
-        """Ctrl-C: one last diagnosis of what the program was doing."""
-        if self.watch is None:
+    def last_words(self, interrupt: BaseException) -> None:
+        """Ctrl-C: one diagnosis of what the program is doing; of each only one."""
+        if self.watch is None or self.interrupted is interrupt:
             return
+        self.interrupted = interrupt
         from ray_snapshot import detectors
         from ray_snapshot.detectors.pending import why_pending
         from ray_snapshot.detectors.stores import short_of_room

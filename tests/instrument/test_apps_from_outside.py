@@ -83,7 +83,12 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
     assert "a cycle: it waits for itself" in found.output
     assert [json.loads(line)["holds"] for line in as_json.output.splitlines()] == [True, False]
     assert done.exit_code == 130
-    assert "Parent-0 in Parent.__init__" in done.errors, "the last diagnosis"
+    diagnosed, _, trace = done.errors.partition("Traceback (most recent call last):")
+    assert "driver in (the program)" in diagnosed, "the last diagnosis, of the moment of Ctrl-C"
+    assert "deadlock: Deadlock: " in diagnosed
+    assert "Parent-0 in Parent.__init__" in diagnosed
+    assert trace.endswith("KeyboardInterrupt\n"), "as Python prints it"
+    assert "ray_snapshot" not in trace
 
 
 @pytest.mark.nightly

@@ -26,6 +26,9 @@ from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.refs import call_of, is_put
 
+ON_INTERRUPT: list[Callable[[BaseException], None]] = []
+"""Called when Ctrl-C has ended a wait of the program, which counts as waiting until they return."""
+
 
 def get(
     original: Callable[..., Any], object_refs: Any, *args: Any, timeout: float | None = None, **options: Any
@@ -219,6 +222,9 @@ def _followed(
             end.answered = on
     except BaseException as error:
         end.by(error, on)
+        if isinstance(error, KeyboardInterrupt):
+            for tell in ON_INTERRUPT:
+                tell(error)
         raise
     finally:
         process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
