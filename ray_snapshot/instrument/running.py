@@ -23,6 +23,7 @@ from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.watching import Watch
+from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
 from ray_snapshot.views.streams import give_back, shown
@@ -52,8 +53,13 @@ class Options:
 
 
 def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
-    """Run it to its end; returns its exit code, or 3. Raises `SettingError` if there is no such program."""
+    """Run it to its end; returns its exit code, or 3.
+
+    Raises `SettingError` if there is no such program, `HistoryWriteError` if no history can be kept where it is to be.
+    """
     script, module, arguments = program
+    if options.history is not None:
+        check_writable(options.history)
     code = _compiled(script) if script is not None else None
     with _modules_of(script):
         found = [ReadyMade(item) if item in READY_MADE else check_detector(item) for item in options.detectors]

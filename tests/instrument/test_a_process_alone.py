@@ -17,7 +17,8 @@ from ray_snapshot.instrument.hooks import calls, envelopes
 from ray_snapshot.instrument.process import actor_loop
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.protocol.commands import Close, Request
+from ray_snapshot.protocol.calls import CallLedger, Header
+from ray_snapshot.protocol.commands import Close, Overdue, Request
 
 
 @pytest.fixture
@@ -85,6 +86,21 @@ def test_a_thread_that_has_only_a_calls_context_does_not_block_the_call(process:
         "a hook": True,
         "the loop behind the end": True,
     }
+
+
+@pytest.mark.parametrize(("machine", "reds"), [("*worker:0123.1", 1), ("A", 0)])
+def test_a_snapshot_waits_for_no_task_that_computes_but_for_an_actor_whose_state_it_copies(
+    machine: str, reds: int
+) -> None:
+    with lone_process(CallLedger(machine)) as process:
+        if process.is_worker:
+            process.worker_tasks.enter("f:task-01", "f", 0)
+        else:
+            process.enter(Header("driver", 0, 1, 0, 1), "f")
+        process.obey(Request(1))
+        assert process.ledger.colour == reds
+        process.obey(Overdue(1))
+        assert process.ledger.colour == 1
 
 
 class Running:

@@ -486,7 +486,8 @@ class Process:
     def _record(self, *, is_forced: bool = False) -> None:
         """Turn red if this is a boundary; `is_forced`: in the middle of an action if need be, without a state."""
         loop = self.actor_loop
-        between_steps = self.machine == DRIVER or loop.is_between_steps()
+        has_no_state = self.machine == DRIVER or self.is_worker
+        between_steps = has_no_state or loop.is_between_steps()
         if self.making.under_way:
             if not is_forced:
                 return
