@@ -61,12 +61,16 @@ class Places:
 class Rooms:
     """The demands of one snapshot, over the nodes of its wait-for graph.
 
-    `first`: the number of the node of the first demand; `owners`: by group, the nodes of who has made it.
+    `first`: the number of the node of the first demand; `acting`: how many nodes stand for something that acts, the rest for
+    slots and demands; `owners`: by group, the nodes of who has made it.
     """
 
-    def __init__(self, told: Told, first: int, places: list[Places], owners: Mapping[str, list[int]]) -> None:
+    def __init__(
+        self, told: Told, first: int, acting: int, places: list[Places], owners: Mapping[str, list[int]]
+    ) -> None:
         self.told = told
         self.first = first
+        self.acting = acting
         self.places = places
         self.owners = owners
 
@@ -106,7 +110,7 @@ class State:
         self.told = rooms.told
         self.moves = moves
         self.help = help
-        self.anything = help.is_unseen or bool(moves.any())
+        self.anything = help.is_unseen or bool(moves[: rooms.acting].any())
         self.stuck = [index for index in range(len(self.told.holders)) if not self._frees(index)]
         """The holders that keep what they have."""
         self.inside = self._inside()
@@ -203,9 +207,9 @@ def fits(needs: Amounts, left: Amounts) -> bool:
 
 def placed(snapshot: Snapshot, found: Told, names: Any, calls: Any, first_call: int) -> Rooms:
     """The demands over nodes: `names` of the recorded machines, and `calls` (`CallNodes`) behind `first_call`."""
-    first_room = first_call + calls.first_room
+    first_room, acting = first_call + calls.first_room, first_call + calls.call_count
     if not found.demands:
-        return Rooms(found, first_room, [], {})
+        return Rooms(found, first_room, acting, [], {})
     finder = _Finder(names, calls, first_call)
     at = finder.machines([one.machine for one in found.holders])
     bound = integers(snapshot.tables["machines"]["max_concurrency"], 2**62)
@@ -218,7 +222,7 @@ def placed(snapshot: Snapshot, found: Told, names: Any, calls: Any, first_call: 
     for key, group in found.groups.items():
         made = [one for one in finder.machines(group.owners) if one >= 0]
         owners[key] = [*(call for one in made for call in finder.runs(one)), *made]
-    return Rooms(found, first_room, places, owners)
+    return Rooms(found, first_room, acting, places, owners)
 
 
 class _Finder:
