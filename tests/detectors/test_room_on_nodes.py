@@ -193,6 +193,21 @@ def test_what_was_not_observed_may_end_an_actor_at_rest_but_no_call_that_is_stuc
     assert app.verdict().holds is True
 
 
+def test_a_call_that_is_about_to_begin_may_end_its_actor_as_one_that_runs_may() -> None:
+    """`ray.actor.exit_actor()`, or a constructor that raises."""
+    app, _ = idle_holder()
+    app.queues("Idle-0", "driver", "leave", number=2)
+    assert app.verdict().holds is False
+
+    app, _ = idle_holder()
+    app.runs("Idle-0", "driver", "leave", number=2)
+    assert app.verdict().holds is False
+
+    app, _ = idle_holder()
+    app.machines[1]["status"] = "active"  # it starts
+    assert app.verdict().holds is False
+
+
 def test_a_reply_that_is_there_already_ends_nobody() -> None:
     """The driver waits for a list, of which one call has ended: nothing is left of that which could act."""
     app, _ = idle_holder()
