@@ -128,7 +128,8 @@ def check(crowd: Crowd) -> Iterator[Judged]:
         one = judged(crowd, cut)
         if cut.joined != joined:
             known, joined = set(), cut.joined
-        is_told = known <= one.stuck or known <= undoubted(one).stuck
+        has_lost = any(DIED in text for text in cut.completed.obstacles)  # then what has ended may be unknown, and how
+        is_told = has_lost or known <= one.stuck or known <= undoubted(one).stuck
         assert is_told, f"forgotten: snapshot {cut.number}: {known} were reported before: {one.verdict}"
         if one.verdict.holds is True:
             assert not (wrong := moved(crowd, one)), f"false alarm: snapshot {cut.number}: {wrong[0]}: {one.verdict}"

@@ -150,6 +150,13 @@ def actors_at_rest_keep_nothing(patch: Patch) -> None:
     patch.setattr(rooms.State, "_frees", lambda self, index: self.rooms.rests(index) or frees(self, index))
 
 
+def calls_on_their_way_end_no_actor(patch: Patch) -> None:
+    """An actor of which a call is about to begin counts as at rest, and no more as soon as that runs."""
+    queued = rooms._Finder.queued
+    patch.setattr(rooms._Finder, "queued", lambda self, machine: queued(self, machine)[:0])
+    patch.setattr(rooms, "is_any_of", lambda column, *_: np.zeros(len(column), np.bool_))
+
+
 def a_part_here_and_a_part_there_are_room(patch: Patch) -> None:
     def is_met(self: rooms.State, demand: room_rows.Demand) -> bool:
         return rooms.fits(dict(demand.needs), room_rows.added(self.left[node] for node in self.allowed(demand)))
@@ -188,6 +195,7 @@ MUTANTS = [
     Mutant(garbage_is_no_matter, "false alarm", 143),
     Mutant(actors_at_rest_keep_what_they_have, "false alarm", 143),
     Mutant(actors_at_rest_keep_nothing, "missed"),
+    Mutant(calls_on_their_way_end_no_actor, "forgotten", 4479),
     Mutant(a_part_here_and_a_part_there_are_room, "missed", 25),
     Mutant(a_free_slot_is_something_that_acts, "missed", 151),
     Mutant(replies_that_are_there_are_not_known, "unknown for no reason"),
