@@ -42,7 +42,7 @@ from ray_snapshot.detectors.common import (
     unsound,
 )
 from ray_snapshot.detectors.explain import MOST_HOPS, advice, cycle_text, records
-from ray_snapshot.detectors.reduction import Graph, free, knots, movable, shortest_cycle
+from ray_snapshot.detectors.reduction import Graph, knots, movable, shortest_cycle
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
@@ -125,7 +125,7 @@ def _can_move(waits: WaitGraph, seeds: Booleans, help: Help = ALONE) -> Booleans
     what it holds of a node, which may be room enough for more.
     """
     while True:
-        anything = help.is_unseen or seeds.any() or free(waits.graph).any()
+        anything = help.is_unseen or waits.acts(seeds)
         moves = movable(waits.graph, seeds | waits.passive if anything else seeds)
         opened = waits.rooms.opened(moves, help)
         if moves[opened].all():

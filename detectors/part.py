@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ray_snapshot.detectors.common import MOST_LISTED, Booleans, is_any_of, listed, plural, texts
 from ray_snapshot.detectors.groups import absent, members
-from ray_snapshot.detectors.reduction import free, movable
+from ray_snapshot.detectors.reduction import movable
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.snapshot import Snapshot
 
@@ -121,5 +121,5 @@ def _moves(waits: WaitGraph, kept: Booleans) -> Booleans:
     """The nodes that can ever move, also with help of what was not observed; `kept`: passive machines with given
     senders."""
     seeds = waits.seeds | waits.outside
-    anything = bool(waits.unseen) or seeds.any() or free(waits.graph).any()
+    anything = bool(waits.unseen) or waits.acts(seeds)
     return movable(waits.graph, seeds | (waits.passive & ~kept) if anything else seeds)

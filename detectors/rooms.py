@@ -6,7 +6,7 @@ holds, and until when:
 
 - a plain task that can never move: all but its CPUs, which Ray takes back while it waits;
 - an actor of which a call runs that can never end: all that it has;
-- an actor at rest: all that it has, until somebody can move who could call it, or drop its handle;
+- an actor at rest: all that it has, until a call can begin there, or somebody can move who could call it, or drop its handle;
 - a placement group: its bundles, while who has made it is known and nothing can move, or while somebody is stuck inside it.
 
 Here are no waits: read `room_rows` first, and `wait_graph` for these.
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import Booleans, Integers, integers, positions
+from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions
 from ray_snapshot.detectors.room_rows import Amounts, Demand, Group, Told, added
 from ray_snapshot.snapshot import Snapshot
 
@@ -50,6 +50,10 @@ class Places:
     """The node of its machine; -1: none."""
     runs: tuple[int, ...]
     """The nodes of the calls that run there."""
+    queued: tuple[int, ...]
+    """Of those that are on their way there."""
+    is_active: bool
+    """Whether its machine acts, or is about to."""
     by: tuple[int, ...]
     """Those of `Holder.by`."""
     has_slot: bool
@@ -61,12 +65,16 @@ class Places:
 class Rooms:
     """The demands of one snapshot, over the nodes of its wait-for graph.
 
-    `first`: the number of the node of the first demand; `owners`: by group, the nodes of who has made it.
+    `first`: the number of the node of the first demand; `acting`: how many nodes stand for something that acts, the rest for
+    slots and demands; `owners`: by group, the nodes of who has made it.
     """
 
-    def __init__(self, told: Told, first: int, places: list[Places], owners: Mapping[str, list[int]]) -> None:
+    def __init__(
+        self, told: Told, first: int, acting: int, places: list[Places], owners: Mapping[str, list[int]]
+    ) -> None:
         self.told = told
         self.first = first
+        self.acting = acting
         self.places = places
         self.owners = owners
 
@@ -106,7 +114,7 @@ class State:
         self.told = rooms.told
         self.moves = moves
         self.help = help
-        self.anything = help.is_unseen or bool(moves.any())
+        self.anything = help.is_unseen or bool(moves[: rooms.acting].any())
         self.stuck = [index for index in range(len(self.told.holders)) if not self._frees(index)]
         """The holders that keep what they have."""
         self.inside = self._inside()
@@ -126,6 +134,10 @@ class State:
             return True
         if runs and not places.has_slot:
             return False
+        if (
+            places.is_active or moves[list(places.queued)].any()
+        ):  # what is about to run there may end it, as what runs may
+            return True
         if self.help.is_unseen or not places.is_known:
             return True
         if self.help.is_doubted and not holder.is_checked:
@@ -203,22 +215,26 @@ def fits(needs: Amounts, left: Amounts) -> bool:
 
 def placed(snapshot: Snapshot, found: Told, names: Any, calls: Any, first_call: int) -> Rooms:
     """The demands over nodes: `names` of the recorded machines, and `calls` (`CallNodes`) behind `first_call`."""
-    first_room = first_call + calls.first_room
+    first_room, acting = first_call + calls.first_room, first_call + calls.call_count
     if not found.demands:
-        return Rooms(found, first_room, [], {})
+        return Rooms(found, first_room, acting, [], {})
     finder = _Finder(names, calls, first_call)
     at = finder.machines([one.machine for one in found.holders])
     bound = integers(snapshot.tables["machines"]["max_concurrency"], 2**62)
+    acting_now = is_any_of(snapshot.tables["machines"]["status"], "active")
     places = []
     for machine, holder in zip(at, found.holders, strict=True):
         runs = finder.runs(machine)
         by, is_known = finder.whoever(holder.by or (), machine)
-        places.append(Places(machine, tuple(runs), tuple(by), machine < 0 or len(runs) < bound[machine], is_known))
+        is_active, has_slot = machine < 0 or bool(acting_now[machine]), machine < 0 or len(runs) < bound[machine]
+        places.append(
+            Places(machine, tuple(runs), tuple(finder.queued(machine)), is_active, tuple(by), has_slot, is_known)
+        )
     owners = {}
     for key, group in found.groups.items():
         made = [one for one in finder.machines(group.owners) if one >= 0]
         owners[key] = [*(call for one in made for call in finder.runs(one)), *made]
-    return Rooms(found, first_room, places, owners)
+    return Rooms(found, first_room, acting, places, owners)
 
 
 class _Finder:
@@ -251,6 +267,11 @@ class _Finder:
     def runs(self, machine: int) -> list[int]:
         """The calls that run on a machine."""
         return self.running.get(machine, [])
+
+    def queued(self, machine: int) -> list[int]:
+        """The calls on their way to a machine."""
+        runs = set(self.runs(machine))
+        return [call for call in self.of_machine.get(machine, ()) if call not in runs]
 
     def whoever(self, wanted: Iterable[str], but: int) -> tuple[list[int], bool]:
         """The nodes of these machines and calls, without one machine's own; and whether all were found."""

@@ -29,7 +29,7 @@ from ray_snapshot.detectors.common import (
     reaching,
     texts,
 )
-from ray_snapshot.detectors.reduction import Graph
+from ray_snapshot.detectors.reduction import Graph, free, movable
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import Rooms, placed
 from ray_snapshot.snapshot import Snapshot
@@ -80,6 +80,13 @@ class WaitGraph:
     @property
     def first_room(self) -> int:
         return self.first_call + self.calls.first_room
+
+    def acts(self, seeds: Booleans) -> bool:
+        """Whether anything at all moves if `seeds` do. A free slot is nothing that moves, nor is room that nothing takes."""
+        acting = slice(self.first_call + self.calls.call_count)
+        if seeds[acting].any() or free(self.graph)[acting].any():
+            return True
+        return bool(seeds.any() and movable(self.graph, seeds)[acting].any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
     blocked = (own & ~resting) | silent | (status["blocked"] & ~busy)
     blocked[running] |= held_up[running]
     blocked[np.flatnonzero(nodes.calls.also >= nodes.calls.first_room) + nodes.first_call] = True
-    seeds, expected = _seeds(snapshot, nodes, status, undeclared)
+    seeds, expected = _seeds(snapshot, nodes, rows, status, undeclared)
     seeds |= _unhindered(nodes, rows, blocked)
     outside, why = _outside(snapshot, nodes, blocked & ~own & ~held_up & ~silent, silent, graph)
     unseen = reaching(snapshot)
@@ -405,24 +412,24 @@ def _undeclared(snapshot: Snapshot, nodes: _Nodes) -> Integers:
 
 
 def _seeds(
-    snapshot: Snapshot, nodes: _Nodes, status: dict[str, Booleans], undeclared: Booleans
+    snapshot: Snapshot, nodes: _Nodes, rows: _Rows, status: dict[str, Booleans], undeclared: Booleans
 ) -> tuple[Booleans, list[str]]:
     """Machines that move by themselves, and names of machines that are sent to but not recorded.
 
     A machine with half a join in its mailbox does not move by that."""
-    message, timer, expected = _woken(snapshot, nodes)
+    message, timer, expected = _woken(snapshot, nodes, rows)
     seeds = ~np.logical_or.reduce(list(status.values()))
     seeds[nodes.recorded_count :] = False
     seeds |= (status["passive"] & ~undeclared & message) | (~status["stopped"] & timer)
     return seeds, expected
 
 
-def _woken(snapshot: Snapshot, nodes: _Nodes) -> tuple[Booleans, Booleans, list[str]]:
+def _woken(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> tuple[Booleans, Booleans, list[str]]:
     """Which nodes have a message coming, which a pending timer; and the names that are sent to but not recorded.
 
     A timer that was due before the snapshot started is an ordinary message by now: it lies in the mailbox.
     """
-    messages = _without_rooms(snapshot, nodes)
+    messages = _without_waiting(snapshot, nodes, rows)
     receiver = texts(messages["target"])
     target = positions(receiver, nodes.names)
     started_at = pa.scalar(snapshot.started_at, messages["due_at"].type)
@@ -433,10 +440,13 @@ def _woken(snapshot: Snapshot, nodes: _Nodes) -> tuple[Booleans, Booleans, list[
     return nodes.flags(target[~strange]), nodes.flags(target[timer]), expected
 
 
-def _without_rooms(snapshot: Snapshot, nodes: _Nodes) -> Any:
-    """The messages, but for calls that wait for room: nobody is there yet whom they could wake."""
+def _without_waiting(snapshot: Snapshot, nodes: _Nodes, rows: _Rows) -> Any:
+    """The messages, but for calls that wait for room, or for their arguments: they wake nobody before they can begin."""
     calls, messages = nodes.calls, snapshot.tables["messages"]
-    waiting = np.flatnonzero(calls.also >= calls.first_room)
+    short = np.flatnonzero(calls.also >= calls.first_room)
+    lacking = distinct(rows.owner[~rows.satisfied]) - nodes.first_call
+    lacking = lacking[(lacking >= calls.running_count) & (lacking < calls.call_count)]
+    waiting = np.concatenate([short, lacking])
     if not len(waiting):
         return messages
     keep = np.ones(messages.num_rows, np.bool_)
@@ -447,8 +457,8 @@ def _without_rooms(snapshot: Snapshot, nodes: _Nodes) -> Any:
 def _outside(
     snapshot: Snapshot, nodes: _Nodes, untold: Booleans, silent: Booleans, graph: Graph
 ) -> tuple[Booleans, list[str]]:
-    """Nodes of which the snapshot does not know enough: waited for yet but not recorded, or waiting without a row that says
-    for what. And why, for a person."""
+    """Nodes of which the snapshot does not know enough: waited for but not recorded, or waiting without a row that says
+    for what. And why, for a person. A reply that is there already hides nothing."""
     awaited = distinct(graph.target[~graph.satisfied])
     strangers = awaited[(awaited >= nodes.recorded_count) & (awaited < nodes.first_call)]
     names = nodes.names.take(strangers[:MOST_LISTED]).to_pylist()

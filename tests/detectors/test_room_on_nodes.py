@@ -193,6 +193,53 @@ def test_what_was_not_observed_may_end_an_actor_at_rest_but_no_call_that_is_stuc
     assert app.verdict().holds is True
 
 
+def test_a_call_that_is_about_to_begin_may_end_its_actor_as_one_that_runs_may() -> None:
+    """`ray.actor.exit_actor()`, or a constructor that raises."""
+    app, _ = idle_holder()
+    app.queues("Idle-0", "driver", "leave", number=2)
+    assert app.verdict().holds is False
+
+    app, _ = idle_holder()
+    app.runs("Idle-0", "driver", "leave", number=2)
+    assert app.verdict().holds is False
+
+    app, _ = idle_holder()
+    app.machines[1]["status"] = "active"  # it starts
+    assert app.verdict().holds is False
+
+
+def test_a_reply_that_is_there_already_ends_nobody() -> None:
+    """The driver waits for a list, of which one call has ended: nothing is left of that which could act."""
+    app, _ = idle_holder()
+    app.waits[0]["k"] = 2
+    app.waits_for("driver", "driver/0/Idle-0/1", k=2, satisfied=True)
+    assert app.verdict().holds is True
+
+
+@pytest.mark.parametrize("target", ["after()", "Clerk-0"])
+def test_a_call_that_lacks_an_argument_ends_nobody_and_wakes_nobody(target: str) -> None:
+    """Neither a task that needs no room, nor one to an actor at rest that has the holder's handle."""
+    app, room = idle_holder()
+    task = app.messages[0]["call_id"]
+    app.actor("Clerk-0", status="passive")
+    room.told["holders"][0]["by"].append("Clerk-0")
+    app.waits.append(_wait(target, app.queues(target, "driver", "after", number=1), task, 1))
+    assert app.verdict().holds is True
+
+    app.waits[-1]["satisfied"] = True
+    assert app.verdict().holds is not True, "it is about to begin"
+
+
+def test_a_free_slot_is_nothing_that_acts() -> None:
+    app, room = idle_holder()
+    task = app.messages[0]["call_id"]
+    app.actor("Pair-0", slots=2)
+    app.waits_for(app.runs("Pair-0", "driver", "go"), task)
+    app.waits.append(_wait("Pair-0", app.queues("Pair-0", "driver", "after", number=2), task, 1))
+    room.told["holders"][0]["by"] = None
+    assert app.verdict().holds is True
+
+
 def test_who_is_being_made_may_get_a_handle_and_whoever_is_not_known_may_have_one() -> None:
     app, room = idle_holder()
     app.queues("Warden-0", "driver", "__init__", number=0)

@@ -495,7 +495,7 @@ def test_the_protocol_for_calls_itself_passes_the_seeds_that_catch_the_mutants()
 
 def test_the_page_of_protocols_names_every_mutant_of_calls() -> None:
     page = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
-    table = page.split("### Traps of calls")[1].split("\n## ")[0]
+    table = page.split("### Traps of calls")[1].split("\n##")[0]
     rows = [row.split("|")[3] for row in table.splitlines() if row.startswith("| ")]
 
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.calls import CONSTRUCTOR, CallLedger, call_id_of
+from ray_snapshot.protocol.demands import Demand
 from ray_snapshot.protocol.tasks import call_of_task, is_task
 from ray_snapshot.simulation.calls.oracle import Log, Waiting
 from ray_snapshot.simulation.calls.programs import Kind, Program
@@ -47,6 +48,8 @@ class Travelling:
     needs: tuple[str, ...]
     gives: tuple[str, ...]
     is_repetition: bool = False
+    demand: Demand | None = None
+    """What it must find on a node before it can begin."""
 
     @property
     def call_id(self) -> str:
@@ -72,6 +75,8 @@ class Alive:
     reported: set[int] = field(default_factory=set)
     travelled: dict[str | None, Travelling] = field(default_factory=dict)
     """How each running call came here."""
+    dropped: set[str] = field(default_factory=set)
+    """Actors whose only handle it had, and has dropped."""
 
     def __post_init__(self) -> None:
         for target in self.kind.handles():
@@ -94,7 +99,10 @@ class Alive:
     def wait(self, run: Run, on: list[str], k: int, log: Log, *, may_act: bool, is_local: bool, raises: bool) -> None:
         """The call waits for `k` of the calls `on`; in a local wait, for another call to notify it."""
         raises = raises and len(on) > 1
-        run.wait_id = self.ledger.wait(run.call_id, on, k, 0.0, may_act=may_act, is_local=is_local, raises=raises)
+        site = run.call_id or ""
+        run.wait_id = self.ledger.wait(
+            run.call_id, on, k, 0.0, call_site=site, may_act=may_act, is_local=is_local, raises=raises
+        )
         run.waiting = run.waits_for(on, k, is_local=is_local, may_act=may_act, raises=raises)
         run.notified = False
         log.add(self.ledger.machine, "wait", waiting=run.waiting)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.simulation.calls.actors import Alive, Run, Travelling
 from ray_snapshot.simulation.calls.oracle import Log
 from ray_snapshot.simulation.calls.reports import id_of, name_of
@@ -60,6 +61,12 @@ class Carrying:
         there = [call for call in waiting.on if id_of(call) in self.replies]
         has_raised = waiting.raises and any(call in self.log.failed | self.log.raised for call in there)
         return has_raised or len(there) >= waiting.k
+
+    def outcomes(self, machine: Alive) -> dict[str, bool]:
+        """Of the plain tasks that calls of a machine wait for in lists, and that are over: whether they ended in an error."""
+        lists = [run.waiting.on for run in machine.runs.values() if run.waiting is not None and run.waiting.raises]
+        over = {call for on in lists for call in on if is_task(call[2]) and id_of(call) in self.replies}
+        return {call[2]: call in self.log.failed | self.log.raised for call in over}
 
     def can_be_born(self, call: Travelling) -> bool:
         """Whether the call makes a machine that never was, unless that is alive by now."""

@@ -299,14 +299,17 @@ def replayed(log: Log) -> Model:
     return model
 
 
-def check_calls(log: Log, snapshots: Iterable[Seen], slots: Mapping[str, int]) -> None:
-    """Check every snapshot of a run; raises `OracleError`."""
+def check_calls(log: Log, snapshots: Iterable[Seen], slots: Mapping[str, int], *, is_roomy: bool = True) -> None:
+    """Check every snapshot of a run; raises `OracleError`.
+
+    `is_roomy`: nothing waits for room on a node; else more may stand still than is told here.
+    """
     last = replayed(log)
     for seen in snapshots:
         try:
             by_the_dead = _check_cut(log, seen, last)
             unsure = log.failed | by_the_dead | {call for call in log.raised if is_task(call)}
-            is_doubtful = any(call in unsure for call in seen.in_flight)
+            is_doubtful = not is_roomy or any(call in unsure for call in seen.in_flight)
             is_doubtful = is_doubtful or None in seen.answers.values()
             is_doubtful = is_doubtful or any((None, False) in errors for errors in seen.errors.values())
             _check_verdicts(log, seen, slots, is_doubtful)
@@ -418,7 +421,7 @@ def _check_verdicts(log: Log, seen: Seen, slots: Mapping[str, int], is_doubtful:
     """What a snapshot says for good stays so; what held before it began, it says. Faults excuse both.
 
     `is_doubtful`: calls count as in flight that are not, or may have been answered, because their sender or an earlier
-    incarnation of their target is gone.
+    incarnation of their target is gone; or they wait for room.
     """
     stuck = deadlocked(seen, slots)
     done = is_terminated(seen)

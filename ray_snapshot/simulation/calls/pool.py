@@ -15,6 +15,7 @@ from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker, task_n
 from ray_snapshot.simulation.calls.actors import Alive, Run, Travelling
 from ray_snapshot.simulation.calls.carrying import Carrying
 from ray_snapshot.simulation.calls.central import CallCentral, Step
+from ray_snapshot.simulation.calls.nodes import Nodes
 from ray_snapshot.simulation.calls.oracle import Log
 from ray_snapshot.simulation.calls.programs import Kind, Program, Start
 from ray_snapshot.simulation.calls.reports import name_of
@@ -33,6 +34,7 @@ class TaskWorld(Protocol):
     ray: Carrying
     central: CallCentral
     control: list[Step]
+    nodes: Nodes
 
     def be_born(self, name: str, kind: str, incarnation: int, colour: int, is_starting: bool) -> None: ...
 
@@ -72,9 +74,11 @@ class Pool:
         workers = dict(self.workers())
         idle = [name for name, one in workers.items() if not one.runs]
         busy = [one for one in workers.values() if all(run.wait_id is None for run in one.runs.values())]
-        places: list[str] = [*idle, *([""] if len(busy) < self.size else [])]  # one that waits gives its place back
+        nodes, may_start = world.nodes, len(busy) < self.size  # one that waits gives its place back
         for index, call in enumerate(world.ray.network):
             if is_task(call.target) and world.ray.has_all(call.needs):
+                places = [name for name in idle if nodes.fits(nodes.places[name], call.demand)]
+                places += nodes.fitting(call.demand) if may_start else []
                 yield from (("run", index, place) for place in places)
         for name in idle:
             if is_at_rest(workers[name].ledger):
@@ -97,21 +101,24 @@ class Pool:
         self.started += 1
         task = task_name(step.function, str(self.started))
         header = Header(name, ledger.incarnation, 0, ledger.colour if ledger.is_ahead else 0, 0, step.is_retried)
-        ledger.start_task(step.function, task, None, 0.0, is_retried=step.is_retried, needs=needs)
-        call = Travelling(tuple(header), task, step.function, needs, gives)
+        ledger.start_task(step.function, task, None, 0.0, is_retried=step.is_retried, needs=needs, demand=step.demand)
+        call = Travelling(tuple(header), task, step.function, needs, gives, demand=step.demand)
         run.refs.append(call_of_task(task))
         self.world.log.add(name, "submit", name_of(call_of_task(task)), is_retried=step.is_retried)
         self.world.ray.network.append(call)
 
     def run(self, index: int, place: str) -> str:
-        """A worker, a fresh one perhaps, begins a task."""
+        """A worker begins a task; a fresh one, if `place` is a node."""
         world = self.world
         call = world.ray.network.pop(index)
         colour = max([call.header[3], *(world.ray.replies[one] for one in call.needs)])
-        if not place:
+        if place in world.nodes.amounts:
             self.born += 1
-            place = worker_name(f"w{self.born}", 1)
+            node, place = place, worker_name(f"w{self.born}", 1)
             world.be_born(place, "", 0, colour, False)
+        else:
+            node = world.nodes.places[place]
+        world.nodes.take(place, node, call.demand)
         machine = world.alive[place]
         if machine.ledger.hear(colour):
             world.record(place)
@@ -129,6 +136,7 @@ class Pool:
         """A task ends; Ray may run it again."""
         world = self.world
         call = machine.travelled.pop(run.call_id)
+        world.nodes.give_back(name)
         ledger = machine.ledger
         colour = ledger.finish_task(str(run.call_id), 0.0, is_error=is_error)
         if is_error and call.header[5] and self.runs[call.target] < MOST_RUNS:

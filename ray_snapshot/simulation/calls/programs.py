@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ray_snapshot.protocol.demands import Demand
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -30,6 +32,15 @@ class Create:
     child: str
     kind: str
     gives: tuple[int, ...] = ()
+    demand: Demand | None = None
+    """What it must find on a node, and keeps as long as it lives; None: nothing is said of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """`del child`: the only handle of an actor is dropped, so it ends when it has nothing more to do."""
+
+    child: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,7 @@ class Start:
     needs: tuple[int, ...] = ()
     gives: tuple[int, ...] = ()
     is_retried: bool = False
+    demand: Demand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,7 @@ class Post:
     waits: bool = False
 
 
-Step = Call | Create | Start | Get | Park | Notify | Work | Fail | Post
+Step = Call | Create | Drop | Start | Get | Park | Notify | Work | Fail | Post
 Program = tuple[Step, ...]
 
 

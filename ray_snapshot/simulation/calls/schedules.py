@@ -229,7 +229,7 @@ def _faulty(step: Step, profile: CallProfile, chance: random.Random) -> Step:
     return ("mislay", *step[1:]) if profile.acks_get_lost and chance.random() < 0.2 else step
 
 
-def check_end(world: CallWorld) -> None:
+def check_end(world: CallWorld, *, is_roomy: bool = True) -> None:
     """Nothing is left to happen: then nothing may be open, and every snapshot must be right. Raises `OracleError`."""
     for number, pending in world.central.coordinator.pending.items():
         raise OracleError(f"all is quiet, but snapshot {number} waits for {pending.waits_for()}")
@@ -238,7 +238,7 @@ def check_end(world: CallWorld) -> None:
             raise OracleError(f"no snapshot is pending, but {name} still keeps {sorted(machine.ledger.open)} open")
         if machine.ledger.kept_back:
             raise OracleError(f"{name} still keeps back {machine.ledger.kept_back}")
-    check_calls(world.log, world.central.completed, world.slots())
+    check_calls(world.log, world.central.completed, world.slots(), is_roomy=is_roomy)
 
 
 # ---- every order ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -23,11 +24,13 @@ from ray_snapshot.protocol.turning import Turning
 from ray_snapshot.simulation.calls.actors import Alive, Run, Travelling
 from ray_snapshot.simulation.calls.carrying import Carrying
 from ray_snapshot.simulation.calls.central import CallCentral, Step
+from ray_snapshot.simulation.calls.nodes import Nodes
 from ray_snapshot.simulation.calls.oracle import Log
 from ray_snapshot.simulation.calls.pool import Pool
 from ray_snapshot.simulation.calls.programs import (
     Call,
     Create,
+    Drop,
     Fail,
     Get,
     Kind,
@@ -41,7 +44,10 @@ from ray_snapshot.simulation.calls.programs import (
 from ray_snapshot.simulation.calls.reports import id_of, name_of
 
 INF = float("inf")
-APP = ("step", "wake", "timeout", "accept", "birth", "settle", "restart", "notice", "run")
+MANY = 1 << 30
+"""Workers, where nodes say how many tasks may run."""
+
+APP = ("step", "wake", "timeout", "accept", "birth", "settle", "restart", "notice", "run", "end")
 """Kinds of steps that are the app's own, or Ray's; the others are the snapshot's."""
 
 
@@ -81,7 +87,8 @@ class Turns(Protocol):
 class CallWorld:
     """Machines between which steps are taken one at a time; `machines` maps names to kinds, `driver` is its program.
 
-    `turns`: by machine, what turns it red, where that is not its ledger alone.
+    `turns`: by machine, what turns it red, where that is not its ledger alone. `nodes`: where tasks, and machines that are
+    created, need room; without, there is room for two workers.
     """
 
     def __init__(
@@ -94,6 +101,7 @@ class CallWorld:
         coordinator: Coordinator | None = None,
         turns: Mapping[str, Turns] = MappingProxyType({}),
         functions: Mapping[str, Program] = MappingProxyType({}),
+        nodes: Nodes | None = None,
         trace: list[str] | None = None,
     ) -> None:
         self.kinds = dict(kinds)
@@ -108,7 +116,10 @@ class CallWorld:
         self.ray = Carrying(self.log)
         self.control: list[Step] = []
         self.central = CallCentral(coordinator or Coordinator(most_open=most_open))
-        self.pool = Pool(self, dict(functions))
+        self.nodes = Nodes() if nodes is None else nodes
+        self.pool = Pool(self, dict(functions)) if nodes is None else Pool(self, dict(functions), MANY)
+        self.ending: set[str] = set()
+        """Actors of which nothing has a handle any more."""
         for name, kind in machines.items():
             self.be_born(name, kind, 0, 0, is_starting=False)
         self._add_driver(driver)
@@ -144,11 +155,13 @@ class CallWorld:
         ray = self.ray
         steps = [step for name in self.alive for step in self.enabled_on(name)]
         steps += [("accept", index) for index, call in enumerate(ray.network) if self._can_accept(call)]
-        steps += [("birth", index) for index, call in enumerate(ray.network) if self._can_be_born(call)]
+        unborn = [(index, call) for index, call in enumerate(ray.network) if self._can_be_born(call)]
+        steps += [("birth", index, node) for index, call in unborn for node in self.nodes.fitting(call.demand)]
         steps += [("control", index) for index in range(len(self.control))]
         steps += [("settle", index) for index in range(len(ray.failures))]
         steps += [("notice", index) for index in range(len(ray.notices))]
         steps += [("restart", name) for name in ray.restarting]
+        steps += [("end", name) for name in sorted(self.ending) if self._can_end(name)]
         return [*steps, *self.pool.enabled()]
 
     def enabled_on(self, name: str) -> list[Step]:
@@ -187,6 +200,11 @@ class CallWorld:
     def _can_be_born(self, call: Travelling) -> bool:
         return call.target not in self.alive and not is_task(call.target) and self.ray.can_be_born(call)
 
+    def _can_end(self, name: str) -> bool:
+        machine = self.alive.get(name)
+        is_idle = machine is not None and machine.is_built and not machine.runs
+        return is_idle and not any(call.target == name for call in self.ray.network)
+
     def perform(self, step: Step, choice: int = 0) -> None:
         """Take one step; what the world does in it depends on `choice`."""
         kind, *where = step
@@ -211,9 +229,15 @@ class CallWorld:
                 self.pool.start(name, machine, run, step)
             case Create():
                 self._create(name, machine, run, step)
+            case Drop(child):
+                machine.dropped.add(child)
+                self.ending.add(child)
+                machine.work(self.log)
             case Get(refs, k, has_timeout):
                 on = [run.refs[index] for index in refs]
                 machine.wait(run, on, k or len(refs), self.log, may_act=has_timeout, is_local=False, raises=not k)
+                if is_worker(name):
+                    self.nodes.waiting.add(name)
             case Park():
                 machine.wait(run, [], 1, self.log, may_act=False, is_local=True, raises=False)
             case Notify():
@@ -252,8 +276,8 @@ class CallWorld:
     def _create(self, name: str, machine: Alive, run: Run, step: Create) -> None:
         retried = self.kinds[step.kind].can_restart
         gives = tuple(run.refs[index] for index in step.gives)
-        header = machine.ledger.create(step.child, "__init__", None, 0.0, is_retried=retried)
-        call = Travelling(tuple(header), step.child, "__init__", (), gives)
+        header = machine.ledger.create(step.child, "__init__", None, 0.0, is_retried=retried, demand=step.demand)
+        call = Travelling(tuple(header), step.child, "__init__", (), gives, demand=step.demand)
         self.kind_of[step.child] = step.kind
         self._sent(name, run, call)
         self.ray.construct(call)
@@ -281,6 +305,7 @@ class CallWorld:
     def _leave_wait(self, name: str, machine: Alive, run: Run, colour: int) -> None:
         assert run.wait_id is not None
         machine.ledger.wake(run.wait_id, colour)
+        self.nodes.waiting.discard(name)
         machine.steps += 1
         self.log.add(name, "wake", waiting=run.waiting)
         run.wait_id = run.waiting = None
@@ -317,6 +342,7 @@ class CallWorld:
         machine = self.alive[name]
         due = range(machine.ledger.colour + 1, machine.ledger.turning.due + 1)
         final = self.pool.noting_drops(name, machine.ledger.leave)
+        self._note_held(name)
         self.log.record(due, name)
         for number in sorted(machine.ledger.open):
             if number not in machine.reported:
@@ -324,6 +350,7 @@ class CallWorld:
         self.log.add(name, "leave")
         self.log.ended[name] = self.log.lengths[name]
         del self.alive[name]
+        self.nodes.leave(name)
         self.control.append(("left", final))
 
     def _accept(self, index: int) -> str:
@@ -344,10 +371,11 @@ class CallWorld:
         machine.begin(call, call_id)
         return f"{call.target} accepts {call_id} {call.method}"
 
-    def _birth(self, index: int) -> str:
+    def _birth(self, index: int, node: str) -> str:
         call = self.ray.network[index]
         self.be_born(call.target, self.kind_of[call.target], 0, call.header[3], is_starting=True)
-        return call.target
+        self.nodes.take(call.target, node, call.demand)
+        return f"{call.target} {node}".rstrip()
 
     # ---- what goes wrong --------------------------------------------------------------------------------------------
 
@@ -391,6 +419,7 @@ class CallWorld:
         if is_worker(name):
             self.pool.worker_died(machine)
             machine.travelled.clear()
+        self.nodes.leave(name)
         self.ray.die(name, machine, self._ledgers())
         if self.abroad is not None:
             self.abroad.died(name, machine.ledger.incarnation)
@@ -401,6 +430,10 @@ class CallWorld:
         """Of all that live, and of machines of hosts."""
         found = {} if self.abroad is None else dict(self.abroad.ledgers())
         return found | {name: one.ledger for name, one in self.alive.items()}
+
+    def _join(self, node: str) -> str:
+        self.nodes.join(node)
+        return node
 
     def _restart(self, name: str) -> str:
         incarnation, is_starting = self.ray.restart(name)
@@ -454,9 +487,20 @@ class CallWorld:
         return f"{name} records {numbers}"
 
     def _recorded(self, name: str, state: Callable[[], int] | None) -> tuple[int, ...]:
-        numbers = self.alive[name].ledger.record(state)
+        machine = self.alive[name]
+        machine.ledger.outcomes = self.ray.outcomes(machine)
+        numbers = machine.ledger.record(state)
+        self._note_held(name)
         self.log.record(numbers, name)
         return numbers
+
+    def _note_held(self, name: str) -> None:
+        """What has just recorded tells what it has of its node, too."""
+        machine = self.alive[name]
+        for number, report in machine.ledger.open.items():
+            if report.held is None:
+                held = self.nodes.report(name, is_clean=machine.dropped <= self.ray.dead)
+                machine.ledger.open[number] = replace(report, held=held)
 
     def _hurry(self, name: str) -> str:
         return self.record(name, copy=False)
@@ -562,6 +606,8 @@ _STEPS: dict[str, Callable[..., str]] = {
     "cancel": CallWorld._cancel,
     "die": CallWorld._die,
     "restart": CallWorld._restart,
+    "end": CallWorld._die,
+    "join": CallWorld._join,
     "notice": CallWorld._notice,
     "run": lambda world, index, place: world.pool.run(index, place),
     "retire": lambda world, name: world.pool.retire(name),
