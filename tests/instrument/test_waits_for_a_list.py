@@ -66,7 +66,7 @@ def test_a_call_that_was_answered_well_frees_no_one() -> None:
     verdict = app.waiting_for(app.calling_back("b"), app.ended("c", is_error=False))
     assert verdict.holds is True
     (waiter,) = [record for record in verdict.evidence["members"] if record["machine"] == "a"]
-    assert (waiter["waits_for"], waiter["mode"]) == (["b", "c"], "all")
+    assert (waiter["waits_for"], waiter["mode"]) == (["b"], "all")
 
 
 def test_a_call_that_runs_may_fail_and_so_end_the_wait() -> None:
