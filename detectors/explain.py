@@ -172,7 +172,9 @@ def _alternatives(waits: WaitGraph, nodes: Integers) -> Alternatives:
 def _without_errors(waits: WaitGraph, choices: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
     """`choices` without those that stand for "the first error of a list ends the wait": fewer of the same calls."""
     most = max(choices, key=lambda choice: choice[0])
-    different = [one for at, one in enumerate(choices) if one not in choices[:at]]  # replies that are there made them alike
+    different = [
+        one for at, one in enumerate(choices) if one not in choices[:at]
+    ]  # replies that are there made them alike
     return [one for one in different if one[0] == most[0] or not _is_within(waits, one[1], most[1])]
 
 
