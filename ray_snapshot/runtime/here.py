@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from functools import lru_cache
@@ -58,6 +59,28 @@ def call_site_here() -> str | None:
     return call_site(sys._getframe(1))
 
 
+_STOPS_IF_COLLECTED = sys.version_info < (3, 11, 9)
+_LOOKING = threading.RLock()
+
+
+def frames_of_threads() -> dict[int, FrameType]:
+    """The innermost frame of each thread of this process.
+
+    Up to Python 3.11.8 the whole process stops for good if garbage is collected meanwhile: it holds the interpreter's list of
+    threads (cpython issue 106883). There collection waits the microseconds that this takes.
+    """
+    if not _STOPS_IF_COLLECTED:
+        return sys._current_frames()
+    with _LOOKING:
+        if not gc.isenabled():
+            return sys._current_frames()
+        gc.disable()
+        try:
+            return sys._current_frames()
+        finally:
+            gc.enable()
+
+
 def call_site_of(thread: int) -> str | None:
     """Where another thread of this process is."""
-    return call_site(sys._current_frames().get(thread))
+    return call_site(frames_of_threads().get(thread))

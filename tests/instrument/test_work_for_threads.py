@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -16,6 +15,7 @@ from ray_snapshot.instrument.process import process as processes
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.protocol.calls import Header, MachineReport
 from ray_snapshot.protocol.commands import Overdue, Request
+from ray_snapshot.runtime.here import frames_of_threads
 
 LONG_S = 600.0
 ASKED = "A/0/B/1"
@@ -83,7 +83,7 @@ class Actor:
 
 def _stands_still(thread: threading.Thread) -> bool:
     """Whether the call waits, and not for a thread of its own to be begun."""
-    frame, names = sys._current_frames().get(thread.ident or 0), []
+    frame, names = frames_of_threads().get(thread.ident or 0), []
     while frame is not None:
         names.append(frame.f_code.co_name)
         frame = frame.f_back

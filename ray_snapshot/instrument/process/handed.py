@@ -8,7 +8,6 @@ library runs) leaves the call active.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from ray_snapshot.instrument.process.threads import is_parked, is_timer_set
 from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.runtime.here import frames_of_threads
 
 _RESULTS = (Future.result.__code__, Future.exception.__code__)
 _RUN = executors._WorkItem.run.__code__
@@ -66,7 +66,7 @@ class HandedWork:
         `threads`: which thread runs a call.
         """
         found: dict[int, Sequence[Any]] = {}
-        frames, shared = sys._current_frames(), Counter(threads.values())
+        frames, shared = frames_of_threads(), Counter(threads.values())
         for call_id, running in ledger.running.items():
             thread = threads.get(call_id)
             if thread is None or running.waits or shared[thread] > 1 or is_timer_set(thread):

@@ -7,13 +7,12 @@ by itself. What waits in C (a lock, a socket, a `SimpleQueue`) cannot be told fr
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
-from ray_snapshot.runtime.here import call_site
+from ray_snapshot.runtime.here import call_site, frames_of_threads
 
 _WAIT = threading.Condition.wait.__code__
 
@@ -30,7 +29,7 @@ class Threads:
 
 def threads_of(threads: Iterable[threading.Thread]) -> Threads:
     """What these threads are doing now."""
-    frames = sys._current_frames()
+    frames = frames_of_threads()
     found: dict[bool, list[str]] = {True: [], False: []}
     for thread in threads:
         frame = frames.get(thread.ident or 0)
