@@ -12,7 +12,7 @@ import inspect
 import sys
 import uuid
 from collections.abc import Callable, Mapping
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import ray
@@ -87,6 +87,7 @@ _READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         ),
     ),
     ("SerializationContext", SerializationContext, ("is_in_band_serialization",)),
+    ("ray._raylet", ray._raylet, ("concurrent",)),
     *cluster_shape.READ,
 )
 """Names of what is compiled, or only read, so that nothing tells its parameters."""
@@ -168,6 +169,21 @@ def replace_refs(arrived: Callable[..., Any], future_of: Callable[..., Any]) -> 
     own = asyncio.wrap_future
     _replace("wrap_future", asyncio, "wrap_future", future_of)
     _put("futures.wrap_future", asyncio.futures, "wrap_future", asyncio.wrap_future, own)
+
+
+def replace_futures(made: Callable[..., Any]) -> None:
+    """Put this in place of the class of which `ref.future()` makes its futures; it gets the original first."""
+    own = ray._raylet.concurrent
+
+    class Futures:
+        """`concurrent.futures` as the module that makes them sees it."""
+
+        Future = staticmethod(functools.partial(replaced, made, own.futures.Future))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(own.futures, name)
+
+    _put("futures", ray._raylet, "concurrent", SimpleNamespace(futures=Futures()), own)
 
 
 def replace_groups(made: Callable[..., Any], ready: Callable[..., Any]) -> None:

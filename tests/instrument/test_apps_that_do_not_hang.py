@@ -34,13 +34,14 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     [
         ("named", "('woken', None)"),
         ("threads", "['stepped', 'stepped']"),
+        ("called_back", "woken"),
         pytest.param("inherited", "left", marks=pytest.mark.nightly),
         pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
         pytest.param("groups", "answered", marks=pytest.mark.nightly),
         pytest.param("failing", "freed by an error", marks=pytest.mark.nightly),
     ],
 )
-def test_a_wait_that_is_ended_by_name_the_store_another_group_another_thread_or_an_error_is_never_a_deadlock(
+def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_deadlock(
     runner: Runner, tmp_path: Path, scenario: str, output: str
 ) -> None:
     options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]

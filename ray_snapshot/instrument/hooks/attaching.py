@@ -29,7 +29,7 @@ from ray_snapshot.instrument.here import (
     take_early_refs,
 )
 from ray_snapshot.instrument.hooks import calls, hiding, tasks, tracking
-from ray_snapshot.instrument.process import unfollowed, worker_tasks
+from ray_snapshot.instrument.process import callbacks, unfollowed, worker_tasks
 from ray_snapshot.instrument.process.process import ON_HOSTS_LEFT, Process
 from ray_snapshot.instrument.process.reloading import Terms, Welcome, system_of
 from ray_snapshot.names import DRIVER, NAMESPACE, PREFIX, run_of_watch
@@ -53,6 +53,7 @@ def replace_ray() -> None:
     shape.replace_listing(hiding.named_actors)
     shape.replace_groups(capacity.made, tasks.ready)
     shape.replace_refs(tracking.arrived, tracking.future_of)
+    shape.replace_futures(callbacks.future_made)
 
 
 class _Entrance:

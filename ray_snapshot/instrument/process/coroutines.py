@@ -266,6 +266,11 @@ def note_wait(future: Any, wait_id: int) -> None:
     _WAITS[future] = wait_id
 
 
+def is_tracked(future: Any) -> bool:
+    """Whether this is the future of an `await` that is a tracked wait."""
+    return isinstance(future, asyncio.Future) and future in _WAITS
+
+
 def _wait_of(task: Any) -> int | None:
     """The tracked wait that a task is in, if it awaits a ref itself."""
     waiter = getattr(task, "_fut_waiter", None)

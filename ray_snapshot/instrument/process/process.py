@@ -24,6 +24,7 @@ from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, HOOK, own_threads
 from ray_snapshot.instrument.process.actor_loop import ActorLoop, running_loop
+from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
 from ray_snapshot.instrument.process.making import Making
@@ -511,7 +512,7 @@ class Process:
         loop = self.actor_loop
         sites, threads = self.call_sites(), threads_of(own_threads())
         self.kept = None
-        parked = loop.park(self.ledger, now, sites) if between_steps else []
+        parked, left = loop.park(self.ledger, now, sites) if between_steps else [], callback_wait(now)
         acting = loop.background()
         self.ledger.outcomes = self.started_tasks.outcomes()
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
@@ -519,6 +520,8 @@ class Process:
             mail = None if self.mail is None else self.mail.part(number)
             if number in self.ledger.open:
                 report = replace(loop.resolved(self._rested(self.ledger.report(number))), held=held)
+                if left is not None:
+                    report = replace(report, waits=(*report.waits, left))
                 facts = (UNFOLLOWED.loose(), threads, loop.blocking_call, acting)
                 passed, before = self.passed.known() if any(wait.is_local for wait in report.waits) else ((), ())
                 births = self.making.unborn(report)

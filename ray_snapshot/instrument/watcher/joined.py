@@ -17,7 +17,7 @@ from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.instrument.watcher.stores import stores
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CallsOf, ResolvedWait
-from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, RunningCall, call_id_of, parsed
+from ray_snapshot.protocol.calls import CONSTRUCTOR, CallWait, MachineReport, RunningCall, call_id_of, parsed
 from ray_snapshot.protocol.task_collector import parsed_target
 from ray_snapshot.protocol.tasks import ANYBODY, call_of_task, function_of, is_task, is_worker
 from ray_snapshot.runtime.assembly import checked, with_delay
@@ -318,7 +318,7 @@ class Tables:
             if wait.call_id is None:
                 yield {
                     "machine": self.shown(report.machine),
-                    "method": "(the program)" if report.machine == DRIVER else "(a task of its own)",
+                    "method": _method_of(wait, report.machine),
                     "holds_slot": False,
                     "call_site": wait.call_site,
                     "started_at": int(wait.waiting_since * 1e6),
@@ -475,6 +475,11 @@ def _part(shown: str) -> str:
 
 def _has_unknown_calls(report: MachineReport) -> bool:
     return any(call.caller is None and not call.call_id.startswith(ANYBODY) for call in report.calls)
+
+
+def _method_of(wait: CallWait, machine: str) -> str:
+    """What stands for the method where no call waits."""
+    return "(a callback)" if wait.is_callback else "(the program)" if machine == DRIVER else "(a task of its own)"
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> pa.Table:

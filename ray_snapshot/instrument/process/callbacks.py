@@ -1,0 +1,92 @@
+"""What the app has put on replies to come (`ref.future().add_done_callback(...)`): when one comes, a thread of Ray's runs it.
+
+So a process that waits may act before its wait is over. Which futures Ray makes of refs is told by `future_made`, in place of
+the class that it makes them of; whether something of the app's is on one is seen when the machine is recorded. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ray_snapshot.instrument.process.coroutines import is_tracked
+from ray_snapshot.protocol.calls import CallWait
+from ray_snapshot.runtime.here import frames_of_threads
+from ray_snapshot.runtime.refs import call_of
+
+_FUTURES: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""Of replies that have not come, as far as is known; by `id`."""
+
+_SETTING = (concurrent.futures.Future.set_result.__code__, concurrent.futures.Future.set_exception.__code__)
+
+
+def future_made(original: Callable[..., Any], *args: Any) -> Any:
+    """In place of the class of futures that Ray makes of refs."""
+    made = original(*args)
+    _FUTURES[id(made)] = made
+    return made
+
+
+def callback_wait(now: float) -> CallWait | None:
+    """What the process waits for with callbacks: any one of these replies; None if the app has put none on any."""
+    calls: dict[str | None, str] = {}
+    is_ready = False
+    being_set: set[int] | None = None
+    for known in _FUTURES.valuerefs():  # a list: other threads may add meanwhile
+        if (future := known()) is None:
+            continue
+        callbacks, is_over = _callbacks(future), future.done()
+        if is_over and callbacks and being_set is None:
+            being_set = _being_set()
+        if is_over and not (callbacks and id(future) in (being_set or ())):
+            _FUTURES.pop(id(future), None)
+        elif callbacks:
+            is_ready |= is_over
+            calls.setdefault(call_of(getattr(future, "object_ref", None)), _site(callbacks[0]))
+    if not calls:
+        return None
+    site = next(iter(calls.values()))
+    return CallWait(0, None, tuple(calls), 1, now, site, is_ready=is_ready, is_callback=True)
+
+
+def _being_set() -> set[int]:
+    """The futures (by id) of which a thread sets the result: their callbacks may run now."""
+    found = set()
+    for frame in frames_of_threads().values():
+        inner = frame
+        while inner is not None:
+            if inner.f_code in _SETTING:
+                found.add(id(inner.f_locals.get("self")))
+            inner = inner.f_back  # type: ignore[assignment]
+    return found
+
+
+def _callbacks(future: Any) -> list[Any]:
+    """What of the app's is on a future; not what resumes an `await` that is followed, and nothing of ours."""
+    return [one for one in list(future._done_callbacks) if not _is_known(one)]
+
+
+def _is_known(callback: Any) -> bool:
+    if str(getattr(_function(callback), "__module__", "")).startswith("ray_snapshot."):
+        return True
+    return any(is_tracked(cell) for cell in _cells(callback))
+
+
+def _cells(callback: Any) -> Iterator[Any]:
+    """What asyncio's callback on the future that an `await` waits for has in its closure: the future of the loop."""
+    if getattr(callback, "__qualname__", "") == "_chain_future.<locals>._call_set_state":
+        yield from (cell.cell_contents for cell in callback.__closure__ or ())
+
+
+def _function(callback: Any) -> Any:
+    return _function(callback.func) if isinstance(callback, functools.partial) else callback
+
+
+def _site(callback: Any) -> str:
+    """Where ("file:line") a callback begins; "" if it is not written in Python."""
+    code = getattr(_function(callback), "__code__", None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
