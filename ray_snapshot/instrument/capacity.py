@@ -126,28 +126,35 @@ ENDING_S = 3.0
 
 
 class _Collections:
-    """When the latest full garbage collections of this process began."""
+    """When the latest full garbage collections that were asked for here began.
+
+    Of others nothing is heard: a callback that is always there would swallow a Ctrl-C that comes while Python is in it.
+    """
 
     def __init__(self) -> None:
         self.began: deque[float] = deque(maxlen=1_000)
         self._begins = 0.0
         self._asked_at = 0.0
+        self._thread: int | None = None
 
     def collect(self) -> None:
         """Collect, in a thread of its own, for finalizers may wait."""
         now = time.time()
         if now > self._asked_at + EVERY_S:
             self._asked_at = now
-            threading.Thread(target=gc.collect, name="ray-snapshot-collection", daemon=True).start()
+            threading.Thread(target=self._collect, name="ray-snapshot-collection", daemon=True).start()
 
-    def follow(self) -> None:
-        """Hear of them from now on."""
-        if self.hear not in gc.callbacks:
-            gc.callbacks.append(self.hear)
+    def _collect(self) -> None:
+        self._thread = threading.get_ident()
+        gc.callbacks.append(self._hear)
+        try:
+            gc.collect()  # does nothing if another thread collects just now
+        finally:
+            gc.callbacks.remove(self._hear)
 
-    def hear(self, phase: str, info: Mapping[str, int]) -> None:
+    def _hear(self, phase: str, info: Mapping[str, int]) -> None:
         """Python calls this around each."""
-        if info["generation"] < 2:
+        if info["generation"] < 2 or threading.get_ident() != self._thread:
             return
         if phase == "start":
             self._begins = time.time()
@@ -179,7 +186,6 @@ def made(original: Callable[..., None], group: Any, *args: Any, **kwargs: Any) -
 
 def held(quiet_since: float) -> Held:
     """What this process has of its node: exact, also while it waits. `quiet_since`: since when nothing acts in it."""
-    COLLECTIONS.follow()
     core = getattr(ray_worker.global_worker, "core_worker", None)
     if core is None:  # Ray has been shut down
         return Held()

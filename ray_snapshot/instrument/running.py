@@ -5,6 +5,7 @@ The program keeps its arguments, its output, its traceback and its exit code. On
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import runpy
@@ -202,8 +203,8 @@ class Reporter:
         self.told: set[Any] = set()
         self.end: threading.Thread | None = None
         """Ends the program, once it was asked for."""
-        self.interrupted: BaseException | None = None
-        """Of which Ctrl-C the last diagnosis was."""
+        self.interrupted: Any = None
+        """Of which Ctrl-C the last diagnosis was: an error, or the `asyncio.Runner` that raises one when it has ended."""
 
     def follow(self, watch: Watch) -> None:
         """The watching has begun."""
@@ -246,9 +247,11 @@ class Reporter:
             self.end.join(END_S)
             os._exit(FIRED)
 
-    def last_words(self, interrupt: BaseException) -> None:
+    def last_words(self, interrupt: Any) -> None:
         """Ctrl-C: one diagnosis of what the program is doing; of each only one."""
-        if self.watch is None or self.interrupted is interrupt:
+        is_raised_for = isinstance(getattr(interrupt, "__context__", None), asyncio.CancelledError)
+        is_told = isinstance(self.interrupted, asyncio.Runner) and is_raised_for
+        if self.watch is None or self.interrupted is interrupt or is_told:
             return
         self.interrupted = interrupt
         from ray_snapshot import detectors

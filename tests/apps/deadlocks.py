@@ -186,6 +186,16 @@ def async_slots():
     return ray.get([loop.enter.remote() for _ in range(2)])
 
 
+def awaited_slots():
+    """The program awaits what can never come, as programs that are asynchronous themselves do."""
+
+    async def main():
+        loop = Loop.options(max_concurrency=2).remote()
+        return await asyncio.gather(*(loop.enter.remote() for _ in range(2)))
+
+    return asyncio.run(main())
+
+
 def threaded_slots():
     threads = Threads.remote()
     return ray.get([threads.again.remote() for _ in range(2)])

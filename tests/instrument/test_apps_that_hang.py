@@ -83,6 +83,12 @@ SCENARIOS = {
         [],
         "raise max_concurrency of Loop to 3",
     ),
+    "awaited_slots": _expected(
+        [("Loop.enter", "await self.opened.wait()", "Loop.open")] * 2
+        + [_program("return await asyncio.gather(*(loop.enter.remote() for _ in range(2)))", "Loop.enter")],
+        [],
+        "raise max_concurrency of Loop to 3",
+    ),
     "threaded_slots": _expected(
         [("Threads.again", "return ray.get(ray.get_runtime_context().current_actor.answer.remote())", "Threads.answer")] * 2,
         [_program("return ray.get([threads.again.remote() for _ in range(2)])", "Threads.again")],

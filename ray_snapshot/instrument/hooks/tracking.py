@@ -19,6 +19,7 @@ from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_source, note_wait
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.program_loop import was_interrupted
 from ray_snapshot.instrument.process.reloading import ASK_S, LOOK_S, PROGRAM_HELD_S
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import parsed
@@ -26,8 +27,9 @@ from ray_snapshot.protocol.tasks import is_task
 from ray_snapshot.runtime.here import call_site_here
 from ray_snapshot.runtime.refs import call_of, is_put
 
-ON_INTERRUPT: list[Callable[[BaseException], None]] = []
-"""Called when Ctrl-C has ended a wait of the program, which counts as waiting until they return."""
+ON_INTERRUPT: list[Callable[[Any], None]] = []
+"""Called when Ctrl-C has ended a wait of the program, which counts as waiting until they return; given what it came as: an
+error, or the `asyncio.Runner` that cancels the program."""
 
 
 def get(
@@ -313,6 +315,10 @@ def _follow(awaited: Any, ref: Any) -> None:
     def ended(done: Any) -> None:
         """Before the coroutine goes on: callbacks run in the order in which they were added."""
         end = _End(1)
+        if done.cancelled() and (runner := was_interrupted()) is not None and process.machine == DRIVER:
+            with process.program_loop.held():
+                for tell in ON_INTERRUPT:
+                    tell(runner)
         if not done.cancelled() and done._exception is None:  # asking with `exception()` would count as having read it
             end.answered = on
         elif not done.cancelled():

@@ -14,6 +14,7 @@ from ray_snapshot.instrument.process.coroutines import (
     goes_on_elsewhere,
     parked_at,
     resolved,
+    running_loop,
     site_of,
 )
 from ray_snapshot.protocol.calls import CallLedger, MachineReport
@@ -76,6 +77,10 @@ class ActorLoop:
             return False
         return self.is_blocked or running_loop() is self.loop
 
+    def to_ask(self) -> asyncio.AbstractEventLoop | None:
+        """The loop on which the actor is to be recorded; None if that is to be done at once."""
+        return None if self.is_blocked else self.loop
+
     def park(self, ledger: CallLedger, now: float, sites: dict[str, str]) -> list[int]:
         """Note as waits the calls that await something of their own loop, and where; returns the waits.
 
@@ -114,11 +119,3 @@ class ActorLoop:
 
     def _is_here(self) -> bool:
         return self.loop is not None and running_loop() is self.loop
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that this thread is running, if any."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -82,6 +82,14 @@ def current_task() -> Any:
         return None
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that this thread is running, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def resolved(
     report: MachineReport, coroutines: Mapping[str, tuple[Any, Any]], tasks: Mapping[int, Any], loop: Any
 ) -> MachineReport:
@@ -161,6 +169,9 @@ def _children(task: Any, inner: Any) -> tuple[list[Any], bool, bool]:
     """(what a coroutine waits for side by side, whether it needs all of that, whether the first error ends the wait)."""
     if (gathered := _gathered(task)) is not None:
         return gathered
+    if _is_asyncio(inner) and inner.f_code.co_name in ("__aexit__", "_aexit"):
+        group = inner.f_locals.get("self")  # a TaskGroup: the first error ends it, and the others with it
+        return ([], False, False) if group is None or group._aborting else (list(group._tasks), True, True)
     if _is_asyncio(inner) and inner.f_code.co_name == "_wait" and inner.f_locals.get("timeout") is None:
         return list(inner.f_locals.get("fs", ())), inner.f_locals.get("return_when") == asyncio.ALL_COMPLETED, False
     return [], False, False
@@ -202,10 +213,34 @@ def _reach(loop: Any, calls: Iterable[tuple[Any, Any]], wanted: Collection[Any],
     return reach
 
 
+def may_go_on(task: Any) -> bool:
+    """Whether a task may go on by itself, whatever replies and other tasks do."""
+    return _may_go_on(task, set())
+
+
+def awaiting(loop: Any) -> dict[int, str]:
+    """By tracked wait of a task that the app has not written (of a ref in a `gather`): where ("file:line") that is awaited."""
+    found = {}
+    for task in asyncio.all_tasks(loop):
+        frames = _frames(task.get_coro())
+        for child in _children(task, frames[-1])[0] if frames else ():
+            if (wait_id := _wait_of(child)) is not None:
+                found[wait_id] = site_of(task.get_coro()) or ""
+    return found
+
+
+def parked_sites(loop: Any) -> list[str]:
+    """Where tasks of the loop await a lock, a queue, an event: something that another task, or a callback, must bring."""
+    tasks = [task for task in asyncio.all_tasks(loop) if _wait_of(task) is None and _is_waiting(task)]
+    return [site_of(task.get_coro()) or "" for task in tasks]
+
+
 def _may_go_on(item: Any, seen: set[Any]) -> bool:
     """Whether what a task or a future waits for may come by itself, whatever replies and later calls do."""
     if not isinstance(item, asyncio.Task):
-        return item not in _WAITS
+        inside = _gathered(item)
+        parts = [] if inside is None else [one for one in inside[0] if not one.done()]
+        return any(_may_go_on(one, seen) for one in parts) if parts else item not in _WAITS
     if item in seen or _is_waiting(item):
         return False
     seen.add(item)

@@ -23,12 +23,14 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.here import CURRENT, HOOK, own_threads
-from ray_snapshot.instrument.process.actor_loop import ActorLoop, running_loop
+from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.control import Control
+from ray_snapshot.instrument.process.coroutines import running_loop
 from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
+from ray_snapshot.instrument.process.program_loop import ProgramLoop
 from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Share, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
@@ -101,6 +103,7 @@ class Process:
         self.hearing = Hearing()
         self.body: Any = None
         self.actor_loop = ActorLoop()
+        self.program_loop = ProgramLoop()
         self.handed = HandedWork()
         self.making = Making()
         self.passed = PassedRefs()
@@ -373,6 +376,11 @@ class Process:
                 self.resting = wait_id
             elif not is_blocking:
                 self.actor_loop.begin_wait(wait_id)
+            if self.machine == DRIVER and not is_resting:
+                if is_blocking:
+                    self.program_loop.block(wait_id)
+                else:
+                    self.program_loop.begin_wait(wait_id, is_certain=not may_act)
             if is_blocking:
                 hearing.is_waiting, hearing.colour = True, 0
                 self.actor_loop.block(call_id)
@@ -389,6 +397,7 @@ class Process:
             if self.heard_of:
                 self._take_in()
             self.actor_loop.wait_tasks.pop(wait_id, None)
+            self.program_loop.end_wait(wait_id)
             self.started_tasks.refs_of.pop(wait_id, None)
             if hearing.is_waiting:
                 colour = max(colour, hearing.colour)
@@ -513,13 +522,14 @@ class Process:
         sites, threads = self.call_sites(), threads_of(own_threads())
         self.kept = None
         parked, left = loop.park(self.ledger, now, sites) if between_steps else [], callback_wait(now)
-        acting = loop.background()
+        acting = loop.background() or self.program_loop.background()
         self.ledger.outcomes = self.started_tasks.outcomes()
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             mail = None if self.mail is None else self.mail.part(number)
             if number in self.ledger.open:
-                report = replace(loop.resolved(self._rested(self.ledger.report(number))), held=held)
+                report = loop.resolved(self.program_loop.resolved(self._rested(self.ledger.report(number))))
+                report = replace(report, held=held)
                 if left is not None:
                     report = replace(report, waits=(*report.waits, left))
                 facts = (UNFOLLOWED.loose(), threads, loop.blocking_call, acting)
@@ -598,11 +608,14 @@ class Process:
         with self.lock:
             if not self.ledger.must_record:
                 return
-            loop = self.actor_loop
-            if loop.loop is not None and not loop.is_blocked:
-                loop.loop.call_soon_threadsafe(ours, self._record_on_loop)
-            else:
-                self._record()
+            loop = self.actor_loop.to_ask() or self.program_loop.to_ask()
+            try:
+                if loop is not None:
+                    loop.call_soon_threadsafe(ours, self._record_on_loop)
+                    return
+            except RuntimeError:  # it was closed meanwhile
+                pass
+            self._record()
 
     def _record_on_loop(self) -> None:
         with self.lock:
