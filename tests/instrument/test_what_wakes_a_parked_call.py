@@ -12,8 +12,9 @@ from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher import joined
-from ray_snapshot.protocol.calls import CallLedger, call_id_of, parsed
+from ray_snapshot.protocol.calls import CallLedger, CallWait, call_id_of, parsed
 from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.snapshot import Snapshot
 
 
 class App:
@@ -43,7 +44,14 @@ class App:
 
     def verdict(self) -> bool | None:
         """Whether it is a deadlock, at one consistent moment."""
-        return Deadlock().evaluate(snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known)).holds
+        return Deadlock().evaluate(self._snapshot()).holds
+
+    def status_of(self, machine: str) -> str:
+        """As its row has it."""
+        return str(self._snapshot().machines[machine].status)
+
+    def _snapshot(self) -> Snapshot:
+        return snapshot_of(self.coordinator, self.ledgers, self.facts, known=self.known)
 
 
 def test_a_parked_call_that_nothing_can_wake_is_a_deadlock_with_its_caller() -> None:
@@ -54,6 +62,31 @@ def test_a_call_that_its_actor_has_made_and_that_runs_may_wake_it_by_its_reply()
     app = App()
     app.call("a", "b")
     assert app.verdict() is False
+
+
+def _callback_of(app: App, machine: str, call_id: str) -> None:
+    app.ledgers[machine].waits[99] = CallWait(99, None, (call_id,), 1, 0.0, is_callback=True)
+
+
+def test_a_callback_of_who_has_a_handle_may_wake_it_when_its_reply_comes() -> None:
+    app = App()
+    _callback_of(app, "driver", app.call("driver", "b"))
+    assert app.verdict() is False
+
+
+def test_a_callback_on_the_reply_of_the_parked_call_itself_wakes_nothing() -> None:
+    app = App()
+    _callback_of(app, "driver", call_id_of("driver", 0, "a", 1))
+    assert app.verdict() is True
+
+
+def test_who_does_nothing_acts_while_its_callback_has_a_reply_to_come_that_is_sent() -> None:
+    app = App()
+    call_id = app.call("c", "b")
+    _callback_of(app, "c", call_id)
+    assert app.status_of("c") == "passive"
+    app.ledgers["b"].finish(call_id)
+    assert app.status_of("c") == "active"
 
 
 def test_a_call_that_its_actor_has_made_and_that_is_on_its_way_may_wake_it_by_its_reply() -> None:

@@ -225,7 +225,7 @@ class Tables:
             "class_name": "" if is_task(report.machine) else facts.get("class", ""),
             "host": f"pid-{facts.get('pid')}",
             "incarnation": report.incarnation,
-            "status": report.status,
+            "status": "active" if self._is_called_back(report) else report.status,
             "max_concurrency": self._slots(report),
             "state": None if state is None else state.text,
             "state_truncated": bool(state is not None and state.truncated),
@@ -237,6 +237,13 @@ class Tables:
             "sent_count": sum(channel.sent_count for channel in report.outputs),
             "recorded_at": None if recorded is None else int(recorded.recorded_at * 1e6),
         }
+
+    def _is_called_back(self, report: MachineReport) -> bool:
+        """Whether a callback of a machine that does nothing else is about to run: its reply is there, or may be."""
+        waits = self.waits_of.get(report.machine, ())
+        return report.status == "passive" and any(
+            one.wait.is_callback and one.is_satisfied is not False for one in waits
+        )
 
     def _slots(self, report: MachineReport) -> int:
         """How many calls a machine may run at once; where that is not known, one more than it does."""
