@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
 
 _ABOUT_S = 10.0
-_CONNECT_S = 20.0
-"""Bound for finding clusters, and for connecting to one; a healthy cluster never comes near it."""
+_CONNECT_S = 60.0
+"""Bound for finding clusters, and for connecting to one; a healthy cluster on a busy machine never comes near it."""
 
 _Address = Annotated[
     str | None, typer.Option(help="The cluster's address, HOST:PORT; default: RAY_ADDRESS, or those on this machine.")

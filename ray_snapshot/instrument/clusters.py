@@ -24,8 +24,11 @@ from ray_snapshot.instrument.cluster_shape import AUTH_MODE, AuthenticationError
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.runtime.faults import first_line
 
-ANSWER_S = 2.0
-"""How long a cluster may take for each answer."""
+GREETING_S = 4.0
+"""How long something may take to connect, and to say that it speaks as a control store does."""
+
+ANSWER_S = 15.0
+"""How long a cluster that has greeted may take for each answer: it lives, and its machine may be busy."""
 
 NONE_RUNS = (
     "no Ray cluster runs on this machine: start your program first, with `ray-snapshot run SCRIPT`, and ask while it runs; for"
@@ -205,9 +208,9 @@ def check_answers(address: str) -> None:
     """Raise `ClusterError` if nothing that may be Ray's control store answers there; Ray itself tries for minutes."""
     host, port = host_and_port(address)
     try:
-        with socket.create_connection((host, port), ANSWER_S) as connection:
+        with socket.create_connection((host, port), GREETING_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0") not in ("1", "true"):  # those do not greet in clear
-                connection.settimeout(ANSWER_S)
+                connection.settimeout(GREETING_S)
                 connection.sendall(_GREETING)
                 reply = connection.recv(9)
                 if len(reply) < 4 or reply[3] != _SETTINGS_FRAME:
@@ -233,7 +236,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 def _alive(address: str) -> str | None:
     """The address, or None if a cluster's remains are still listed but its port is closed."""
     try:
-        socket.create_connection(host_and_port(address), ANSWER_S).close()
+        socket.create_connection(host_and_port(address), GREETING_S).close()
     except (ClusterError, OSError):
         return None
     return address

@@ -74,7 +74,7 @@ def test_something_else_that_listens_there_is_told_apart(answer: bytes, capsys: 
 def test_nobody_there_and_somebody_who_says_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(clusters, "ANSWER_S", 0.05)
+    monkeypatch.setattr(clusters, "GREETING_S", 0.05)
     with listening(None) as address:
         assert main(["snapshot", "app", "--address", address]) == 2
     assert f"no Ray cluster can be reached at '{address}': timed out" in capsys.readouterr().err
@@ -106,7 +106,7 @@ def test_a_cluster_that_does_not_answer_is_named_once_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(clusters, "ANSWER_S", 0.05)
+    monkeypatch.setattr(clusters, "GREETING_S", 0.05)
     with listening(None) as one, listening(None) as two:
         monkeypatch.setattr(cluster_shape, "running_clusters", lambda: [one, two])
         assert main(["systems"]) == 2
