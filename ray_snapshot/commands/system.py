@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.commands.visiting import at_most, visitor
-from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.errors import RaySnapshotError, SystemNotRunningError
 from ray_snapshot.names import check_system_name
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.clusters import Found
     from ray_snapshot.snapshot import Snapshot
+    from ray_snapshot.unprepared.looking import Looked
 
 _ABOUT_S = 10.0
 _CONNECT_S = 60.0
@@ -80,12 +81,27 @@ def snapshot(
 
 
 def diagnose(
-    name: Annotated[str, typer.Argument(help="The system.")],
+    name: Annotated[str | None, typer.Argument(help="The system; without a name: all that runs.")] = None,
     address: _Address = None,
+    job: Annotated[
+        str | None, typer.Option(help="Only this job of Ray's, which nothing of ours watches; without a name.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the snapshot is given up.")] = 30.0,
     json: _Json = False,
 ) -> int:
-    """Take one snapshot of a running system and say who waits for whom; exit code 0 healthy, 3 deadlock, 4 could not tell."""
+    """Say who waits for whom, now; exit code 0 healthy, 3 deadlock, 4 could not tell.
+
+    Of a system by one snapshot. Without a name: of every system, and of programs that were not started with ray-snapshot by
+    two looks from outside; of these it says what is suspected.
+    """
+    if name is None:
+        return _diagnose_all(address, job, timeout, json)
+    if job is not None:
+        raise typer.BadParameter("--job is for programs that have no name here: leave the name out")
+    return _diagnose_system(name, address, timeout, json)
+
+
+def _diagnose_system(name: str, address: str | None, timeout: float, json: bool) -> int:
     snapshot = _snapshot_of(name, address, timeout)
     from ray_snapshot import detectors
     from ray_snapshot.detectors.pending import why_pending
@@ -99,6 +115,60 @@ def diagnose(
     else:
         print("\n".join(found.lines))
     return found.exit_code
+
+
+def _diagnose_all(address: str | None, job: str | None, timeout: float, json: bool) -> int:
+    """Every watched system, and every program that is not watched, of all the clusters that are meant."""
+    with visitor():
+        from ray_snapshot.instrument.clusters import find
+
+        found = _bounded(find, address)
+    codes = [] if job is not None else _codes_of_systems(found, timeout, json)
+    with visitor():
+        from ray_snapshot.unprepared.looking import exit_code, look_twice
+
+        looked = [look_twice(cluster.address, job, cluster.systems, _visit) for cluster in found.clusters]
+    looked.sort(key=lambda one: -sum(row["unfinished"] for row in one.rows))
+    rows = [row for one in looked for row in one.rows]
+    if json:
+        _print(rows, as_json=True)
+    else:
+        _print_looks(looked)
+    for line in found.not_asked():
+        print(f"ray-snapshot: not asked: {line}", file=sys.stderr)
+    if not rows and not codes:
+        raise SystemNotRunningError(_no_program(found, job), system="")
+    codes.append(exit_code(rows))
+    return next((code for code in (3, 4) if code in codes), 0)
+
+
+def _codes_of_systems(found: Found, timeout: float, json: bool) -> list[int]:
+    """Diagnose each watched system; one that cannot be asked is named, and it cannot be told of that one."""
+    codes = []
+    for cluster in found.clusters:
+        for system in cluster.systems:
+            try:
+                codes.append(_diagnose_system(system, cluster.address, timeout, json))
+            except RaySnapshotError as error:
+                print(f"ray-snapshot: {error}", file=sys.stderr)
+                codes.append(4)
+    return codes
+
+
+def _print_looks(looked: list[Looked]) -> None:
+    from ray_snapshot.unprepared.report import lines
+
+    several = len(looked) > 1
+    for one in looked:
+        if several and one.rows:
+            print(f"{one.address}:")
+        for row in one.rows:
+            print("\n".join(lines(row, one.refusals[row["job"]])))
+
+
+def _no_program(found: Found, job: str | None) -> str:
+    places = ", ".join(cluster.address for cluster in found.clusters)
+    return f"no {f'job {job}' if job else 'program'} runs on the Ray cluster at {places}"
 
 
 def _snapshot_of(name: str, address: str | None, timeout: float) -> Snapshot:

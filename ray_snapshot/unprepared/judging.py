@@ -1,0 +1,234 @@
+"""From two looks, and what the processes did meanwhile, to a verdict on each program. Pure.
+
+Suspected: a core of which every running member stands in a wait of Ray's without a time-out. Unknown: what is missing to say
+so, or to say no. A doubt is never a suspicion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ray_snapshot.names import NAMESPACE
+from ray_snapshot.unprepared import graph
+from ray_snapshot.unprepared.graph import ALONE, ANY, FREE, IDLE_HOLDER_S, Stuck, driver_task, moved, stuck
+from ray_snapshot.unprepared.records import ALIVE, RUNNING, Job, Look, Task
+from ray_snapshot.unprepared.stacks import ACTS, PARKED, UNSEEN, WAITS, Reading, reading
+
+SUSPECTED, NONE, UNKNOWN = "suspected", "none", "unknown"
+EXIT = {SUSPECTED: 3, UNKNOWN: 4, NONE: 0}
+
+MOST_CPU = 0.05
+"""A process that takes this part of a core or more does not stand still; Ray's own threads take a tenth of it."""
+
+_POLLS, _TICKS = 3.5, 0.3
+"""Context switches a second of a thread: in a wait of Ray's it looks for signals once a second."""
+
+_LONGEST_NAME = 15
+"""Of a thread's name Linux keeps so much."""
+
+Told = Mapping[str, Mapping[int, Mapping[str, Any]] | str]
+"""By node: by process what `evidence.examine` found, or why it could not be asked."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """What can be said of one program."""
+
+    job: Job
+    verdict: str
+    stuck: Stuck
+    readings: Mapping[str, Reading]
+    reasons: list[str] = field(default_factory=list)
+    """Why it is unknown; with a suspicion: what else should be known."""
+    core: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+
+
+def parties(look: Look) -> list[Task]:
+    """All that runs: tasks, calls, constructors and drivers."""
+    found = [task for task in look.tasks.values() if task.state in RUNNING and task.kind != "driver"]
+    return found + [driver_task(job.key) for job in look.jobs.values() if not job.is_dead]
+
+
+def place_of(task: Task, look: Look) -> tuple[str, int]:
+    """The node and the process id of what runs."""
+    if task.kind == "driver":
+        job = look.jobs[task.job]
+        return job.node, job.pid
+    if task.pid or task.actor not in look.actors:
+        return task.node, task.pid
+    actor = look.actors[task.actor]
+    return actor.node, actor.pid
+
+
+def first_suspects(look: Look) -> list[Task]:
+    """What runs, those first of which the records alone do not say that they can move: the first look's."""
+    found = stuck(look)
+    return sorted(parties(look), key=lambda task: (task.key not in found.core, task.key not in found.keys))
+
+
+def judge(first: Look, second: Look, told: Told, jobs: Iterable[str]) -> list[Finding]:
+    """A finding for each of these programs, the busy ones first."""
+    changed = moved(first, second)
+    read = {task.key: _reading(task, second, told) for task in parties(second)}
+    sure = stuck(second, changed | _those(read, ACTS, PARKED, UNSEEN), lambda _: ANY)
+    doubtful = stuck(second, changed | _those(read, ACTS, PARKED), _leaf(read, {WAITS: ANY}, FREE))
+    still = stuck(second, changed | _those(read, ACTS), _leaf(read, {WAITS: ANY}, ALONE))
+    judged = [_Judging(second, read, sure, doubtful, still, second.jobs[job]).finding() for job in jobs]
+    counts = {job: sum(task.job == job for task in second.tasks.values()) for job in jobs}
+    return sorted(judged, key=lambda one: -counts[one.job.key])
+
+
+def _those(read: Mapping[str, Reading], *states: str) -> frozenset[str]:
+    return frozenset(key for key, one in read.items() if one.state in states)
+
+
+def _leaf(read: Mapping[str, Reading], by_state: Mapping[str, str], otherwise: str) -> Any:
+    return lambda task: by_state.get(read[task.key].state if task.key in read else UNSEEN, otherwise)
+
+
+def _reading(task: Task, look: Look, told: Told) -> Reading:
+    """What a running task does, as far as its process shows."""
+    node, pid = place_of(task, look)
+    of_node = told.get(node, "its node was not asked")
+    if isinstance(of_node, str):
+        return Reading(UNSEEN, of_node)
+    seen = of_node.get(pid)
+    if seen is None:
+        return Reading(UNSEEN, "its process could not be looked at")
+    method = None if task.kind == "driver" else task.name
+    shown = reading(seen["threads"], method) if "threads" in seen else None
+    frames = shown.frames if shown else ()
+    if seen["cpu_s"] > MOST_CPU * seen["seconds"]:
+        return Reading(ACTS, "computes", frames)
+    rates = [count / seen["seconds"] for count in _switches(task, look, seen["switches"])]
+    if rates and max(rates) > _POLLS:
+        return Reading(ACTS, "wakes again and again", frames)
+    if shown is not None:
+        return shown
+    if not rates:
+        return Reading(UNSEEN, "its thread could not be told from others")
+    if max(rates) >= _TICKS:
+        return Reading(WAITS, "stands still as a wait of Ray's does")
+    return Reading(PARKED, "stands still, and not in a wait of Ray's")
+
+
+def _switches(task: Task, look: Look, switches: Iterable[tuple[str, int, bool]]) -> list[int]:
+    """The context switches of the threads in which it may run; none if they cannot be told from others."""
+    if task.kind == "driver":
+        return [count for _, count, is_first in switches if is_first]
+    name = f"ray::{task.name}"[:_LONGEST_NAME]
+    found = [(count, is_first) for other, count, is_first in switches if other == name]
+    actor = look.actors.get(task.actor)
+    if actor is not None and f"ray::{actor.kind}"[:_LONGEST_NAME] == name and len(found) > 1:
+        return []
+    return [count for count, _ in found]
+
+
+@dataclass(slots=True)
+class _Judging:
+    """One program, with what is stuck under three assumptions about what could not be seen."""
+
+    look: Look
+    read: Mapping[str, Reading]
+    sure: Stuck
+    doubtful: Stuck
+    """If those wait in Ray that could not be seen."""
+    still: Stuck
+    """If also nothing sets those free that stand still outside of Ray."""
+    job: Job
+
+    def finding(self) -> Finding:
+        if self._has_waiting(self.sure):
+            doubts = self._doubts(self.sure)
+            return self._made(UNKNOWN if doubts else SUSPECTED, self.sure, [*doubts, *self._gaps()])
+        if self._has_waiting(self.doubtful):
+            return self._made(UNKNOWN, self.doubtful, [*self._unseen(self.doubtful, (UNSEEN,)), *self._gaps()])
+        if any(key in self.still.keys and self.read[key].state == WAITS for key in self._own_parties()):
+            return self._made(UNKNOWN, self.still, [*self._unseen(self.still, (PARKED, UNSEEN)), *self._gaps()])
+        gaps = self._gaps()
+        return self._made(UNKNOWN if gaps else NONE, self.sure, gaps)
+
+    def _has_waiting(self, of: Stuck) -> bool:
+        """Whether there is a core, and it is no demand for which nobody waits."""
+        return bool(self._of_job(of.core)) and any(key in of.keys for key in self._own_parties())
+
+    def _made(self, verdict: str, of: Stuck, reasons: list[str]) -> Finding:
+        core, behind = self._of_job(of.core), self._of_job(of.keys - of.core)
+        return Finding(self.job, verdict, of, self.read, reasons, tuple(sorted(core)), tuple(sorted(behind)))
+
+    def _of_job(self, keys: Iterable[str]) -> list[str]:
+        return [key for key in keys if self._job_of(key) == self.job.key]
+
+    def _job_of(self, key: str) -> str:
+        if key in self.look.tasks:
+            return self.look.tasks[key].job
+        return self.look.groups[key].job if key in self.look.groups else key[40:]
+
+    def _own_parties(self) -> list[str]:
+        return [key for key in self.read if self._job_of(key) == self.job.key]
+
+    def _doubts(self, of: Stuck) -> list[str]:
+        """What could still make room for a core that waits for room."""
+        wanting = [key for key in self._of_job(of.core) if key in of.needs]
+        if not wanting:
+            return []
+        if self.look.grows is not False:
+            return ["it waits for room, and an autoscaler may add a node"]
+        if of.rests_on_idle:
+            waited = max(self.look.at_s - self._since(key) for key in wanting)
+            if waited < IDLE_HOLDER_S:
+                return [
+                    f"it has waited for room for {waited:.0f} s, and actors at rest hold it: Ray may still free one of which no"
+                    f" handle is left; ask again in {IDLE_HOLDER_S - waited + 1:.0f} s"
+                ]
+        return []
+
+    def _since(self, key: str) -> float:
+        return self.look.tasks[key].since_s if key in self.look.tasks else 0.0
+
+    def _unseen(self, of: Stuck, states: tuple[str, ...]) -> list[str]:
+        """Why it is not known of the members of a core what they do."""
+        keys = [key for key in of.keys if key in self.read and self.read[key].state in states]
+        keys = [key for key in keys if key in of.core] or keys
+        whys = {self.read[key].why: key for key in reversed(keys) if self._job_of(key) == self.job.key}
+        return [f"{{{key}}}: {why}" for why, key in whys.items()] or ["what it waits for is not recorded"]
+
+    def _gaps(self) -> list[str]:
+        """What Ray does not tell, so that nothing can be ruled out."""
+        found = []
+        if self.job.is_dead:
+            found.append("driver gone: Ray ends its actors, but those that are detached, by itself")
+        if self.job.key not in self.look.recorded and not self.job.is_dead:
+            found.append(
+                "Ray's control store has no record of it: task events are switched off, or go to the dashboard"
+                " (RAY_enable_task_events_to_dashboard_head)"
+            )
+        elif silent := self._silent():
+            found.append(
+                f"{len(silent)} living actors have no record at all ({', '.join(silent[:3])}): task events are switched off for"
+                " them, as Ray Serve does for its own"
+                if len(silent) > 1
+                else f"a living actor has no record at all ({silent[0]}): task events are switched off for it"
+            )
+        if self.look.may_be_incomplete:
+            found.append(
+                f"records may be incomplete: the control store has {self.look.count:,} and drops some from"
+                f" {self.look.maximum:,} on"
+            )
+        return found
+
+    def _silent(self) -> list[str]:
+        return sorted(
+            actor.name or actor.kind
+            for actor in self.look.actors.values()
+            if actor.job == self.job.key
+            and actor.state == ALIVE
+            and actor.namespace != NAMESPACE
+            and actor.key not in self.look.recorded
+        )
+
+
+__all__ = ["EXIT", "NONE", "SUSPECTED", "UNKNOWN", "Finding", "first_suspects", "graph", "judge", "parties", "place_of"]

@@ -1,0 +1,337 @@
+"""What plain Ray records of every app: unfinished tasks, actors, groups, nodes, jobs.
+
+Asked of the control store, without a dashboard and without joining the cluster. Private names of Ray's: those that these
+records are read with. What they tell, and what not: docs/wrapping.md, "Prepared and unprepared".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from ray_snapshot.errors import ClusterError
+from ray_snapshot.instrument import cluster_shape
+from ray_snapshot.instrument.private import importing
+
+with importing():
+    from ray._raylet import GcsClientOptions, GlobalStateAccessor  # type: ignore[attr-defined]
+    from ray.core.generated import gcs_pb2
+
+WAITS_FOR_ARGUMENTS, WAITS_FOR_NODE = 1, 2
+RUNNING = frozenset((8, 9, 10))
+IN_QUEUE = frozenset((5, 6, 7))
+_ENDED = (11, 12)
+
+KINDS = ("task", "creation", "call", "driver")
+ALIVE, DEAD = 2, 4
+"""States of actors."""
+GROUP_CREATED, GROUP_REMOVED = 2, 3
+
+_NEAR = 0.95
+"""From this part of the store's maximum on, records may have been dropped."""
+
+_IN_GROUP = re.compile(r"^(.+)_group_(?:\d+_)?[0-9a-f]{32,}$")
+_INTERNAL = "_ray_internal"
+_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An unfinished task, call, constructor or driver: its latest attempt."""
+
+    key: str
+    attempt: int
+    job: str
+    kind: str
+    """One of `KINDS`."""
+    name: str
+    parent: str
+    """The key of the task that has started it."""
+    actor: str
+    """Whose call or constructor it is."""
+    state: int
+    """Ray's number; see `RUNNING` and the others above."""
+    since_s: float
+    """When that state began."""
+    needs: Mapping[str, float] = field(default_factory=dict)
+    pid: int = 0
+    node: str = ""
+    group: str = ""
+
+    @property
+    def made_in(self) -> str:
+        """The actor in which it was started; "" if that was none."""
+        return actor_in(self.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """An actor that is not dead."""
+
+    key: str
+    job: str
+    kind: str
+    """Its class."""
+    name: str
+    namespace: str
+    state: int
+    pid: int
+    node: str
+    holds: Mapping[str, float] = field(default_factory=dict)
+    group: str = ""
+    began_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A program."""
+
+    key: str
+    is_dead: bool
+    pid: int
+    node: str
+    entrypoint: str
+    namespace: str
+
+    @property
+    def driver(self) -> str:
+        """The key of the driver among the tasks."""
+        return driver_of(self.key)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is one of Ray's own."""
+        return self.namespace.startswith(_INTERNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A placement group that is not removed."""
+
+    key: str
+    name: str
+    job: str
+    made_in: str
+    """The actor that has made it; "" if that was none."""
+    is_created: bool
+    bundles: tuple[tuple[Mapping[str, float], str], ...]
+    """Amounts and node of each; "" as long as it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that lives."""
+
+    key: str
+    address: str
+    has: Mapping[str, float]
+    is_here: bool = True
+    """Whether it runs on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What Ray told at one moment."""
+
+    at_s: float
+    tasks: Mapping[str, Task]
+    actors: Mapping[str, Actor]
+    jobs: Mapping[str, Job]
+    groups: Mapping[str, Group]
+    nodes: Mapping[str, Node]
+    recorded: frozenset[str] = frozenset()
+    """Actors and jobs of which there is any record of a task, also of one that has ended."""
+    count: int = 0
+    """Records in all."""
+    maximum: int = 0
+    """So many the control store keeps; 0: not known."""
+    grows: bool | None = False
+    """Whether an autoscaler may add nodes; None: not known."""
+
+    @property
+    def may_be_incomplete(self) -> bool:
+        """Whether the control store may have dropped records."""
+        return 0 < self.maximum * _NEAR <= self.count
+
+
+def driver_of(job: str) -> str:
+    """The key of a job's driver among the tasks."""
+    return "f" * 40 + job
+
+
+def actor_in(task: str) -> str:
+    """The actor that a task's key names; "" if it is a plain task's or a driver's."""
+    actor = task[16:]
+    return "" if actor.startswith("f" * 24) else actor
+
+
+def without_group(needs: Mapping[str, float]) -> dict[str, float]:
+    """The amounts under their plain names: inside a group Ray gives them others."""
+    found: dict[str, float] = {}
+    for name, amount in needs.items():
+        inside = _IN_GROUP.match(name)
+        plain = inside[1] if inside else name
+        if plain != "bundle":
+            found[plain] = max(amount, found.get(plain, 0.0))
+    return found
+
+
+# ---- asking ------------------------------------------------------------------------------------------------------------
+
+
+class Records:
+    """A connection to a cluster's records; a token must be shown already (`clusters.authorized`)."""
+
+    def __init__(self, address: str, store: Any) -> None:
+        self._store = store
+        self._accessor = GlobalStateAccessor(GcsClientOptions.create(address, None, True, False))
+        if not self._accessor.connect():
+            raise ClusterError(f"the Ray cluster at {address} does not tell its records")
+        self._here = cluster_shape.nodes_here()
+
+    def look(self) -> Look:
+        """Ask for everything now."""
+        tasks, recorded, count = unfinished(self._accessor.get_task_events())
+        nodes = {
+            str(row["NodeID"]): Node(
+                str(row["NodeID"]),
+                str(row["NodeManagerAddress"]),
+                {name: float(amount) for name, amount in row["Resources"].items()},
+                str(row["NodeID"]) in self._here,
+            )
+            for row in self._accessor.get_node_table()
+            if row["Alive"]
+        }
+        return Look(
+            time.time(),
+            tasks,
+            actors(self._accessor.get_actor_table(None, None)),
+            jobs(self._accessor.get_job_table()),
+            groups(self._accessor.get_placement_group_table()),
+            nodes,
+            recorded,
+            count,
+            self._maximum(),
+            self._grows(nodes),
+        )
+
+    def _maximum(self) -> int:
+        try:
+            told = json.loads(self._accessor.get_system_config()).get("task_events_max_num_task_in_gcs")
+            return int(told or ray._config.task_events_max_num_task_in_gcs())
+        except (AttributeError, TypeError, ValueError):
+            return 0
+
+    def _grows(self, nodes: Iterable[str]) -> bool | None:
+        """As `capacity.cluster` has it: a monitor without a configuration names each node's type after the node."""
+        if self._store.internal_kv_get(b"__autoscaler_v2_enabled", None, _SECONDS) == b"1":
+            return None
+        told = self._store.internal_kv_get(b"__autoscaling_status", None, _SECONDS)
+        if told is None:
+            return False
+        types = (json.loads(told).get("autoscaler_report") or {}).get("active_nodes") or {}
+        return any(not (name.startswith("node_") and name[5:] in nodes) for name in types)
+
+
+def unfinished(events: Iterable[bytes]) -> tuple[dict[str, Task], frozenset[str], int]:
+    """The unfinished tasks by key, the actors and jobs of which there is any record, and how many records there are."""
+    parse = gcs_pb2.TaskEvents.FromString
+    found: dict[str, Task] = {}
+    ended: dict[str, int] = {}
+    recorded: set[bytes] = set()
+    count = 0
+    for event in events:
+        count += 1
+        one = parse(event)
+        recorded.add(one.task_info.actor_id)
+        recorded.add(one.job_id)
+        times = one.state_updates.state_ts_ns
+        key = one.task_id.hex()
+        if any(state in times for state in _ENDED):
+            ended[key] = max(one.attempt_number, ended.get(key, -1))
+        elif times and (key not in found or found[key].attempt < one.attempt_number):
+            found[key] = _task(one, key)
+    alive = {key: task for key, task in found.items() if task.attempt > ended.get(key, -1)}
+    return alive, frozenset(one.hex() for one in recorded if one), count
+
+
+def _task(event: Any, key: str) -> Task:
+    info, now = event.task_info, event.state_updates
+    since_ns, state = max((moment, state) for state, moment in now.state_ts_ns.items())
+    return Task(
+        key,
+        event.attempt_number,
+        event.job_id.hex(),
+        KINDS[info.type] if info.type < len(KINDS) else "task",
+        info.name or info.func_or_class_name,
+        info.parent_task_id.hex(),
+        info.actor_id.hex(),
+        state,
+        since_ns / 1e9,
+        without_group(info.required_resources),
+        now.worker_pid,
+        now.node_id.hex(),
+        info.placement_group_id.hex(),
+    )
+
+
+def actors(rows: Iterable[bytes]) -> dict[str, Actor]:
+    """The actors that are not dead, by key."""
+    found: dict[str, Actor] = {}
+    for row in map(gcs_pb2.ActorTableData.FromString, rows):
+        if row.state != DEAD:
+            key = row.actor_id.hex()
+            node = row.address.node_id.hex()
+            group = row.placement_group_id.hex()
+            found[key] = Actor(
+                key,
+                row.job_id.hex(),
+                row.class_name,
+                row.name,
+                row.ray_namespace,
+                row.state,
+                row.pid,
+                "" if node.startswith("f" * 16) else node,
+                without_group(row.required_resources),
+                "" if group.startswith("f" * 16) else group,
+                row.start_time,
+            )
+    return found
+
+
+def jobs(rows: Iterable[bytes]) -> dict[str, Job]:
+    """The programs, also those that have ended, by key."""
+    return {
+        row.job_id.hex(): Job(
+            row.job_id.hex(),
+            row.is_dead,
+            row.driver_pid,
+            row.driver_address.node_id.hex(),
+            row.entrypoint,
+            row.config.ray_namespace,
+        )
+        for row in map(gcs_pb2.JobTableData.FromString, rows)
+    }
+
+
+def groups(rows: Iterable[bytes]) -> dict[str, Group]:
+    """The placement groups that are not removed, by key."""
+    found: dict[str, Group] = {}
+    for row in map(gcs_pb2.PlacementGroupTableData.FromString, rows):
+        if row.state != GROUP_REMOVED:
+            key, maker = row.placement_group_id.hex(), row.creator_actor_id.hex()
+            found[key] = Group(
+                key,
+                row.name,
+                row.creator_job_id.hex(),
+                "" if maker.startswith("f" * 24) else maker,
+                row.state == GROUP_CREATED,
+                tuple((dict(one.unit_resources), one.node_id.hex()) for one in row.bundles),
+            )
+    return found

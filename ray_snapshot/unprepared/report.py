@@ -1,0 +1,382 @@
+"""What was found of one program, as a row (`--json`) and as lines for a terminal. Pure.
+
+Every word of it is a suspicion: only a program that was started with `ray-snapshot run` is known to be deadlocked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
+from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Look, Task
+from ray_snapshot.unprepared.stacks import WAITS
+from ray_snapshot.views.report import MOST_LINES, place, short_site, wait_line
+
+MOST_FRAMES = 6
+_MOST_TARGETS = 4
+_MOST_ROWS = 1_000
+"""Of each list in a row of `--json`."""
+
+_STACKS = (
+    "install py-spy where the cluster runs (`pip install 'ray-snapshot[stacks]'`): stacks tell a wait without a time-out from"
+    " one with, and show the line"
+)
+_REFUSED = (
+    "py-spy may not read the processes: set the kernel's `kernel.yama.ptrace_scope` to 0, start the container with"
+    " `--cap-add SYS_PTRACE`, or ask as the user who runs Ray"
+)
+
+
+class Names:
+    """How actors, tasks and drivers are called in one look: by Ray's name, else by class and a number."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self._actors: dict[str, str] = {}
+        counts: Counter[tuple[str, str]] = Counter()
+        for actor in sorted(look.actors.values(), key=lambda one: (one.began_ms or 1 << 60, one.key)):
+            number = counts[actor.job, actor.kind]
+            counts[actor.job, actor.kind] += 1
+            self._actors[actor.key] = actor.name or f"{actor.kind}-{number}"
+        self._starters = {task.parent for task in look.tasks.values()}
+        self._starters |= {task.made_in for task in look.tasks.values()}
+        self._starters |= {group.made_in for group in look.groups.values() if not group.is_created}
+        self._tasks: dict[str, str] = {}
+        running = (task for task in look.tasks.values() if task.kind == "task" and task.state in RUNNING)
+        for task in sorted(running, key=lambda one: (one.since_s, one.key)):
+            number = counts[task.job, task.name]
+            counts[task.job, task.name] += 1
+            self._tasks[task.key] = f"{short(task.name)}-{number}"
+
+    def of(self, key: str) -> str:
+        """Of an actor, a task, a group or a driver."""
+        if key in self._actors:
+            return self._actors[key]
+        if key in self.look.groups:
+            group = self.look.groups[key]
+            return f"group {group.name}" if group.name else f"group {key[:8]}"
+        task = self.look.tasks.get(key)
+        if task is None or task.kind == "driver":
+            return "driver"
+        if task.kind == "task":
+            return self._tasks.get(key, f"{short(task.name)}()")
+        return self._actors.get(task.actor, task.name.partition(".")[0])
+
+    def has_started(self, key: str) -> bool:
+        """Whether a running task, or its actor, has started anything that is unfinished."""
+        actor = self.look.tasks[key].actor
+        return key in self._starters or (actor != "" and actor in self._starters)
+
+    def filled(self, text: str) -> str:
+        """A text in which `{key}` stands for a name."""
+        return re.sub(r"\{([0-9a-f]{16,})\}", lambda found: self.of(found[1]), text)
+
+
+def short(name: str) -> str:
+    """A function's name without its module."""
+    return name.rpartition(".")[2]
+
+
+def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str, Any]:
+    """All that was found, of plain values."""
+    names = Names(look)
+    members, behind = (
+        [record for record in (_record(key, finding, look, names) for key in keys) if record]
+        for keys in (finding.core, finding.behind)
+    )
+    own = [task for task in look.tasks.values() if task.job == finding.job.key and task.kind != "driver"]
+    return {
+        "kind": "unprepared",
+        "verdict": finding.verdict,
+        "address": address,
+        "job": finding.job.key,
+        "entrypoint": finding.job.entrypoint,
+        "driver_pid": finding.job.pid,
+        "unfinished": len(own),
+        "looks_apart_s": round(apart_s, 1),
+        "still_for_s": _still_for(finding, look),
+        "members": members[:_MOST_ROWS] if finding.verdict != NONE else [],
+        "stuck_behind": behind[:_MOST_ROWS] if finding.verdict != NONE else [],
+        "pending": pending(own, finding, look, names)[:_MOST_ROWS],
+        "actors": busy_actors(own, look, names)[:_MOST_ROWS],
+        "stacks": _stacks(finding, names),
+        "reasons": [names.filled(text) for text in finding.reasons],
+        "records": look.count,
+        "may_be_incomplete": look.may_be_incomplete,
+    }
+
+
+def _still_for(finding: Finding, look: Look) -> float | None:
+    """For how long nothing of the core has moved, in seconds."""
+    times = [look.tasks[key].since_s for key in finding.core if key in look.tasks and look.tasks[key].kind != "driver"]
+    return round(look.at_s - max(times), 1) if times else None
+
+
+def _record(key: str, finding: Finding, look: Look, names: Names) -> dict[str, Any] | None:
+    """A line of the core, or behind it: of what runs or needs room; calls in queues are told with their actors."""
+    task = look.tasks.get(key)
+    if key in finding.stuck.needs:
+        method = "" if task is None else task.name
+        return {"machine": names.of(key), "method": short(method), "needs": _needs(key, finding, look, names)}
+    is_driver = task is None or task.kind == "driver"
+    if task is not None and not is_driver and task.state not in RUNNING:
+        return None
+    read = finding.readings.get(key)
+    helpers = finding.stuck.helpers.get(key, ())
+    calls = [helper for helper in helpers if helper not in look.tasks or look.tasks[helper].kind != "creation"]
+    targets = list(dict.fromkeys(_target(helper, look, names) for helper in calls or helpers))
+    if not is_driver and not names.has_started(key):
+        targets = []  # what it was given is not recorded
+    more = len(targets) - _MOST_TARGETS
+    kind, _, method = ("", "", "(the program)") if task is None or is_driver else task.name.rpartition(".")
+    return {
+        "machine": names.of(key),
+        "class": kind or None,
+        "method": method,
+        "call_site": f"{read.frames[0].file}:{read.frames[0].line}" if read and read.frames else None,
+        "waits_for": targets[:_MOST_TARGETS] + ([f"{more} more"] if more > 0 else []),
+        "does": read.why if read else None,
+        "pid": task.pid if task is not None and not is_driver else finding.job.pid,
+    }
+
+
+def _target(key: str, look: Look, names: Names) -> str:
+    task = look.tasks.get(key)
+    if task is None or task.kind in ("driver", "task"):
+        return names.of(key)
+    return f"{names.of(key)} ({task.name})"
+
+
+def _needs(key: str, finding: Finding, look: Look, names: Names) -> str:
+    need = finding.stuck.needs[key]
+    wanted = " and ".join(_amounts(part) for part in need.parts)
+    return f"{wanted}, and {_holding(need.parts, finding.stuck.holders.get(key, ()), look, names)}"
+
+
+def _amounts(part: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in sorted(part.items())) or "a worker"
+
+
+def _holding(parts: Iterable[Mapping[str, float]], holders: Iterable[str], look: Look, names: Names) -> str:
+    """`A holds CPU 1 of 2; ...`, or that no node has so much."""
+    wanted: dict[str, float] = defaultdict(float)
+    for part in parts:
+        for name, amount in part.items():
+            wanted[name] = max(amount, wanted[name])
+    most = {name: max((node.has.get(name, 0.0) for node in look.nodes.values()), default=0.0) for name in wanted}
+    total = {name: sum(node.has.get(name, 0.0) for node in look.nodes.values()) for name in wanted}
+    if short_of := {name: most[name] for name, amount in wanted.items() if most[name] < amount}:
+        return f"no node has more than {_amounts(short_of)}"
+    told = []
+    for holder in holders:
+        held = [
+            f"{name} {amount:g} of {total[name]:g}" for name, amount in _held(holder, look).items() if name in wanted
+        ]
+        if held:
+            told.append(f"{names.of(holder)} holds {', '.join(held)}")
+    shown = told[:_MOST_TARGETS]
+    more = f"; and {len(told) - len(shown)} more" if len(told) > len(shown) else ""
+    return ("; ".join(shown) + more) or "what holds it is not recorded"
+
+
+def _held(holder: str, look: Look) -> Mapping[str, float]:
+    if holder in look.actors:
+        return look.actors[holder].holds
+    if holder in look.tasks:
+        return look.tasks[holder].needs
+    found: dict[str, float] = defaultdict(float)
+    for part, _ in look.groups[holder].bundles:
+        for name, amount in part.items():
+            found[name] += amount
+    return found
+
+
+def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> list[dict[str, Any]]:
+    """What waits for room, alike ones together: what it needs, who has it, and for how long it has waited."""
+    alike: dict[tuple[Any, ...], list[Task]] = defaultdict(list)
+    for task in own:
+        if task.state == WAITS_FOR_NODE and task.kind in ("task", "creation"):
+            parent = names.of(task.parent) if task.parent in look.tasks else "a call that has ended"
+            alike[task.name, parent, tuple(sorted(task.needs.items()))].append(task)
+    found = []
+    for (_, parent, _), tasks in list(alike.items())[:_MOST_ROWS]:
+        first = min(tasks, key=lambda one: one.since_s)
+        found.append(
+            {
+                "task": f"{names.of(first.key)}" if first.kind == "task" else first.name,
+                "of": parent,
+                "count": len(tasks),
+                "needs": dict(first.needs),
+                "is_stuck": first.key in finding.stuck.keys,
+                "waited_s": round(look.at_s - first.since_s, 1),
+                "holding": _holding([first.needs], _all_holders(first.needs, look), look, names),
+            }
+        )
+    for group in look.groups.values():
+        if group.job == finding.job.key and not group.is_created:
+            parts = [part for part, _ in group.bundles]
+            wanted: dict[str, float] = {name: amount for part in parts for name, amount in part.items()}
+            found.append(
+                {
+                    "task": names.of(group.key),
+                    "of": names.of(group.made_in) if group.made_in else "driver",
+                    "count": 1,
+                    "needs": wanted,
+                    "is_stuck": group.key in finding.stuck.keys,
+                    "waited_s": None,
+                    "holding": _holding(parts, _all_holders(wanted, look), look, names),
+                }
+            )
+    return found
+
+
+def _all_holders(needs: Mapping[str, float], look: Look) -> list[str]:
+    """Who has any of it now, stuck or not."""
+    running = (task for task in look.tasks.values() if task.kind == "task" and task.state in RUNNING)
+    there = (actor for actor in look.actors.values() if actor.state == ALIVE)
+    holders = [one.key for one in (*there, *running) if not one.group]
+    made = [group.key for group in look.groups.values() if group.is_created]
+    return [key for key in (*holders, *made) if any(_held(key, look).get(name) for name in needs)]
+
+
+def busy_actors(own: Iterable[Task], look: Look, names: Names) -> list[dict[str, Any]]:
+    """Actors of a program that run something: what, for how long, and how many calls wait for them; the longest queue first."""
+    running: dict[str, list[Task]] = defaultdict(list)
+    queues: Counter[str] = Counter()
+    for task in own:
+        if task.actor in look.actors and task.kind != "creation":
+            if task.state in RUNNING:
+                running[task.actor].append(task)
+            elif task.state in IN_QUEUE or task.state == WAITS_FOR_NODE:
+                queues[task.actor] += 1
+    found = [
+        {
+            "actor": names.of(key),
+            "pid": look.actors[key].pid,
+            "node": look.actors[key].node,
+            "running": [
+                {"method": task.name, "for_s": round(look.at_s - task.since_s, 1)}
+                for task in sorted(running[key], key=lambda one: one.since_s)[:MOST_LINES]
+            ],
+            "running_count": len(running[key]),
+            "queue_length": queues[key],
+        }
+        for key in running.keys() | queues.keys()
+    ]
+    return sorted(found, key=lambda one: (-one["queue_length"], one["actor"]))
+
+
+def _stacks(finding: Finding, names: Names) -> list[dict[str, Any]]:
+    """The users' frames of what is stuck, and of the driver."""
+    keys = [*finding.core, *finding.behind] if finding.verdict != NONE else []
+    found = []
+    for key in dict.fromkeys([*keys, finding.job.driver]):
+        read = finding.readings.get(key)
+        if read is not None and read.frames:
+            frames = [{"function": one.function, "file": one.file, "line": one.line} for one in read.frames]
+            found.append({"machine": names.of(key), "frames": frames[:50]})
+    return found[:_MOST_ROWS]
+
+
+# ---- for a terminal ----------------------------------------------------------------------------------------------------
+
+
+def lines(told: Mapping[str, Any], refusal: str | None) -> list[str]:
+    """A row as a person reads it; `refusal`: why stacks could not be read, of any process."""
+    verdict = told["verdict"]
+    program = _program(told["entrypoint"]) or "a program"
+    found = [f"job {told['job']} ({program}, process {told['driver_pid']}): {_headline(told)}"]
+    if verdict != NONE:
+        found += _listed(told["members"])
+        if told["stuck_behind"]:
+            found.append("  behind them:")
+            found += _listed(told["stuck_behind"])
+        found += _queues(told["actors"])
+    others = [one for one in told["pending"] if verdict == NONE or not one["is_stuck"]]  # those stand above
+    if others:
+        found += ["  has not begun:", *(f"    {_pending(one)}" for one in others[:MOST_LINES])]
+    if verdict != NONE:
+        found += _shown_stacks(told["stacks"])
+    found += [f"  {'not known' if verdict == UNKNOWN else 'note'}: {text}" for text in told["reasons"]]
+    if verdict != NONE:
+        found += _advice(told, refusal)
+    return found
+
+
+def _headline(told: Mapping[str, Any]) -> str:
+    apart = f"two looks {told['looks_apart_s']:.0f} s apart"
+    if told["verdict"] == SUSPECTED:
+        still = told["still_for_s"]
+        since = f" for {still:.0f} s" if still is not None else ""
+        return f"suspected: these have not moved{since}, and it seems that they cannot ({apart})"
+    if told["verdict"] == UNKNOWN:
+        return f"it cannot be told whether {'these are' if told['members'] else 'it is'} stuck ({apart})"
+    count = told["unfinished"]
+    return f"nothing suspected: {count:,} unfinished {'call' if count == 1 else 'calls'} and tasks" if count else "idle"
+
+
+def _listed(records: list[Any]) -> list[str]:
+    places = Counter(map(wait_line, records))
+    shown = list(places.items())[:MOST_LINES]
+    found = [f"    {line}" + (f" ({count:,} calls)" if count > 1 else "") for line, count in shown]
+    more = len(records) - sum(count for _, count in shown)
+    return found + ([f"    ... and {more:,} more"] if more > 0 else [])
+
+
+def _queues(actors: list[Any]) -> list[str]:
+    found = []
+    for one in actors[:MOST_LINES]:
+        alike = Counter(item["method"] for item in one["running"])
+        longest = {item["method"]: item["for_s"] for item in reversed(one["running"])}
+        runs = ", ".join(
+            f"{method}{f' ({count} calls)' if count > 1 else ''} for {longest[method]:.0f} s"
+            for method, count in alike.items()
+        )
+        queue = one["queue_length"]
+        waiting = f"{queue:,} {'call waits' if queue == 1 else 'calls wait'} for it" if queue else "no call waits"
+        what = f"(process {one['pid']}) runs {runs or 'nothing'}" if one["pid"] else "has not begun"
+        found.append(f"    {one['actor']} {what}; {waiting}")
+    if len(actors) > MOST_LINES:
+        found.append(f"    ... and {len(actors) - MOST_LINES:,} more")
+    return ["  at the actors:", *found] if found else []
+
+
+def _pending(one: Mapping[str, Any]) -> str:
+    calls = f" ({one['count']:,} calls)" if one["count"] > 1 else ""
+    waited = f" has waited for {one['waited_s']:.0f} s" if one["waited_s"] is not None else " waits"
+    return f"{one['task']} of {one['of']}{calls}{waited}: it needs {_amounts(one['needs'])}, and {one['holding']}"
+
+
+def _shown_stacks(stacks: list[Any]) -> list[str]:
+    """Those with more than the line that stands with the wait already."""
+    deep = [one for one in stacks if len(one["frames"]) > 1]
+    found = []
+    for one in deep[:MOST_LINES]:
+        frames = [f"{frame['function']} ({short_site('{file}:{line}'.format(**frame))})" for frame in one["frames"]]
+        more = [f"{len(frames) - MOST_FRAMES} more"] if len(frames) > MOST_FRAMES else []
+        found.append(f"    {one['machine']}: {' < '.join([*frames[:MOST_FRAMES], *more])}")
+    return ["  called from:", *found] if found else []
+
+
+def _advice(told: Mapping[str, Any], refusal: str | None) -> list[str]:
+    hints = {"not installed": [_STACKS], "refused": [_REFUSED], None: []}
+    found = [f"  hint: {text}" for text in hints.get(refusal, [f"stacks could not be read: {refusal}"])]
+    return [*found, f"  to do: start it with `{run_command(told['entrypoint'])}` to know for sure"]
+
+
+def run_command(entrypoint: str) -> str:
+    """How the program is started so that it is watched."""
+    program = _program(entrypoint)
+    return f"ray-snapshot run {program}" if program and not program.startswith("-c") else "ray-snapshot run SCRIPT"
+
+
+def _program(entrypoint: str) -> str:
+    """What was given to Python; "" if that is not known."""
+    found = re.match(r"(?:\S*/)?python[\d.]* (.+)", entrypoint)
+    return found[1] if found else ""
+
+
+__all__ = ["WAITS", "Names", "lines", "place", "row", "run_command"]
