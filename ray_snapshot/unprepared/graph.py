@@ -3,14 +3,15 @@
 Ray records who has started whom, and where an unfinished task is; not what a running one waits for. So every edge is the most
 favourable guess: a running call may be set free by any unfinished task that it, or its actor, has started; a call in a queue
 by any call that runs in that actor; a task that waits for room by each who holds it and may move. What nothing can set free is
-*stuck*: a greatest fixpoint, as the deadlock detector's, but over guesses, so it is suspected and never known. V tasks with E
-such edges take O(V + E), once more for each different demand that comes free.
+*stuck*: a greatest fixpoint, as the deadlock detector's, but over guesses, so it is suspected and never known.
+
+What runs, and what is alike among the rest, is a node: N records with P running ones take O(N) once, and O(P) a question.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ray_snapshot.unprepared.records import (
@@ -30,57 +31,65 @@ IDLE_HOLDER_S = 20.0
 """So long a demand must have lasted before an actor at rest counts as one that keeps its room: until then Ray itself may find
 its last handle in garbage."""
 
-MOST_OF_A_JOB = 100
-"""So many stuck tasks of a job are named as those that one may wait for of which only the job is known."""
-
 _ENOUGH = 1e-4
 """Ray counts resources in ten-thousandths."""
 
+FREE, ANY, ALONE = "free", "any", "alone"
+"""What is taken of a running task that has started nothing unfinished: it may move; it waits for any task of its job (it may
+have been given a ref); it is stuck by itself."""
 
-@dataclass(frozen=True, slots=True)
+_MOVES = "moves"
+"""The node of what may move by itself."""
+
+
+@dataclass(slots=True)
 class Need:
-    """A demand that waits for room: of a plain task, a constructor, or a group that is not made."""
+    """A demand that waits for room: of plain tasks or constructors that are alike, or of a group that is not made."""
 
     key: str
     job: str
     parts: tuple[Mapping[str, float], ...]
     """What must find room; of a group several."""
-    group: str
+    group: str = ""
     """The group in which it must be; "" for none."""
+    tasks: dict[str, None] = field(default_factory=dict)
+    """The keys of the tasks; a group has none."""
 
 
 @dataclass(slots=True)
 class Stuck:
     """What cannot move, and why."""
 
-    keys: frozenset[str]
-    helpers: Mapping[str, tuple[str, ...]]
-    """By key: which others would set it free, if these moved; all of them stuck."""
+    nodes: frozenset[str]
+    """All of them; `keys` without the places that several have in common."""
     holders: Mapping[str, tuple[str, ...]]
     """By the key of a need: the actors, tasks and groups that hold what it needs and keep it."""
-    needs: Mapping[str, Need]
     core: frozenset[str] = frozenset()
-    """Those that wait only for one another."""
+    """Those that wait only for one another: keys of running tasks, and of needs."""
     rests_on_idle: bool = False
     """Whether actors at rest, which somebody could drop, hold something in the core."""
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Running tasks and needs that are stuck."""
+        return frozenset(node for node in self.nodes if not _is_place(node))
 
 
 def moved(first: Look, second: Look) -> frozenset[str]:
     """What has moved between two looks: tasks of which anything changed, and who has started or lost one."""
     changed: set[str] = set()
-    for key in first.tasks.keys() | second.tasks.keys():
-        before, after = first.tasks.get(key), second.tasks.get(key)
-        if before is None or after is None:
-            changed |= {key, (before or after or _NOTHING).parent}
+    for key, before in first.tasks.items():
+        after = second.tasks.get(key)
+        if after is None:
+            changed |= {key, before.parent}
         elif (before.state, before.since_s, before.attempt) != (after.state, after.since_s, after.attempt):
             changed.add(key)
+    for key in second.tasks.keys() - first.tasks.keys():
+        changed |= {key, second.tasks[key].parent}
     for key in first.groups.keys() | second.groups.keys():
         if first.groups.get(key) != second.groups.get(key):
             changed.add(key)
     return frozenset(changed)
-
-
-_NOTHING = Task("", 0, "", "task", "", "", "", 0, 0.0)
 
 
 def driver_task(job: str) -> Task:
@@ -88,95 +97,157 @@ def driver_task(job: str) -> Task:
     return Task(driver_of(job), 0, job, "driver", "", "", "", min(RUNNING), 0.0)
 
 
-FREE, ANY, ALONE = "free", "any", "alone"
-"""What is taken of a running task that has started nothing unfinished: it may move; it waits for any task of its job (it may
-have been given a ref); it is stuck by itself."""
+def _is_place(node: str) -> bool:
+    return " " in node
 
 
-def stuck(look: Look, acting: Iterable[str] = (), leaf: Callable[[Task], str] = lambda _: FREE) -> Stuck:
-    """What cannot move if these act; `leaf` is asked of running tasks that have started nothing unfinished."""
-    return _Fixpoint(look, frozenset(acting), leaf).result()
+class Graph:
+    """One look, as nodes: running tasks, needs, and places that several have in common (with a space in their name)."""
+
+    def __init__(self, look: Look, changed: frozenset[str] = frozenset()) -> None:
+        self.look = look
+        self.changed = changed
+        self.parties: dict[str, Task] = {}
+        self.needs: dict[str, Need] = {}
+        self.started: dict[str, list[str]] = defaultdict(list)
+        """By task, and by actor: the keys of unfinished tasks that it has started."""
+        self.running: dict[str, list[str]] = defaultdict(list)
+        """By actor, and by group: the running tasks in it."""
+        self.of_job: dict[str, list[str]] = defaultdict(list)
+        """By job: what runs of it, but its driver."""
+        self.places: dict[str, set[str]] = {}
+        self.node: dict[str, str] = {}
+        """Of each unfinished task: what must move so that it can."""
+        self._creations = {task.actor: task for task in look.tasks.values() if task.kind == "creation"}
+        self._alike: dict[tuple[object, ...], str] = {}
+        self._held_back = {
+            (task.parent, task.actor)
+            for task in look.tasks.values()
+            if task.state == WAITS_FOR_ARGUMENTS and task.kind == "call"
+        }
+        for job in look.jobs.values():
+            if not job.is_dead:
+                self.parties[job.driver] = driver_task(job.key)
+        for task in look.tasks.values():
+            self._add_running(task)
+        for group in look.groups.values():
+            if not group.is_created:
+                self.needs[group.key] = Need(group.key, group.job, tuple(part for part, _ in group.bundles))
+                self._join("started " + (group.made_in or driver_of(group.job)), group.key)
+        for task in look.tasks.values():
+            if task.kind != "driver":
+                self._add(task)
+
+    def _add_running(self, task: Task) -> None:
+        if task.state in RUNNING and task.kind != "driver":
+            self.parties[task.key] = task
+            self.of_job[task.job].append(task.key)
+            for place in (task.actor, task.group):
+                if place:
+                    self.running[place].append(task.key)
+
+    def _join(self, place: str, node: str) -> None:
+        members = self.places.get(place)
+        if members is None:
+            self.places[place] = {node}
+        else:
+            members.add(node)
+
+    def _add(self, task: Task) -> None:
+        node = self.node[task.key] = _MOVES if task.key in self.changed else self._node_of(task)
+        self.started[task.parent].append(task.key)
+        self._join("started " + task.parent, node)
+        maker = task.made_in
+        if maker and not (maker == task.actor and task.state in RUNNING):
+            self.started[maker].append(task.key)
+            self._join("started " + maker, node)
+        if not node.startswith("job "):
+            self._join("job " + task.job, node)
+
+    def _node_of(self, task: Task) -> str:
+        if task.state in RUNNING:
+            return task.key
+        if task.state == WAITS_FOR_ARGUMENTS:
+            return "job " + task.job
+        if task.kind == "call":
+            return self._node_of_call(task)
+        return self._need(task) if task.state == WAITS_FOR_NODE else _MOVES
+
+    def _node_of_call(self, task: Task) -> str:
+        if task.state == WAITS_FOR_NODE:
+            creation = self._creations.get(task.actor)
+            if creation is not None:
+                return self._node_of(creation)
+            is_held_back = (task.parent, task.actor) in self._held_back
+            return "job " + task.job if is_held_back else _MOVES
+        if task.state in IN_QUEUE and task.actor in self.running:
+            place = "queue " + task.actor
+            if place not in self.places:
+                self.places[place] = set(self.running[task.actor])
+            return place
+        return _MOVES
+
+    def _need(self, task: Task) -> str:
+        alike = (task.job, task.name, task.kind == "creation" and task.actor, task.group, *sorted(task.needs.items()))
+        key = self._alike.setdefault(alike, task.key)
+        need = self.needs.get(key)
+        if need is None:
+            need = self.needs[key] = Need(key, task.job, (task.needs,), task.group)
+        need.tasks[task.key] = None
+        return key
+
+    def stuck(self, acting: Iterable[str] = (), leaf: Callable[[Task], str] = lambda _: FREE) -> Stuck:
+        """What cannot move if these act; `leaf` is asked of running tasks that have started nothing unfinished."""
+        return _Fixpoint(self, frozenset(acting), leaf).result()
+
+    def stuck_children(self, key: str, stuck: Stuck) -> list[str]:
+        """Of a stuck running task: what it, or its actor, has started and cannot move."""
+        task = self.parties[key]
+        found = dict.fromkeys([*self.started.get(key, ()), *self.started.get(task.actor or "-", ())])
+        groups = [need for need in self.places.get("started " + (task.actor or key), ()) if need in self.look.groups]
+        return [child for child in found if self.node[child] in stuck.nodes] + groups
 
 
 class _Fixpoint:
     """Everything is stuck until something that may move sets it free."""
 
-    def __init__(self, look: Look, acting: frozenset[str], leaf: Callable[[Task], str]) -> None:
-        self.look = look
+    def __init__(self, graph: Graph, acting: frozenset[str], leaf: Callable[[Task], str]) -> None:
+        self.graph = graph
         self.leaf = leaf
-        self.parts = _Index(look)
-        self.needs: dict[str, Need] = {}
-        self.helpers: dict[Hashable, set[Hashable]] = {}
-        self.members: dict[Hashable, tuple[str, ...]] = {}
-        self.free: set[Hashable] = set()
-        self.alone: set[Hashable] = set()
-        self.freed_by: dict[Hashable, list[Hashable]] = defaultdict(list)
-        for key, helpers in self._edges():
-            self.helpers[key] = helpers
+        self.free: set[str] = set()
+        self.helpers: dict[str, Iterable[str]] = dict(graph.places)
+        self.freed_by: dict[str, list[str]] = defaultdict(list)
+        begun = [_MOVES, *acting]
+        for key, task in graph.parties.items():
+            found = self._party(task)
+            if found is None:
+                begun.append(key)
+            self.helpers[key] = found or ()
+        for key in graph.needs:
+            self.helpers[key] = ()
+        for key, helpers in self.helpers.items():
             for helper in helpers:
                 self.freed_by[helper].append(key)
-        self._spread([key for key in self.helpers if self._is_free_at_once(key, acting)])
+        self._spread(begun)
         self._make_room()
 
-    def _is_free_at_once(self, key: Hashable, acting: frozenset[str]) -> bool:
-        has_none = not self.helpers[key] and not isinstance(key, tuple)
-        return key in acting or (has_none and key not in self.needs and key not in self.alone)
+    def _party(self, task: Task) -> list[str] | None:
+        """It may wait for all that it has started, and all that its actor has; None if it may move."""
+        found = [
+            place
+            for place in ("started " + task.key, "started " + (task.actor or "-"))
+            if place in self.graph.places and self.graph.places[place] != {task.key}
+        ]
+        if found:
+            return found
+        told = self.leaf(task)
+        if told == ALONE:
+            return []
+        job = "job " + task.job
+        has_others = bool(self.graph.places.get(job, set()) - {task.key})
+        return [job] if told == ANY and has_others else None
 
-    def _edges(self) -> Iterable[tuple[Hashable, set[Hashable]]]:
-        """By key of a task, a group, or a common place (a tuple): any one of whom sets it free."""
-        for task in self.look.tasks.values():
-            yield task.key, self._task(task)
-        for job in self.look.jobs.values():
-            if job.driver not in self.look.tasks and not job.is_dead:
-                yield job.driver, self._party(driver_task(job.key))
-        for group in self.look.groups.values():
-            if not group.is_created:
-                self.needs[group.key] = Need(group.key, group.job, tuple(part for part, _ in group.bundles), "")
-                yield group.key, set()
-        yield from self.parts.places()
-
-    def _task(self, task: Task) -> set[Hashable]:
-        if task.kind == "driver" or task.state in RUNNING:
-            return self._party(task)
-        if task.state == WAITS_FOR_ARGUMENTS:
-            return {("job", task.job)}
-        if task.kind == "call":
-            return self._call(task)
-        if task.state == WAITS_FOR_NODE:
-            self.needs[task.key] = Need(task.key, task.job, (task.needs,), task.group)
-        return set()
-
-    def _party(self, task: Task) -> set[Hashable]:
-        """A running task may wait for all that it has started, and all that its actor has; groups count as started."""
-        found: set[Hashable] = set()
-        if self.parts.children.get(task.key):
-            found.add(("children", task.key))
-        if task.actor and self.parts.outside.get(task.actor):
-            found.add(("made in", task.actor))
-        found |= set(self.parts.groups_of.get(task.actor or task.key, ()))
-        if not found:
-            told = self.leaf(task)
-            if told == ANY and any(key != task.key for key in self.parts.of_job.get(task.job, ())[:2]):
-                return {("job", task.job)}
-            if told == ALONE:
-                self.alone.add(task.key)
-        return found
-
-    def _call(self, task: Task) -> set[Hashable]:
-        actor = self.look.actors.get(task.actor)
-        if actor is None:
-            return set()
-        if task.state == WAITS_FOR_NODE:
-            creation = self.parts.creations.get(task.actor)
-            if creation is not None:
-                return {creation}
-            before = self.parts.held_back.get((task.parent, task.actor), ())
-            return set(before) if actor.state == ALIVE else set()
-        if task.state in IN_QUEUE and self.parts.running.get(task.actor):
-            return {("queue", task.actor)}
-        return set()
-
-    def _spread(self, begun: Iterable[Hashable]) -> None:
+    def _spread(self, begun: Iterable[str]) -> None:
         waiting = [key for key in begun if key not in self.free]
         self.free.update(waiting)
         while waiting:
@@ -188,151 +259,59 @@ class _Fixpoint:
     def _make_room(self) -> None:
         """Set free what finds room in what those hold who may move, until nothing more does."""
         while True:
-            room = _Room(self.look, self.parts, self.free)
-            fits: dict[Hashable, bool] = {}
-            begun = []
-            for key, need in self.needs.items():
-                if key not in self.free:
-                    shape = (need.group, tuple(tuple(sorted(part.items())) for part in need.parts))
-                    if shape not in fits:
-                        fits[shape] = room.fits(need)
-                    if fits[shape]:
-                        begun.append(key)
+            self.room = _Room(self.graph, self.free)
+            left = [need for need in self.graph.needs.values() if need.key not in self.free]
+            begun = [need.key for need in left if self.room.fits(need)]
             if not begun:
-                self.room = room
                 return
             self._spread(begun)
 
     def result(self) -> Stuck:
         """What is left, with its reasons."""
-        known = [key for key in self.helpers if isinstance(key, str) and key not in self.free]
-        keys = frozenset(known)
-        holders = {key: self.room.holders(need) for key, need in self.needs.items() if key in keys}
-        helpers = {key: self._reasons(key, keys, holders) for key in known}
-        found = Stuck(keys, helpers, holders, {key: self.needs[key] for key in holders})
-        found.core = _core(helpers)
-        found.rests_on_idle = any(
-            self.room.is_idle(holder) for key in found.core & holders.keys() for holder in holders[key]
-        )
-        return found
-
-    def _reasons(self, key: str, keys: frozenset[str], holders: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        if key in holders:
-            parties = [self.parts.parties_of(holder, keys) for holder in holders[key]]
-            return tuple(dict.fromkeys(party for some in parties for party in some))
-        some = [self._stuck_members(helper, keys) for helper in self.helpers[key]]
-        return some[0] if len(some) == 1 else tuple(dict.fromkeys(member for members in some for member in members))
-
-    def _stuck_members(self, place: Hashable, keys: frozenset[str]) -> tuple[str, ...]:
-        """Of a common place those that are stuck; of a whole job only those that run or need room, and not too many."""
-        if not isinstance(place, tuple):
-            return (str(place),)
-        if place not in self.members:
-            found = [str(member) for member in self.helpers[place] if member in keys]
-            if place[0] == "job":
-                found = [key for key in found if key in self.needs or self.look.tasks[key].state in RUNNING][
-                    :MOST_OF_A_JOB
-                ]
-            self.members[place] = tuple(sorted(found))
-        return self.members[place]
-
-
-class _Index:
-    """A look, by what is asked for."""
-
-    def __init__(self, look: Look) -> None:
-        self.look = look
-        self.children: dict[str, list[str]] = defaultdict(list)
-        self.outside: dict[str, list[str]] = defaultdict(list)
-        """By actor: what it has started and does not run itself."""
-        self.running: dict[str, list[str]] = defaultdict(list)
-        self.inside: dict[str, list[str]] = defaultdict(list)
-        """By group: the running tasks in it."""
-        self.of_job: dict[str, list[str]] = defaultdict(list)
-        self.held_back: dict[tuple[str, str], list[str]] = defaultdict(list)
-        self.creations: dict[str, str] = {}
-        self.groups_of: dict[str, list[str]] = defaultdict(list)
-        for task in look.tasks.values():
-            self._add(task)
-        for group in look.groups.values():
-            if not group.is_created:
-                self.groups_of[group.made_in or driver_of(group.job)].append(group.key)
-
-    def _add(self, task: Task) -> None:
-        if task.kind == "driver":
-            return
-        self.children[task.parent].append(task.key)
-        self.of_job[task.job].append(task.key)
-        if task.made_in and not (task.made_in == task.actor and task.state in RUNNING):
-            self.outside[task.made_in].append(task.key)
-        if task.kind == "creation":
-            self.creations[task.actor] = task.key
-        if task.state in RUNNING:
-            if task.actor:
-                self.running[task.actor].append(task.key)
-            if task.group:
-                self.inside[task.group].append(task.key)
-        elif task.state == WAITS_FOR_ARGUMENTS and task.actor:
-            self.held_back[task.parent, task.actor].append(task.key)
-
-    def places(self) -> Iterable[tuple[Hashable, set[Hashable]]]:
-        """What several have in common, so that there are as many edges as tasks."""
-        for name, members in (
-            ("children", self.children),
-            ("made in", self.outside),
-            ("queue", self.running),
-            ("job", self.of_job),
-        ):
-            for key, some in members.items():
-                yield (name, key), set(some)
-
-    def parties_of(self, holder: str, stuck: frozenset[str]) -> list[str]:
-        """The stuck tasks because of which a holder keeps what it has."""
-        if holder in self.look.tasks:
-            return [holder]
-        of = self.inside if holder in self.look.groups else self.running
-        inside = [key for key in of.get(holder, ()) if key in stuck]
-        if inside:
-            return inside
-        actor, group = self.look.actors.get(holder), self.look.groups.get(holder)
-        job = actor.job if actor is not None else group.job if group is not None else ""
-        driver = self.look.jobs[job].driver if job in self.look.jobs else ""
-        return [driver] if driver in stuck else []
+        nodes = frozenset(key for key in self.helpers if key not in self.free)
+        holders = {key: self.room.holders(need) for key, need in self.graph.needs.items() if key in nodes}
+        helpers = {key: [one for one in self.helpers[key] if one in nodes] for key in nodes}
+        for key, some in holders.items():
+            helpers[key] = [party for holder in some for party in self.room.parties_of(holder, nodes)]
+        core = frozenset(key for key in _core(helpers) if not _is_place(key))
+        rests = any(self.room.is_idle(holder) for key in core & holders.keys() for holder in holders[key])
+        return Stuck(nodes, holders, core, rests)
 
 
 class _Room:
     """What each node could give if all who may move gave back what they have."""
 
-    def __init__(self, look: Look, parts: _Index, free: set[Hashable]) -> None:
-        self.look = look
-        self.parts = parts
+    def __init__(self, graph: Graph, free: set[str]) -> None:
+        self.look = look = graph.look
+        self.graph = graph
         self.free = free
+        self.known: dict[tuple[object, ...], bool] = {}
         self.at_rest: dict[str, bool] = {}
         self.kept: dict[str, list[tuple[str, Mapping[str, float]]]] = defaultdict(list)
         """By node, or by group: who keeps how much."""
         for actor in look.actors.values():
             if actor.holds and actor.state == ALIVE and self._keeps(actor):
                 self.kept[actor.group or actor.node].append((actor.key, actor.holds))
-        for task in look.tasks.values():
-            if task.state in RUNNING and task.key not in free and task.kind in ("task", "creation"):
-                amounts = {name: part for name, part in task.needs.items() if name != "CPU" or task.kind == "creation"}
+        for task in graph.parties.values():
+            if task.key not in free and task.kind in ("task", "creation"):
+                amounts = {name: part for name, part in task.needs.items() if name != "CPU" or task.kind != "task"}
                 if amounts and not (task.kind == "creation" and self._is_alive(task.actor)):
                     self.kept[task.group or task.node].append((task.key, amounts))
         for group in look.groups.values():
             if group.is_created and self._is_kept(group):
-                for amounts, node in group.bundles:
-                    self.kept[node].append((group.key, amounts))
+                for bundle, node in group.bundles:
+                    self.kept[node].append((group.key, bundle))
 
     def _is_alive(self, actor: str) -> bool:
         found = self.look.actors.get(actor)
         return found is not None and found.state == ALIVE
 
     def _keeps(self, actor: Actor) -> bool:
-        running = self.parts.running.get(actor.key, ())
+        running = self.graph.running.get(actor.key, ())
         return any(key not in self.free for key in running) if running else self._is_job_stuck(actor.job)
 
     def _is_kept(self, group: Group) -> bool:
-        return any(key not in self.free for key in self.parts.inside.get(group.key, ())) or self._is_job_stuck(
+        return any(key not in self.free for key in self.graph.running.get(group.key, ())) or self._is_job_stuck(
             group.job
         )
 
@@ -340,7 +319,7 @@ class _Room:
         """Whether its driver and all that runs of it are stuck: then nobody drops or removes anything of it."""
         if job not in self.at_rest:
             told = self.look.jobs.get(job)
-            running = (key for key in self.parts.of_job.get(job, ()) if self.look.tasks[key].state in RUNNING)
+            running = self.graph.of_job.get(job, ())
             self.at_rest[job] = (
                 told is not None
                 and not told.is_dead
@@ -349,12 +328,30 @@ class _Room:
             )
         return self.at_rest[job]
 
+    def parties_of(self, holder: str, stuck: frozenset[str]) -> list[str]:
+        """The stuck tasks because of which a holder keeps what it has."""
+        if holder in self.graph.parties or holder in self.graph.needs:
+            return [holder] if holder in stuck else []
+        inside = [key for key in self.graph.running.get(holder, ()) if key in stuck]
+        if inside:
+            return inside
+        actor, group = self.look.actors.get(holder), self.look.groups.get(holder)
+        job = actor.job if actor is not None else group.job if group is not None else ""
+        driver = self.look.jobs[job].driver if job in self.look.jobs else ""
+        return [driver] if driver in stuck else []
+
     def is_idle(self, holder: str) -> bool:
         """Whether it is an actor that runs nothing."""
-        return holder in self.look.actors and not self.parts.running.get(holder)
+        return holder in self.look.actors and not self.graph.running.get(holder)
 
     def fits(self, need: Need) -> bool:
         """Whether there is room for each part on some node, and for all together in all."""
+        alike = (need.group, *(tuple(sorted(part.items())) for part in need.parts))
+        if alike not in self.known:
+            self.known[alike] = self._fits(need)
+        return self.known[alike]
+
+    def _fits(self, need: Need) -> bool:
         if need.group:
             group = self.look.groups.get(need.group)
             if group is None or not group.is_created:
@@ -404,7 +401,7 @@ def _covers(room: Mapping[str, float], part: Mapping[str, float]) -> bool:
     return all(room.get(name, 0.0) + _ENOUGH >= amount for name, amount in part.items())
 
 
-def _core(helpers: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+def _core(helpers: Mapping[str, list[str]]) -> frozenset[str]:
     """The members of strongly connected components that lead nowhere else (Tarjan 1972, without recursion; O(V + E))."""
     walk = _Walk(helpers)
     for key in helpers:
@@ -413,7 +410,7 @@ def _core(helpers: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     core: set[str] = set()
     for component in walk.components:
         inside = set(component)
-        if all(helper in inside for key in component for helper in helpers[key] if helper in helpers):
+        if all(helper in inside for key in component for helper in helpers[key]):
             core |= inside
     return frozenset(core)
 
@@ -422,7 +419,7 @@ def _core(helpers: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
 class _Walk:
     """The state of Tarjan's search."""
 
-    helpers: Mapping[str, tuple[str, ...]]
+    helpers: Mapping[str, list[str]]
     order: dict[str, int] = field(default_factory=dict)
     low: dict[str, int] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
@@ -434,7 +431,7 @@ class _Walk:
         path = [(root, iter(self._enter(root)))]
         while path:
             key, rest = path[-1]
-            following = next((helper for helper in rest if helper in self.helpers), None)
+            following = next(rest, None)
             if following is None:
                 path.pop()
                 if path:
@@ -446,7 +443,7 @@ class _Walk:
             elif following in self.is_open:
                 self.low[key] = min(self.low[key], self.order[following])
 
-    def _enter(self, key: str) -> tuple[str, ...]:
+    def _enter(self, key: str) -> list[str]:
         self.order[key] = self.low[key] = len(self.order)
         self.open.append(key)
         self.is_open.add(key)

@@ -6,18 +6,17 @@ so, or to say no. A doubt is never a suspicion.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.names import NAMESPACE
-from ray_snapshot.unprepared import graph
-from ray_snapshot.unprepared.graph import ALONE, ANY, FREE, IDLE_HOLDER_S, Stuck, driver_task, moved, stuck
-from ray_snapshot.unprepared.records import ALIVE, RUNNING, Job, Look, Task
+from ray_snapshot.unprepared.graph import ALONE, ANY, FREE, IDLE_HOLDER_S, Graph, Stuck, moved
+from ray_snapshot.unprepared.records import ALIVE, Job, Look, Task
 from ray_snapshot.unprepared.stacks import ACTS, PARKED, UNSEEN, WAITS, Reading, reading
 
 SUSPECTED, NONE, UNKNOWN = "suspected", "none", "unknown"
-EXIT = {SUSPECTED: 3, UNKNOWN: 4, NONE: 0}
 
 MOST_CPU = 0.05
 """A process that takes this part of a core or more does not stand still; Ray's own threads take a tenth of it."""
@@ -38,18 +37,13 @@ class Finding:
 
     job: Job
     verdict: str
+    graph: Graph
     stuck: Stuck
     readings: Mapping[str, Reading]
     reasons: list[str] = field(default_factory=list)
     """Why it is unknown; with a suspicion: what else should be known."""
     core: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
-
-
-def parties(look: Look) -> list[Task]:
-    """All that runs: tasks, calls, constructors and drivers."""
-    found = [task for task in look.tasks.values() if task.state in RUNNING and task.kind != "driver"]
-    return found + [driver_task(job.key) for job in look.jobs.values() if not job.is_dead]
 
 
 def place_of(task: Task, look: Look) -> tuple[str, int]:
@@ -65,19 +59,21 @@ def place_of(task: Task, look: Look) -> tuple[str, int]:
 
 def first_suspects(look: Look) -> list[Task]:
     """What runs, those first of which the records alone do not say that they can move: the first look's."""
-    found = stuck(look)
-    return sorted(parties(look), key=lambda task: (task.key not in found.core, task.key not in found.keys))
+    graph = Graph(look)
+    found = graph.stuck()
+    return sorted(graph.parties.values(), key=lambda task: (task.key not in found.core, task.key not in found.nodes))
 
 
 def judge(first: Look, second: Look, told: Told, jobs: Iterable[str]) -> list[Finding]:
     """A finding for each of these programs, the busy ones first."""
     changed = moved(first, second)
-    read = {task.key: _reading(task, second, told) for task in parties(second)}
-    sure = stuck(second, changed | _those(read, ACTS, PARKED, UNSEEN), lambda _: ANY)
-    doubtful = stuck(second, changed | _those(read, ACTS, PARKED), _leaf(read, {WAITS: ANY}, FREE))
-    still = stuck(second, changed | _those(read, ACTS), _leaf(read, {WAITS: ANY}, ALONE))
-    judged = [_Judging(second, read, sure, doubtful, still, second.jobs[job]).finding() for job in jobs]
-    counts = {job: sum(task.job == job for task in second.tasks.values()) for job in jobs}
+    graph = Graph(second, changed)
+    read = {key: _reading(task, second, told) for key, task in graph.parties.items()}
+    sure = graph.stuck(changed | _those(read, ACTS, PARKED, UNSEEN), lambda _: ANY)
+    doubtful = graph.stuck(changed | _those(read, ACTS, PARKED), _leaf(read, {WAITS: ANY}, FREE))
+    still = graph.stuck(changed | _those(read, ACTS), _leaf(read, {WAITS: ANY}, ALONE))
+    judged = [_Judging(graph, read, sure, doubtful, still, second.jobs[job]).finding() for job in jobs]
+    counts = Counter(task.job for task in second.tasks.values())
     return sorted(judged, key=lambda one: -counts[one.job.key])
 
 
@@ -86,7 +82,7 @@ def _those(read: Mapping[str, Reading], *states: str) -> frozenset[str]:
 
 
 def _leaf(read: Mapping[str, Reading], by_state: Mapping[str, str], otherwise: str) -> Any:
-    return lambda task: by_state.get(read[task.key].state if task.key in read else UNSEEN, otherwise)
+    return lambda task: by_state.get(read[task.key].state, otherwise)
 
 
 def _reading(task: Task, look: Look, told: Told) -> Reading:
@@ -131,7 +127,7 @@ def _switches(task: Task, look: Look, switches: Iterable[tuple[str, int, bool]])
 class _Judging:
     """One program, with what is stuck under three assumptions about what could not be seen."""
 
-    look: Look
+    graph: Graph
     read: Mapping[str, Reading]
     sure: Stuck
     doubtful: Stuck
@@ -140,39 +136,46 @@ class _Judging:
     """If also nothing sets those free that stand still outside of Ray."""
     job: Job
 
+    @property
+    def look(self) -> Look:
+        return self.graph.look
+
     def finding(self) -> Finding:
         if self._has_waiting(self.sure):
             doubts = self._doubts(self.sure)
-            return self._made(UNKNOWN if doubts else SUSPECTED, self.sure, [*doubts, *self._gaps()])
+            verdict = UNKNOWN if doubts else SUSPECTED
+            return self._made(verdict, self.sure, [*doubts, *self._without_stacks(), *self._gaps()])
         if self._has_waiting(self.doubtful):
             return self._made(UNKNOWN, self.doubtful, [*self._unseen(self.doubtful, (UNSEEN,)), *self._gaps()])
-        if any(key in self.still.keys and self.read[key].state == WAITS for key in self._own_parties()):
+        if any(key in self.still.nodes and self.read[key].state == WAITS for key in self._own_parties()):
             return self._made(UNKNOWN, self.still, [*self._unseen(self.still, (PARKED, UNSEEN)), *self._gaps()])
         gaps = self._gaps()
         return self._made(UNKNOWN if gaps else NONE, self.sure, gaps)
 
     def _has_waiting(self, of: Stuck) -> bool:
-        """Whether there is a core, and it is no demand for which nobody waits."""
-        return bool(self._of_job(of.core)) and any(key in of.keys for key in self._own_parties())
+        """Whether there is a core with more than drivers, and it is no demand for which nobody waits."""
+        more = [key for key in self._of_job(of.core) if key != self.job.driver]
+        return bool(more) and any(key in of.nodes for key in self._own_parties())
 
     def _made(self, verdict: str, of: Stuck, reasons: list[str]) -> Finding:
         core, behind = self._of_job(of.core), self._of_job(of.keys - of.core)
-        return Finding(self.job, verdict, of, self.read, reasons, tuple(sorted(core)), tuple(sorted(behind)))
+        return Finding(
+            self.job, verdict, self.graph, of, self.read, reasons, tuple(sorted(core)), tuple(sorted(behind))
+        )
 
     def _of_job(self, keys: Iterable[str]) -> list[str]:
         return [key for key in keys if self._job_of(key) == self.job.key]
 
     def _job_of(self, key: str) -> str:
-        if key in self.look.tasks:
-            return self.look.tasks[key].job
-        return self.look.groups[key].job if key in self.look.groups else key[40:]
+        party = self.graph.parties.get(key)
+        return party.job if party is not None else self.graph.needs[key].job
 
     def _own_parties(self) -> list[str]:
         return [key for key in self.read if self._job_of(key) == self.job.key]
 
     def _doubts(self, of: Stuck) -> list[str]:
         """What could still make room for a core that waits for room."""
-        wanting = [key for key in self._of_job(of.core) if key in of.needs]
+        wanting = [key for key in self._of_job(of.core) if key in self.graph.needs]
         if not wanting:
             return []
         if self.look.grows is not False:
@@ -187,7 +190,7 @@ class _Judging:
         return []
 
     def _since(self, key: str) -> float:
-        return self.look.tasks[key].since_s if key in self.look.tasks else 0.0
+        return min((self.look.tasks[task].since_s for task in self.graph.needs[key].tasks), default=0.0)
 
     def _unseen(self, of: Stuck, states: tuple[str, ...]) -> list[str]:
         """Why it is not known of the members of a core what they do."""
@@ -195,6 +198,11 @@ class _Judging:
         keys = [key for key in keys if key in of.core] or keys
         whys = {self.read[key].why: key for key in reversed(keys) if self._job_of(key) == self.job.key}
         return [f"{{{key}}}: {why}" for why, key in whys.items()] or ["what it waits for is not recorded"]
+
+    def _without_stacks(self) -> list[str]:
+        """What the core rests on where no stack shows its waits."""
+        dark = [key for key in self._of_job(self.sure.core) if key in self.read and not self.read[key].frames]
+        return ["without stacks: waits in Ray that have a time-out look the same"] if dark else []
 
     def _gaps(self) -> list[str]:
         """What Ray does not tell, so that nothing can be ruled out."""
@@ -229,6 +237,3 @@ class _Judging:
             and actor.namespace != NAMESPACE
             and actor.key not in self.look.recorded
         )
-
-
-__all__ = ["EXIT", "NONE", "SUSPECTED", "UNKNOWN", "Finding", "first_suspects", "graph", "judge", "parties", "place_of"]

@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_snapshot.instrument import clusters
 from ray_snapshot.names import NAMESPACE, PREFIX
 from ray_snapshot.unprepared import evidence, report
-from ray_snapshot.unprepared.judging import Finding, first_suspects, judge, place_of
+from ray_snapshot.unprepared.judging import SUSPECTED, UNKNOWN, Finding, first_suspects, judge, place_of
 from ray_snapshot.unprepared.records import Look, Records
 
 APART_S = 3.0
@@ -144,7 +144,7 @@ def _refusal(finding: Finding, look: Look, told: Mapping[str, Any]) -> str | Non
 
 def _places(finding: Finding, look: Look) -> Iterable[tuple[str, int]]:
     for key in (*finding.core, *finding.behind):
-        if key in finding.readings and key in look.tasks and look.tasks[key].kind != "driver":
+        if key in finding.readings and key in look.tasks:
             yield place_of(look.tasks[key], look)
     yield finding.job.node, finding.job.pid
 
@@ -152,4 +152,4 @@ def _places(finding: Finding, look: Look) -> Iterable[tuple[str, int]]:
 def exit_code(rows: Iterable[Mapping[str, Any]]) -> int:
     """3 if anything is suspected, else 4 if anything is not known, else 0."""
     verdicts = {row["verdict"] for row in rows}
-    return 3 if report.SUSPECTED in verdicts else 4 if report.UNKNOWN in verdicts else 0
+    return 3 if SUSPECTED in verdicts else 4 if UNKNOWN in verdicts else 0

@@ -194,10 +194,11 @@ class Records:
         if not self._accessor.connect():
             raise ClusterError(f"the Ray cluster at {address} does not tell its records")
         self._here = cluster_shape.nodes_here()
+        self._known: dict[bytes, Task] = {}
 
     def look(self) -> Look:
         """Ask for everything now."""
-        tasks, recorded, count = unfinished(self._accessor.get_task_events())
+        tasks, recorded, count = unfinished(self._accessor.get_task_events(), self._known)
         nodes = {
             str(row["NodeID"]): Node(
                 str(row["NodeID"]),
@@ -239,8 +240,14 @@ class Records:
         return any(not (name.startswith("node_") and name[5:] in nodes) for name in types)
 
 
-def unfinished(events: Iterable[bytes]) -> tuple[dict[str, Task], frozenset[str], int]:
-    """The unfinished tasks by key, the actors and jobs of which there is any record, and how many records there are."""
+def unfinished(
+    events: Iterable[bytes], known: dict[bytes, Task] | None = None
+) -> tuple[dict[str, Task], frozenset[str], int]:
+    """The unfinished tasks by key, the actors and jobs of which there is any record, and how many records there are.
+
+    `known`: what was parsed before; gets what is parsed now. A record that is the same is not parsed again.
+    """
+    known = {} if known is None else known
     parse = gcs_pb2.TaskEvents.FromString
     found: dict[str, Task] = {}
     ended: dict[str, int] = {}
@@ -248,6 +255,12 @@ def unfinished(events: Iterable[bytes]) -> tuple[dict[str, Task], frozenset[str]
     count = 0
     for event in events:
         count += 1
+        same = known.get(event)
+        if same is not None:
+            recorded |= {bytes.fromhex(same.actor), bytes.fromhex(same.job)}
+            if same.key not in found or found[same.key].attempt < same.attempt:
+                found[same.key] = same
+            continue
         one = parse(event)
         recorded.add(one.task_info.actor_id)
         recorded.add(one.job_id)
@@ -256,7 +269,7 @@ def unfinished(events: Iterable[bytes]) -> tuple[dict[str, Task], frozenset[str]
         if any(state in times for state in _ENDED):
             ended[key] = max(one.attempt_number, ended.get(key, -1))
         elif times and (key not in found or found[key].attempt < one.attempt_number):
-            found[key] = _task(one, key)
+            found[key] = known[event] = _task(one, key)
     alive = {key: task for key, task in found.items() if task.attempt > ended.get(key, -1)}
     return alive, frozenset(one.hex() for one in recorded if one), count
 

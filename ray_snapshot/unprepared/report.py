@@ -12,8 +12,7 @@ from typing import Any
 
 from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
 from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Look, Task
-from ray_snapshot.unprepared.stacks import WAITS
-from ray_snapshot.views.report import MOST_LINES, place, short_site, wait_line
+from ray_snapshot.views.report import MOST_LINES, short_site, wait_line
 
 MOST_FRAMES = 6
 _MOST_TARGETS = 4
@@ -41,9 +40,6 @@ class Names:
             number = counts[actor.job, actor.kind]
             counts[actor.job, actor.kind] += 1
             self._actors[actor.key] = actor.name or f"{actor.kind}-{number}"
-        self._starters = {task.parent for task in look.tasks.values()}
-        self._starters |= {task.made_in for task in look.tasks.values()}
-        self._starters |= {group.made_in for group in look.groups.values() if not group.is_created}
         self._tasks: dict[str, str] = {}
         running = (task for task in look.tasks.values() if task.kind == "task" and task.state in RUNNING)
         for task in sorted(running, key=lambda one: (one.since_s, one.key)):
@@ -65,11 +61,6 @@ class Names:
             return self._tasks.get(key, f"{short(task.name)}()")
         return self._actors.get(task.actor, task.name.partition(".")[0])
 
-    def has_started(self, key: str) -> bool:
-        """Whether a running task, or its actor, has started anything that is unfinished."""
-        actor = self.look.tasks[key].actor
-        return key in self._starters or (actor != "" and actor in self._starters)
-
     def filled(self, text: str) -> str:
         """A text in which `{key}` stands for a name."""
         return re.sub(r"\{([0-9a-f]{16,})\}", lambda found: self.of(found[1]), text)
@@ -84,8 +75,8 @@ def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str,
     """All that was found, of plain values."""
     names = Names(look)
     members, behind = (
-        [record for record in (_record(key, finding, look, names) for key in keys) if record]
-        for keys in (finding.core, finding.behind)
+        sorted((_record(key, finding, look, names) for key in keys[:_MOST_ROWS]), key=lambda one: str(one["machine"]))
+        for keys in ((finding.core, finding.behind) if finding.verdict != NONE else ((), ()))
     )
     own = [task for task in look.tasks.values() if task.job == finding.job.key and task.kind != "driver"]
     return {
@@ -98,8 +89,8 @@ def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str,
         "unfinished": len(own),
         "looks_apart_s": round(apart_s, 1),
         "still_for_s": _still_for(finding, look),
-        "members": members[:_MOST_ROWS] if finding.verdict != NONE else [],
-        "stuck_behind": behind[:_MOST_ROWS] if finding.verdict != NONE else [],
+        "members": members,
+        "stuck_behind": behind,
         "pending": pending(own, finding, look, names)[:_MOST_ROWS],
         "actors": busy_actors(own, look, names)[:_MOST_ROWS],
         "stacks": _stacks(finding, names),
@@ -111,25 +102,22 @@ def row(finding: Finding, look: Look, address: str, apart_s: float) -> dict[str,
 
 def _still_for(finding: Finding, look: Look) -> float | None:
     """For how long nothing of the core has moved, in seconds."""
-    times = [look.tasks[key].since_s for key in finding.core if key in look.tasks and look.tasks[key].kind != "driver"]
+    times = [look.tasks[key].since_s for key in finding.core if key in look.tasks]
     return round(look.at_s - max(times), 1) if times else None
 
 
-def _record(key: str, finding: Finding, look: Look, names: Names) -> dict[str, Any] | None:
+def _record(key: str, finding: Finding, look: Look, names: Names) -> dict[str, Any]:
     """A line of the core, or behind it: of what runs or needs room; calls in queues are told with their actors."""
     task = look.tasks.get(key)
-    if key in finding.stuck.needs:
+    if key in finding.graph.needs:
         method = "" if task is None else task.name
-        return {"machine": names.of(key), "method": short(method), "needs": _needs(key, finding, look, names)}
+        needs, count = _needs(key, finding, look, names), len(finding.graph.needs[key].tasks)
+        return {"machine": names.of(key), "method": short(method), "needs": needs, "count": max(1, count)}
     is_driver = task is None or task.kind == "driver"
-    if task is not None and not is_driver and task.state not in RUNNING:
-        return None
     read = finding.readings.get(key)
-    helpers = finding.stuck.helpers.get(key, ())
-    calls = [helper for helper in helpers if helper not in look.tasks or look.tasks[helper].kind != "creation"]
-    targets = list(dict.fromkeys(_target(helper, look, names) for helper in calls or helpers))
-    if not is_driver and not names.has_started(key):
-        targets = []  # what it was given is not recorded
+    children = finding.graph.stuck_children(key, finding.stuck)
+    calls = [child for child in children if child not in look.tasks or look.tasks[child].kind != "creation"]
+    targets = list(dict.fromkeys(_target(child, look, names) for child in calls or children))
     more = len(targets) - _MOST_TARGETS
     kind, _, method = ("", "", "(the program)") if task is None or is_driver else task.name.rpartition(".")
     return {
@@ -151,7 +139,7 @@ def _target(key: str, look: Look, names: Names) -> str:
 
 
 def _needs(key: str, finding: Finding, look: Look, names: Names) -> str:
-    need = finding.stuck.needs[key]
+    need = finding.graph.needs[key]
     wanted = " and ".join(_amounts(part) for part in need.parts)
     return f"{wanted}, and {_holding(need.parts, finding.stuck.holders.get(key, ()), look, names)}"
 
@@ -210,7 +198,7 @@ def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> 
                 "of": parent,
                 "count": len(tasks),
                 "needs": dict(first.needs),
-                "is_stuck": first.key in finding.stuck.keys,
+                "is_stuck": finding.graph.node[first.key] in finding.stuck.nodes,
                 "waited_s": round(look.at_s - first.since_s, 1),
                 "holding": _holding([first.needs], _all_holders(first.needs, look), look, names),
             }
@@ -225,7 +213,7 @@ def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> 
                     "of": names.of(group.made_in) if group.made_in else "driver",
                     "count": 1,
                     "needs": wanted,
-                    "is_stuck": group.key in finding.stuck.keys,
+                    "is_stuck": group.key in finding.stuck.nodes,
                     "waited_s": None,
                     "holding": _holding(parts, _all_holders(wanted, look), look, names),
                 }
@@ -235,11 +223,12 @@ def pending(own: Iterable[Task], finding: Finding, look: Look, names: Names) -> 
 
 def _all_holders(needs: Mapping[str, float], look: Look) -> list[str]:
     """Who has any of it now, stuck or not."""
-    running = (task for task in look.tasks.values() if task.kind == "task" and task.state in RUNNING)
-    there = (actor for actor in look.actors.values() if actor.state == ALIVE)
-    holders = [one.key for one in (*there, *running) if not one.group]
+    there = [actor.key for actor in look.actors.values() if actor.state == ALIVE and not actor.group]
+    running = [
+        task.key for task in look.tasks.values() if task.kind == "task" and task.state in RUNNING and not task.group
+    ]
     made = [group.key for group in look.groups.values() if group.is_created]
-    return [key for key in (*holders, *made) if any(_held(key, look).get(name) for name in needs)]
+    return [key for key in (*there, *running, *made) if any(_held(key, look).get(name) for name in needs)]
 
 
 def busy_actors(own: Iterable[Task], look: Look, names: Names) -> list[dict[str, Any]]:
@@ -319,10 +308,12 @@ def _headline(told: Mapping[str, Any]) -> str:
 
 
 def _listed(records: list[Any]) -> list[str]:
-    places = Counter(map(wait_line, records))
+    places: Counter[str] = Counter()
+    for record in records:
+        places[wait_line(record)] += record.get("count", 1)
     shown = list(places.items())[:MOST_LINES]
     found = [f"    {line}" + (f" ({count:,} calls)" if count > 1 else "") for line, count in shown]
-    more = len(records) - sum(count for _, count in shown)
+    more = places.total() - sum(count for _, count in shown)
     return found + ([f"    ... and {more:,} more"] if more > 0 else [])
 
 
@@ -377,6 +368,3 @@ def _program(entrypoint: str) -> str:
     """What was given to Python; "" if that is not known."""
     found = re.match(r"(?:\S*/)?python[\d.]* (.+)", entrypoint)
     return found[1] if found else ""
-
-
-__all__ = ["WAITS", "Names", "lines", "place", "row", "run_command"]
