@@ -1,0 +1,168 @@
+"""`ray-snapshot diagnose` without a name, on programs that nobody prepared: hangs are suspected, healthy ones are not.
+
+One Ray, which asks for a token where Ray does so; the programs of `hanging.py` and `healthy_programs.py` run on it side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from clean import clean_environment
+from hanging import HANGS
+from healthy_programs import HEALTHY
+from started import started
+from until import until
+
+from ray_snapshot.tested import minor
+
+HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
+BOUND_S = 120.0
+TOKEN = "0123456789abcdef" * 4
+ASKS_FOR_TOKEN = minor(ray.__version__) >= (2, 52)
+
+UNKNOWN = ("awaits_itself", "nothing_comes", "a_lock")
+"""Of these hangs nothing outside shows enough: coroutines, a queue that stays empty, a lock of Python's."""
+
+BY_DAY = ("ring", "through_a_task", "an_actor_holds_what_its_task_needs", "awaits_itself")
+HEALTHY_BY_DAY = ("long_sleeps", "polling", "waits_with_a_timeout", "an_idle_inbox")
+
+pytestmark = pytest.mark.ray
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Where a user types, beside a cluster that is none of ours."""
+
+    home: Path
+    address: str
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return clean_environment(HOME=str(self.home), **more)
+
+    def diagnose(self, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [str(BIN / "ray-snapshot"), "diagnose", "--address", self.address, *options]
+        return subprocess.run(
+            command, env=self.environment(), capture_output=True, text=True, timeout=BOUND_S, check=False
+        )
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """By the name of the program."""
+        done = self.diagnose("--json")
+        assert done.returncode in (0, 3, 4), done
+        rows = {row["entrypoint"].rpartition(" ")[2]: row for row in map(json.loads, done.stdout.splitlines())}
+        assert all(row["kind"] == "unprepared" for row in rows.values())
+        return rows
+
+    @contextmanager
+    def running(self, script: str, names: Sequence[str]) -> Iterator[None]:
+        """These programs, once each has said that it is ready."""
+        env = self.environment(RAY_ADDRESS=self.address, RAY_AUTH_MODE="token" if ASKS_FOR_TOKEN else "disabled")
+        with ExitStack() as stack:
+            programs = [
+                stack.enter_context(
+                    started([sys.executable, HERE / script, name], env=env, seconds=600, takes_input=True)
+                )
+                for name in names
+            ]
+            for program in programs:
+                assert program.stdout is not None
+                assert program.stdout.readline() == "ready\n"
+            yield
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    home = tmp_path_factory.mktemp("home")
+    (home / ".ray").mkdir()
+    (home / ".ray" / "auth_token").write_text(TOKEN)
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+    mode = {"RAY_AUTH_MODE": "token"} if ASKS_FOR_TOKEN else {}
+    env = clean_environment(HOME=str(home), **mode)
+    command = [sys.executable, HERE / "head.py", folder]
+    try:
+        with started(command, env=env, seconds=3_000, takes_input=True) as head:
+            assert head.stdout is not None
+            assert head.stdin is not None
+            yield Terminal(home, head.stdout.readline().strip())
+            head.stdin.close()
+            head.wait(BOUND_S)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def judged(terminal: Terminal, hangs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The rows as soon as each of these hangs is told as what it is."""
+
+    def are_told(rows: dict[str, dict[str, Any]]) -> bool:
+        return all(rows[name]["verdict"] == ("unknown" if name in UNKNOWN else "suspected") for name in hangs)
+
+    return until(terminal.rows, good=are_told, seconds=90.0)
+
+
+def assert_healthy(rows: dict[str, dict[str, Any]], names: Sequence[str]) -> None:
+    """None is suspected; nor in doubt, where stacks can be read."""
+    has_stacks = any(row["stacks"] for row in rows.values())
+    for name in names:
+        if has_stacks:
+            assert rows[name]["verdict"] == "none", rows[name]
+        elif name != "waits_with_a_timeout":  # the same from outside, as the report then says
+            assert rows[name]["verdict"] != "suspected", rows[name]
+
+
+def test_hangs_are_suspected_and_healthy_programs_beside_them_are_not(terminal: Terminal) -> None:
+    with terminal.running("hanging.py", BY_DAY), terminal.running("healthy_programs.py", HEALTHY_BY_DAY):
+        rows = judged(terminal, BY_DAY)
+        assert_healthy(rows, HEALTHY_BY_DAY)
+        assert [(one["machine"], one["waits_for"]) for one in rows["ring"]["members"]] == [
+            ("Peer-0", ["Peer-1 (Peer.value)"]),
+            ("Peer-1", ["Peer-0 (Peer.value)"]),
+        ]
+        for name, code in (("ring", 3), ("awaits_itself", 4), ("an_idle_inbox", 0)):
+            done = terminal.diagnose("--job", rows[name]["job"])
+            assert (done.returncode, done.stderr) == (code, ""), done
+            assert done.stdout.count("job ") == 1
+        if rows["ring"]["stacks"]:
+            shown = terminal.diagnose("--job", rows["ring"]["job"]).stdout
+            assert "hanging.py:" in shown
+            assert "ray/_private" not in shown
+            assert "threading.py" not in shown
+
+
+def test_what_is_asked_wrongly_is_told_in_one_line(terminal: Terminal) -> None:
+    for options, words in (
+        (("--job", "99000000"), "no job 99000000 runs on the Ray cluster at"),
+        (("app", "--job", "01000000"), "leave the name out"),
+    ):
+        done = terminal.diagnose(*options)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+        assert words in done.stderr
+
+
+BATCH = 6
+NAMES = {"hanging.py": [one.__name__ for one in HANGS], "healthy_programs.py": [one.__name__ for one in HEALTHY]}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("script", "begin"), [(script, begin) for script, names in NAMES.items() for begin in range(0, len(names), BATCH)]
+)
+def test_each_program_of_the_list_is_told_as_what_it_is(script: str, begin: int, terminal: Terminal) -> None:
+    names = NAMES[script][begin : begin + BATCH]
+    with terminal.running(script, names):
+        if script == "hanging.py":
+            judged(terminal, names)
+        else:
+            for _ in range(2):
+                assert_healthy(terminal.rows(), names)

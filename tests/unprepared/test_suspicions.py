@@ -1,0 +1,292 @@
+"""From two looks at made-up records to a verdict: what is suspected, what is not, and what cannot be told. No Ray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from looks import IN_GET, IN_GET_FOR_A_WHILE, JOB, LACKS_ARGUMENTS, LACKS_ROOM, NODE, QUEUED, RUNS, Made, user
+
+from ray_snapshot.unprepared import report
+from ray_snapshot.unprepared.graph import Graph
+from ray_snapshot.unprepared.judging import judge
+from ray_snapshot.unprepared.records import Task, driver_of
+
+
+def ring(count: int = 2) -> tuple[Made, list[str]]:
+    """So many actors, each of which runs a call that waits for one in the queue of the next."""
+    made = Made()
+    actors = [made.actor() for _ in range(count)]
+    calls = [made.call(actor, made.driver) for actor in actors]
+    for place, call in enumerate(calls):
+        made.call(actors[(place + 1) % count], call, QUEUED, "A.value")
+    return made, calls
+
+
+def told(made: Made) -> str:
+    return "\n".join(report.lines(report.row(made.judged(), made.look(), "a:1", 3.0), None))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_actors_that_wait_for_one_another_are_suspected(count: int) -> None:
+    made, calls = ring(count)
+    found = made.judged()
+    assert (found.verdict, set(found.core), found.behind) == ("suspected", set(calls), (made.driver,))
+
+
+def test_the_report_names_places_queues_and_what_to_do() -> None:
+    made, _ = ring()
+    assert told(made).splitlines() == [
+        "job 01000000 (app.py, process 1): suspected: these have not moved for 90 s, and it seems that they cannot"
+        " (two looks 3 s apart)",
+        "    A-0 in A.go (/home/u/app.py:7) waits for A-1 (A.value)",
+        "    A-1 in A.go (/home/u/app.py:7) waits for A-0 (A.value)",
+        "  behind them:",
+        "    driver in (the program) (/home/u/app.py:7) waits for A-0 (A.go), A-1 (A.go)",
+        "  at the actors:",
+        "    A-0 (process 101) runs A.go for 90 s; 1 call waits for it",
+        "    A-1 (process 102) runs A.go for 90 s; 1 call waits for it",
+        "  to do: start it with `ray-snapshot run app.py` to know for sure",
+    ]
+
+
+@pytest.mark.parametrize("changed", ["state", "since_s", "attempt"])
+def test_whatever_has_moved_between_the_looks_clears_its_ring(changed: str) -> None:
+    made, calls = ring()
+    before = made.look(97.0)
+    task = before.tasks[calls[1]]
+    moved = replace(task, **{changed: getattr(task, changed) + 1})
+    before = replace(before, tasks={**before.tasks, calls[1]: moved})
+    assert made.judged(before).verdict == "none"
+
+
+def test_a_call_that_has_ended_or_begun_meanwhile_clears_who_has_started_it() -> None:
+    made, calls = ring()
+    gone = Task("e" * 16 + "f" * 24 + JOB, 0, JOB, "task", "f", calls[0], "", RUNS, 10.0)
+    before = made.look(97.0)
+    with_another = replace(before, tasks={**before.tasks, gone.key: gone})
+    assert made.judged(with_another).verdict == "none"
+    (found,) = judge(before, replace(with_another, at_s=100.0), {NODE: made.told}, [JOB])
+    assert found.verdict == "none"
+
+
+@pytest.mark.parametrize(
+    ("frames", "verdict"),
+    [
+        ([user("go"), IN_GET_FOR_A_WHILE], "none"),
+        ([user("go", "time.sleep(60)")], "none"),
+        ([user("go", "while busy: pass")], "none"),
+        ([user("go", "self.lock.acquire()")], "unknown"),
+        ([user("go"), ["get_next", "/x/site-packages/ray/_private/x.py", 1, "", None]], "unknown"),
+    ],
+)
+def test_a_stack_that_is_in_no_endless_wait_of_rays_suspects_nobody(frames: list[list[object]], verdict: str) -> None:
+    made, _ = ring()
+    made.process(102, *frames)
+    assert made.judged().verdict == verdict
+
+
+def test_a_process_that_computes_is_not_suspected_whatever_its_stack_says() -> None:
+    made, _ = ring()
+    made.process(102, user("go"), IN_GET, cpu_s=1.0)
+    assert made.judged().verdict == "none"
+
+
+@pytest.mark.parametrize(
+    ("switches", "verdict"), [(120, "none"), (3, "suspected"), (0, "unknown")], ids=["polls", "ticks", "sleeps"]
+)
+def test_without_a_stack_the_context_switches_of_its_thread_tell(switches: int, verdict: str) -> None:
+    made, _ = ring()
+    for pid in (101, 102):
+        made.process(pid, switches=[["ray::A.go", switches, True], ["worker.io", 50, False]])
+        del made.told[pid]["threads"]
+    found = made.judged()
+    assert found.verdict == verdict
+    assert ("time-out look the same" in str(found.reasons)) == (verdict == "suspected")
+
+
+def test_a_process_that_cannot_be_looked_at_makes_it_unknown_and_says_which() -> None:
+    made, _ = ring()
+    del made.told[102]
+    found = made.judged()
+    assert found.verdict == "unknown"
+    assert "not known: A-1: its process could not be looked at" in told(made)
+
+
+def test_a_threaded_actor_with_one_call_that_moves_is_not_used_up() -> None:
+    """What its calls start has the actor as its parent, not the call."""
+    made = Made()
+    actor = made.actor()
+    itself = "f" * 16 + actor
+    made.call(actor, made.driver)
+    other = made.call(actor, made.driver, method="A.other")
+    made.call(actor, itself, QUEUED)
+    stack = made.told[101]["threads"][0]
+    named = {"name": "t", "is_active": False}
+    loop = ["actor_method_executor", "/x/site-packages/ray/_private/function_manager.py", 1, "", None]
+    threads = [named | {"frames": [IN_GET, user(method), loop]} for method in ("go", "other")]
+    made.told[101]["threads"] = [*threads, stack | {"frames": stack["frames"][-1:]}]
+    assert made.judged().verdict == "suspected"
+    made.tasks[other] = replace(made.tasks[other], since_s=99.0)
+    before = replace(made.look(97.0), tasks={**made.look().tasks, other: replace(made.tasks[other], since_s=10.0)})
+    assert made.judged(before).verdict == "none"
+
+
+def test_a_call_in_the_queue_of_an_actor_that_runs_nothing_is_on_its_way() -> None:
+    made = Made()
+    one, two = made.actor(), made.actor()
+    made.call(two, made.call(one, made.driver), QUEUED)
+    assert made.judged().verdict == "none"
+
+
+def test_who_waits_for_one_of_two_and_the_other_moves_is_not_stuck() -> None:
+    made, calls = ring()
+    helper = made.task(calls[0])
+    made.process(made.tasks[helper].pid, user("f", "time.sleep(9)"))
+    assert made.judged().verdict == "none"
+
+
+def test_an_idle_actor_that_waits_for_mail_is_not_stuck_if_nobody_waits_for_it() -> None:
+    made = Made()
+    made.call(made.actor(), made.driver)
+    made.process(101, ["main_loop", "/x/site-packages/ray/_private/worker.py", 9, "", None])
+    made.process(1, user("main", "time.sleep(9)"))
+    assert made.judged().verdict == "none"
+    made.process(1, user("main"), IN_GET)
+    assert made.judged().verdict == "unknown"
+
+
+def test_a_ref_that_was_given_may_be_of_any_task_that_moves() -> None:
+    """It is suspected only if none does."""
+    made = Made()
+    one, two = made.actor(), made.actor()
+    first = made.call(one, made.driver)
+    made.call(two, first, QUEUED)
+    made.call(one, made.driver, QUEUED)
+    made.call(two, made.driver)
+    assert made.judged().verdict == "suspected"
+    other = made.task(made.driver)
+    made.process(made.tasks[other].pid, user("f", "time.sleep(9)"))
+    assert made.judged().verdict == "none"
+
+
+def test_what_waits_only_for_arguments_of_which_nothing_is_recorded_is_unknown() -> None:
+    made = Made()
+    for _ in range(2):
+        made.task(made.driver, LACKS_ARGUMENTS)
+    assert made.judged().verdict == "unknown"
+
+
+# ---- room ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_actor_that_holds_what_its_task_needs_is_suspected() -> None:
+    made = Made()
+    call = made.call(made.actor(holds={"CPU": 2.0}), made.driver)
+    need = made.task(call, LACKS_ROOM, "prepare", needs={"CPU": 1.0})
+    assert set(made.judged().core) == {call, need}
+    assert "prepare(), not begun, needs CPU 1, and A-0 holds CPU 2 of 2" in told(made)
+
+
+def test_enough_that_nobody_keeps_is_only_a_delay() -> None:
+    made = Made(has={"CPU": 3.0})
+    call = made.call(made.actor(holds={"CPU": 2.0}), made.driver)
+    made.task(call, LACKS_ROOM, needs={"CPU": 1.0})
+    assert made.judged().verdict == "none"
+
+
+def test_a_plain_task_gives_back_its_cpu_while_it_waits_and_nothing_else() -> None:
+    for name, verdict in (("CPU", "none"), ("tool", "suspected")):
+        made = Made(has={name: 1.0})
+        outer = made.task(made.driver, needs={name: 1.0})
+        made.task(outer, LACKS_ROOM, needs={name: 1.0})
+        assert made.judged().verdict == verdict
+
+
+def test_actors_at_rest_keep_their_room_once_their_program_is_stuck_for_long_enough() -> None:
+    made = Made(has={"CPU": 1.0})
+    made.actor(holds={"CPU": 1.0})
+    late = made.actor(state=1, holds={"CPU": 1.0})
+    made.tasks["f" * 16 + late] = Task(
+        "f" * 16 + late, 0, JOB, "creation", "A.__init__", made.driver, late, LACKS_ROOM, 10.0, {"CPU": 1.0}
+    )
+    made.call(late, made.driver, LACKS_ROOM)
+    assert made.judged().verdict == "suspected"
+    key = "f" * 16 + late
+    made.tasks[key] = replace(made.tasks[key], since_s=95.0)
+    assert "ask again in 16 s" in str(made.judged().reasons)
+    made.process(1, user("main", "time.sleep(9)"))
+    assert made.judged().verdict == "none"
+
+
+def test_what_no_node_has_is_suspected_if_somebody_waits_for_it_and_no_autoscaler_may_add_it() -> None:
+    made = Made()
+    made.task(made.driver, LACKS_ROOM, needs={"GPU": 1.0})
+    assert made.judged().verdict == "suspected"
+    assert "no node has more than GPU 0" in told(made)
+    for grows in (True, None):
+        made.more = {"grows": grows}
+        assert made.judged().verdict == "unknown"
+    made.more = {}
+    made.process(1, user("main", "time.sleep(9)"))
+    assert made.judged().verdict == "none"
+
+
+def test_owners_of_groups_that_wait_for_another_are_suspected() -> None:
+    made = Made()
+    made.group(True, {"CPU": 2.0})
+    wanted = made.group(False, {"CPU": 1.0})
+    assert set(made.judged().core) == {wanted, made.driver}
+    made.has = {"CPU": 3.0}
+    assert made.judged().verdict == "none"
+
+
+# ---- what Ray does not tell ----------------------------------------------------------------------------------------------
+
+
+def test_a_living_actor_without_any_record_makes_it_unknown_and_a_suspicion_stays_one() -> None:
+    made = Made()
+    silent = made.actor("Proxy")
+    made.more = {"recorded": frozenset([JOB])}
+    assert made.judged().verdict == "unknown"
+    assert "a living actor has no record at all (Proxy)" in told(made)
+    made, _ = ring()
+    made.more = {"recorded": frozenset([JOB, *made.actors]) - {silent}}
+    assert made.judged().verdict == "suspected"
+
+
+def test_a_program_without_records_is_unknown_and_the_setting_is_named() -> None:
+    made = Made(is_recorded=False)
+    assert made.judged().verdict == "unknown"
+    assert "RAY_enable_task_events_to_dashboard_head" in told(made)
+
+
+def test_near_the_stores_maximum_records_may_be_incomplete() -> None:
+    made = Made(more={"count": 96_000, "maximum": 100_000})
+    assert made.judged().verdict == "unknown"
+    assert "records may be incomplete: the control store has 96,000" in told(made)
+    made.more["count"] = 94_000
+    assert made.judged().verdict == "none"
+
+
+def test_a_driver_that_is_gone_is_said_to_be() -> None:
+    made, calls = ring()
+    look = made.look()
+    jobs = {JOB: replace(look.jobs[JOB], is_dead=True)}
+    (found,) = judge(replace(look, at_s=97.0, jobs=jobs), replace(look, jobs=jobs), {NODE: made.told}, [JOB])
+    assert (found.verdict, set(found.core)) == ("suspected", set(calls))
+    assert "driver gone" in str(found.reasons)
+
+
+def test_a_hundred_thousand_tasks_are_few_nodes() -> None:
+    made, calls = ring()
+    actors = list(made.actors)
+    for number in range(100_000):
+        made.call(actors[number % 2], calls[1 - number % 2], QUEUED, "A.value")
+    graph = Graph(made.look())
+    assert len(graph.places) + len(graph.parties) + len(graph.needs) < 20
+    assert set(made.judged().core) == set(calls)
+
+
+def test_the_keys_of_drivers_tell_their_job() -> None:
+    assert driver_of(JOB).endswith(JOB)
