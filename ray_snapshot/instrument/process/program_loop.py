@@ -68,7 +68,8 @@ class ProgramLoop:
         loop = self.loop
         if not self.waits or self.blocking is not None or self.is_held or loop is None or not loop.is_running():
             return None
-        return loop if not isinstance(loop, asyncio.BaseEventLoop) or _selects() else None
+        is_idle = _selects() if isinstance(loop, asyncio.BaseEventLoop) else asyncio.current_task(loop) is None
+        return loop if is_idle else None
 
     def resolved(self, report: MachineReport) -> MachineReport:
         """The report, with what the program waits for as its tasks tell it."""
