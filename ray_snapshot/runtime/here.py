@@ -64,23 +64,29 @@ _LOOKING = threading.RLock()
 
 
 def frames_of_threads() -> dict[int, FrameType]:
-    """The innermost frame of each thread of this process.
+    """The innermost frame of each thread of this process but the one that asks.
 
-    Up to Python 3.11.8 the whole process stops for good if garbage is collected meanwhile: it holds the interpreter's list of
-    threads (cpython issue 106883). There collection waits the microseconds that this takes.
+    Who held its own frame would leave a cycle, and with it whatever the frames of the app hold. Up to Python 3.11.8 the whole
+    process stops for good if garbage is collected meanwhile: it holds the interpreter's list of threads (cpython issue 106883).
+    There collection waits the microseconds that this takes.
     """
     if not _STOPS_IF_COLLECTED:
-        return sys._current_frames()
+        return _of_others(sys._current_frames())
     with _LOOKING:
         if not gc.isenabled():
-            return sys._current_frames()
+            return _of_others(sys._current_frames())
         gc.disable()
         try:
-            return sys._current_frames()
+            return _of_others(sys._current_frames())
         finally:
             gc.enable()
 
 
+def _of_others(frames: dict[int, FrameType]) -> dict[int, FrameType]:
+    del frames[threading.get_ident()]
+    return frames
+
+
 def call_site_of(thread: int) -> str | None:
-    """Where another thread of this process is."""
-    return call_site(frames_of_threads().get(thread))
+    """Where a thread of this process is."""
+    return call_site_here() if thread == threading.get_ident() else call_site(frames_of_threads().get(thread))

@@ -57,6 +57,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
             return _called(process, own, takes_header, handle, method_name, args, kwargs, options)
         except BaseException as error:
             if own.is_meant(error):
+                own.error = None  # as in `replaced`
                 ours(hide_ours, error)
                 raise
             give_up(error)

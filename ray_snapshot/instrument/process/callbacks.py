@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -54,15 +56,17 @@ def callback_wait(now: float) -> CallWait | None:
 
 
 def _being_set() -> set[int]:
-    """The futures (by id) of which a thread sets the result: their callbacks may run now."""
-    found = set()
-    for frame in frames_of_threads().values():
-        inner = frame
-        while inner is not None:
-            if inner.f_code in _SETTING:
-                found.add(id(inner.f_locals.get("self")))
-            inner = inner.f_back  # type: ignore[assignment]
-    return found
+    """The futures (by id) of which a thread sets the result: their callbacks may run now, perhaps the one that asks."""
+    frames = frames_of_threads()
+    return set(_set_from(sys._getframe())).union(*map(_set_from, frames.values()))
+
+
+def _set_from(frame: FrameType | None) -> Iterator[int]:
+    """The futures of which this frame, or one outside of it, sets the result."""
+    while frame is not None:
+        if frame.f_code in _SETTING:
+            yield id(frame.f_locals.get("self"))
+        frame = frame.f_back
 
 
 def _callbacks(future: Any) -> list[Any]:

@@ -8,6 +8,7 @@ library runs) leaves the call active.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,6 +104,8 @@ def _awaited_by(thread: int, frames: Mapping[int, FrameType]) -> int | None:
     if outer.f_code not in _RESULTS or not is_parked(inner):
         return None
     future = outer.f_locals.get("self")
+    if future in _futures_run_in(sys._getframe()):  # this thread, whose wait is about to end
+        return threading.get_ident()
     return next((ident for ident, frame in frames.items() if future in _futures_run_in(frame)), None)
 
 

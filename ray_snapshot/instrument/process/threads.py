@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
-from ray_snapshot.runtime.here import call_site, frames_of_threads
+from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
 
 _WAIT = threading.Condition.wait.__code__
 
@@ -32,8 +32,8 @@ def threads_of(threads: Iterable[threading.Thread]) -> Threads:
     frames = frames_of_threads()
     found: dict[bool, list[str]] = {True: [], False: []}
     for thread in threads:
-        frame = frames.get(thread.ident or 0)
-        place = call_site(_app_frame(frame))
+        frame = frames.get(thread.ident or 0)  # none of the one that asks, and is acting
+        place = call_site_here() if thread.ident == threading.get_ident() else call_site(_app_frame(frame))
         found[frame is not None and is_parked(frame)].append(f"{thread.name} ({place})" if place else thread.name)
     return Threads((*found[False], *_unlisted(frames)), tuple(found[True]))
 
