@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions
-from ray_snapshot.detectors.room_rows import Amounts, Demand, Group, Told, added
+from ray_snapshot.detectors.room_rows import UNIT, Amounts, Demand, Group, Told, added
 from ray_snapshot.snapshot import Snapshot
 
 Left = Mapping[str, dict[str, int]]
@@ -175,12 +175,31 @@ class State:
         needs = dict(demand.needs)
         group = None if demand.group is None else self.told.groups.get(demand.group)
         if demand.group is None:
-            return any(fits(needs, self.left[node]) for node in self.allowed(demand))
+            return any(fits(needs, self.left[node]) and self._on_devices(needs, node) for node in self.allowed(demand))
         if group is None:  # it was removed: such a task ends in an error
             return True
         if not group.is_created:
             return self._can_be_made(group)
         return any(fits(self.named(demand, place), self.within[node]) for place, node in self._bundles(demand, group))
+
+    def _on_devices(self, needs: Amounts, node: str) -> bool:
+        """Whether what is needed of devices fits: a part on one of them, whole ones on free ones.
+
+        Of devices in groups it is not known which they are: then the sum has to do.
+        """
+        reserved = {
+            name
+            for key in self.kept
+            for at, bundle in zip(self.told.groups[key].nodes, self.told.groups[key].bundles, strict=True)
+            if at == node
+            for name in bundle
+        }
+        holders = [one for index in self.stuck if (one := self.told.holders[index]).node == node]
+        for name in needs.keys() - reserved:
+            taken = [part for one in holders for part in one.devices.get(name, ())]
+            if taken and not _fits_devices(needs[name], self.told.nodes[node].get(name, 0), taken):
+                return False
+        return True
 
     def allowed(self, demand: Demand) -> list[str]:
         """The nodes on which a demand may be met."""
@@ -206,6 +225,16 @@ class State:
         if group.strategy == "STRICT_SPREAD" and len(group.bundles) > len(nodes):
             return False
         return fits(group.whole, added(nodes))
+
+
+def _fits_devices(amount: int, total: int, taken: Iterable[tuple[int, int]]) -> bool:
+    """Whether one device has so much left, or so many are free."""
+    left = dict.fromkeys(range(total // UNIT), UNIT)
+    for number, part in taken:
+        left[number] = left.get(number, UNIT) - part
+    if amount < UNIT:
+        return max(left.values(), default=0) >= amount
+    return sum(part >= UNIT for part in left.values()) * UNIT >= amount
 
 
 def fits(needs: Amounts, left: Amounts) -> bool:

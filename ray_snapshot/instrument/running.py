@@ -265,7 +265,6 @@ class Reporter:
         except Exception as error:
             _say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
 
-
     def _is_told(self, interrupt: Any) -> bool:
         """Whether there was a diagnosis of this one; from now on there is one. Nothing of the program is kept for it."""
         if isinstance(interrupt, asyncio.Runner):

@@ -104,6 +104,8 @@ class CallWait:
     """Its list holds objects that are there, besides, of which it is not known whether they are errors."""
     owed: tuple[tuple[str, str], ...] = ()
     """Replies that machines of hosts owe: (machine, call id). They count like those of `on`, and their hosts tell of them."""
+    keeps_cpu: bool = False
+    """Ray does not take back the CPU of the task that waits: a thread of its own waits for it, or its event loop."""
     is_callback: bool = False
     """No thread is in it: the app has left a callback on each of `on`."""
 

@@ -466,6 +466,7 @@ class CallLedger:
         raises: bool = False,
         may_raise: bool = False,
         owed: Sequence[tuple[str, str]] = (),
+        keeps_cpu: bool = False,
     ) -> int:
         """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes.
 
@@ -492,6 +493,7 @@ class CallLedger:
             raises=raises,
             may_raise=may_raise,
             owed=tuple(owed),
+            keeps_cpu=keeps_cpu,
         )
         return self._last_wait
 

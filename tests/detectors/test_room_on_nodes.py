@@ -339,6 +339,37 @@ def test_a_plain_task_that_waits_gives_back_its_cpu_and_nothing_else() -> None:
     assert nested(CPU=1, seat=1)[0].verdict().holds is True
 
 
+def test_a_plain_task_whose_thread_or_loop_waits_keeps_its_cpu() -> None:
+    app, room = nested(CPU=1)
+    room.told["holders"][-1]["keeps_cpu"] = True
+    assert app.verdict().holds is True
+
+
+@pytest.mark.parametrize(
+    ("needs", "taken", "is_stuck"),
+    [
+        (0.5, [[0, 0.6], [1, 0.6]], True),
+        (0.4, [[0, 0.6], [1, 0.6]], False),
+        (0.5, [[0, 0.6]], False),
+        (1, [[0, 0.1], [1, 0.1]], True),
+        (1, [[0, 1.0]], False),
+        (2, [[0, 0.1]], True),
+    ],
+)
+def test_a_part_of_one_device_and_a_part_of_another_are_no_room(
+    needs: float, taken: list[list[float]], is_stuck: bool
+) -> None:
+    app = App().actor("driver").actor("Trainer-0")
+    go = app.runs("Trainer-0", "driver", "go", "app.py:12")
+    app.waits_for("driver", go)
+    app.waits_for(go, app.queues("prepare()", "Trainer-0", "prepare", number=1))
+    room = Room(app).node("n1", GPU=2).demands("Trainer-0", "prepare()", [[1, 1]], needs={"GPU": needs})
+    room.holds("Trainer-0", "n1", ["driver"], GPU=sum(part for _, part in taken))
+    room.told["holders"][-1]["devices"] = {"GPU": taken}
+
+    assert app.verdict().holds is is_stuck
+
+
 def test_a_plain_task_is_ended_by_nobody_who_has_handles() -> None:
     app, room = nested(CPU=1, seat=1)
     app.actor("Clock-0", status="active")

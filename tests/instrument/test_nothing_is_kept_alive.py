@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -58,10 +59,8 @@ def _is_dropped_behind(step: Callable[[], object]) -> bool:
 def _is_dropped_behind_an_error(step: Callable[[], object]) -> bool:
     def of_the_app() -> weakref.ref[Kept]:
         kept = Kept()
-        try:
+        with suppress(ValueError):
             step()
-        except ValueError:
-            pass
         return weakref.ref(kept)
 
     return of_the_app()() is None

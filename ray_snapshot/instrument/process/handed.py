@@ -75,7 +75,7 @@ class HandedWork:
             wait = self._wait_behind(thread, frames)
             if wait is not None:
                 site = wait.call_site
-                noted = ledger.wait(call_id, wait.on, wait.k, now, call_site=site, raises=wait.raises)
+                noted = ledger.wait(call_id, wait.on, wait.k, now, call_site=site, raises=wait.raises, keeps_cpu=True)
                 found[noted] = wait.refs
         return found
 

@@ -35,7 +35,7 @@ from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Sh
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.started_tasks import StartedTasks
-from ray_snapshot.instrument.process.threads import may_be_interrupted, threads_of
+from ray_snapshot.instrument.process.threads import may_be_interrupted, signals, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.instrument.process.worker_tasks import WorkerTasks
 from ray_snapshot.names import DRIVER
@@ -369,6 +369,7 @@ class Process:
                 raises=raises,
                 may_raise=may_raise,
                 owed=owed,
+                keeps_cpu=not is_blocking,
             )
             if raises and len(refs) > 1:
                 self.started_tasks.refs_of[wait_id] = refs
@@ -376,7 +377,7 @@ class Process:
                 self.resting = wait_id
             elif not is_blocking:
                 self.actor_loop.begin_wait(wait_id)
-            if self.machine == DRIVER and not is_resting:
+            if not (self.actor_loop.is_async or is_resting):
                 if is_blocking:
                     self.program_loop.block(wait_id)
                 else:
@@ -522,7 +523,7 @@ class Process:
         sites, threads = self.call_sites(), threads_of(own_threads())
         self.kept = None
         parked, left = loop.park(self.ledger, now, sites) if between_steps else [], callback_wait(now)
-        acting = loop.background() or self.program_loop.background()
+        acting = self._background()
         self.ledger.outcomes = self.started_tasks.outcomes()
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
@@ -541,6 +542,11 @@ class Process:
                 self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)
+
+    def _background(self) -> str:
+        """What may act here besides calls and threads; "" if nothing."""
+        found = self.actor_loop.background() or self.program_loop.background()
+        return " and ".join(filter(None, (found, signals(is_program=self.machine == DRIVER))))
 
     def _quiet_since(self, now: float, *, is_quiet: bool) -> float:
         """Since when nothing has acted here; `now` if something does, or did when this was asked before."""

@@ -70,6 +70,28 @@ def is_timer_set(thread: int) -> bool:
     return signal.getitimer(signal.ITIMER_REAL)[0] > 0 and callable(signal.getsignal(signal.SIGALRM))
 
 
+_FROM_OUTSIDE = ("SIGCHLD", "SIGUSR1", "SIGUSR2")
+"""Signals of which a handler of the app's may act any time. Ctrl-C is somebody's wish, and SIGTERM has a handler of Ray's."""
+
+
+def signals(*, is_program: bool) -> str:
+    """Which signals may act in this process, by a timer that is set or a handler of the app's; "" if none does.
+
+    A timer without a handler ends the process: for the program that is no way to go on, but who waits for an actor goes on.
+    """
+    if not hasattr(signal, "getitimer"):
+        return ""
+    is_set = signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    found = ["a timer"] if is_set and (not is_program or callable(signal.getsignal(signal.SIGALRM))) else []
+    handled = [name for name in _FROM_OUTSIDE if _is_the_apps(signal.getsignal(getattr(signal, name)))]
+    return " and ".join([*found, *(f"the handler of {name}" for name in handled)])
+
+
+def _is_the_apps(handler: object) -> bool:
+    module = str(getattr(handler, "__module__", ""))
+    return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio."))
+
+
 def _app_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame that is not in a queue or a lock of the standard library, if there is one."""
     found = frame
