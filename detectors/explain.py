@@ -17,6 +17,8 @@ from ray_snapshot.snapshot import Snapshot
 MOST_HOPS = 8
 _MOST_ADVICE = 20
 _MOST_FATES = 4
+_ENDED_TASKS = "ended tasks"
+"""The source of what plain tasks had sent that have ended."""
 _WAKING = "put, get, release, set"
 _CALLED = " (called at {})"
 
@@ -468,7 +470,10 @@ def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:
         inside = f" in {_Node(name, kind, method).call}" if method else ""
         place = inside + (f" ({call_site})" if call_site else "")
         told.append(f"{name} {'has ended' if has_ended else 'does nothing' if is_passive else f'is stuck{place}'}")
-    return listed(told, len(who), most=_MOST_FATES)
+    channels = about.snapshot.tables["channels"]
+    machines = {about.nodes[node].machine for node in parked}
+    have_ended = bool((is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], *machines)).any())
+    return listed(told, len(who), most=_MOST_FATES) + "; tasks that have ended make no more calls" * have_ended
 
 
 def _impossible(about: _About, node: int, stuck: set[int]) -> str:

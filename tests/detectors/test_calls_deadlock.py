@@ -462,11 +462,13 @@ def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_beca
         {"machine": "Queue-0", "call_id": get, "k": 1, "on_machine": other, "on_call_id": None}
         for other in ("Queue-0", "Gone-0", "Idle-0", "driver")
     ]
-    verdict = app.verdict()
+    sent = {"source": "ended tasks", "target": "Queue-0", "kind": "call", "sent_count": 3}
+    verdict = Deadlock().evaluate(app.snapshot(channels=[sent]))
     assert verdict.evidence["advice"] == [
         "Queue-0 in Queue.get (queue.py:1) waits for a later call to Queue-0 (put, get, release, set: whatever ends such a"
         " wait), which was never made, or can never come: Gone-0 has ended, Idle-0 does nothing, driver is stuck in (the"
-        " program) (main.py:3). Make that call before these wait, or wait with a timeout."
+        " program) (main.py:3); tasks that have ended make no more calls. Make that call before these wait, or wait with a"
+        " timeout."
     ]
     assert "waits for a later call to Queue-0, by any of Gone-0, Idle-0, driver" in deadlock_report(
         verdict.evidence, "app", "s"
