@@ -103,3 +103,8 @@ def test_what_holds_only_as_long_as_the_cluster_stays_as_it_is_says_so() -> None
     said = "this holds as long as no node joins, and nobody outside gives anything back"
     assert said not in deadlock_report({"members": [member("a", "b")]}, "app", "s")
     assert said in deadlock_report({"members": [member("a()", "b", needs="CPU 1")]}, "app", "s")
+
+
+def test_a_task_that_has_not_begun_is_named_once() -> None:
+    record = member("a", "f()", waits_for_calls=["f"])
+    assert deadlock_report({"members": [record]}, "app", "s").endswith("(bank.py:14) waits for f()")

@@ -73,7 +73,8 @@ def _targets(record: Mapping[str, Any]) -> str:
         return f"a later call to {machine}, by {'any of ' * (len(others) > 1)}{_some(others, count - len(names))}"
     calls = [str(call) for call in record.get("waits_for_calls", ())]
     if len(calls) == len(names):
-        names = [f"{name} ({call})" for name, call in zip(names, calls, strict=True)]
+        pairs = zip(names, calls, strict=True)
+        names = [name if name == f"{call}()" else f"{name} ({call})" for name, call in pairs]
     word = {"any": "any of ", "k_of_n": f"{record.get('k', 'some')} of "}.get(str(record.get("mode")), "")
     return (word if len(names) > 1 else "") + (_some(names, count - len(names)) or "something that was not recorded")
 
