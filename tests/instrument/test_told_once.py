@@ -8,6 +8,8 @@ from typing import Any
 import ray_snapshot as rs
 from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.instrument.diagnosis import DEADLOCK, HEALTHY, diagnosis
+from ray_snapshot.instrument.watcher.roster import Roster
+from ray_snapshot.protocol.tasks import worker_name
 
 NEEDS = {"source": "ray-worker-12", "target": "f()", "numbers": [[1, 1]], "needs": {"seat": 1}, "since": 5.0}
 ROOM = {
@@ -58,3 +60,11 @@ def test_where_there_is_none_each_detector_has_its_line() -> None:
     assert found.exit_code == HEALTHY
     assert "  deadlock: No deadlock: 1 call blocked, and what it waits for can still come." in found.lines
     assert [line.partition(":")[0] for line in found.lines[-2:]] == ["  deadlock", "  termination"]
+
+
+def test_a_worker_of_rays_bears_its_process_in_its_name_also_when_it_takes_part_anew() -> None:
+    roster = Roster(lambda _: False, lambda: {})
+    facts = {"class": "ray-worker", "ordinal": 12}
+    for session, shown in ((1, "ray-worker-12"), (2, "ray-worker-12-0"), (3, "ray-worker-12-1")):
+        roster.enter(worker_name("key", session), dict(facts), 0)
+        assert roster.name_of(worker_name("key", session)) == shown
