@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ray_snapshot.detectors.common import Integers, integers, is_any_of, texts
+from ray_snapshot.detectors.common import Integers, integers, is_any_of, listed, texts
 from ray_snapshot.errors import DetectorError
 from ray_snapshot.snapshot import Snapshot
 
@@ -76,6 +76,12 @@ class Group:
     def whole(self) -> dict[str, int]:
         """Its bundles together."""
         return added(self.bundles)
+
+    @property
+    def text(self) -> str:
+        """ "placement group 5bed1956 of Owner-1", or "placement group spare" of one that has a name."""
+        owner = f" of {listed(self.owners)}" if self.owners and not self.is_public else ""
+        return f"placement group {self.name}{owner}"
 
 
 @dataclass(frozen=True, slots=True)

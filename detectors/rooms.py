@@ -109,7 +109,9 @@ class Rooms:
 class State:
     """Who holds what, and what is left, if these nodes can move and no others."""
 
-    def __init__(self, rooms: Rooms, moves: Booleans, help: Help = ALONE) -> None:
+    def __init__(self, rooms: Rooms, moves: Booleans, help: Help = ALONE, *, is_of_now: bool = False) -> None:
+        """`is_of_now`: nothing has moved yet, so whatever is held is held, by groups and actors of any kind."""
+        self.is_of_now = is_of_now
         self.rooms = rooms
         self.told = rooms.told
         self.moves = moves
@@ -119,13 +121,17 @@ class State:
         """The holders that keep what they have."""
         self.inside = self._inside()
         """By group: the holders that are stuck inside it."""
-        self.kept = {key for key, one in self.told.groups.items() if one.is_created and self._is_kept(key, one)}
+        self.kept = {
+            key for key, one in self.told.groups.items() if one.is_created and (is_of_now or self._is_kept(key, one))
+        }
         """Groups that nobody removes."""
         self.within = self._left(self.stuck, set())
         """What is left, as if groups had reserved nothing: it has what is left within them."""
         self.left = self._left(self.stuck, self.kept)
 
     def _frees(self, index: int) -> bool:
+        if self.is_of_now:
+            return False
         holder, places, moves = self.told.holders[index], self.rooms.places[index], self.moves
         runs = list(places.runs)
         if holder.is_task:
@@ -147,7 +153,7 @@ class State:
     def _inside(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for index in self.stuck:
-            if not self.rooms.rests(index):
+            if self.is_of_now or not self.rooms.rests(index):
                 names = (name for name in self.told.holders[index].amounts if "_group_" in name)
                 for key in {name.rpartition("_")[2] for name in names}:
                     found.setdefault(key, []).append(index)
@@ -235,6 +241,11 @@ def _fits_devices(amount: int, total: int, taken: Iterable[tuple[int, int]]) -> 
     if amount < UNIT:
         return max(left.values(), default=0) >= amount
     return sum(part >= UNIT for part in left.values()) * UNIT >= amount
+
+
+def held_now(told: Told) -> State:
+    """What is left at this moment."""
+    return State(Rooms(told, 0, 0, [], {}), np.zeros(0, np.bool_), is_of_now=True)
 
 
 def fits(needs: Amounts, left: Amounts) -> bool:

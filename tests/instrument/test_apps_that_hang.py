@@ -52,12 +52,12 @@ SCENARIOS = {
     "two": _expected(
         [OTHERS_TRANSFER, OTHERS_DEPOSIT],
         [_program("return ray.get(a.both.remote())", "Account.both")],
-        "Make Account.deposit",
+        "Raise max_concurrency of Account to 2, or make Account an async actor, so that Account.deposit (called at",
     ),
     "again": _expected(
         [OTHERS_TRANSFER, OTHERS_DEPOSIT],
         [_program("return ray.get(a.both.remote())", "Account.both")],
-        "Make Account.deposit",
+        "Raise max_concurrency of Account to 2, or make Account an async actor, so that Account.deposit (called at",
     ),
     "self_call": _expected(
         [("Account.again", "return ray.get(ray.get_runtime_context().current_actor.deposit.remote())", "Account.deposit")],
@@ -114,7 +114,7 @@ SCENARIOS = {
         + [("_QueueActor.put", "await asyncio.wait_for(self.queue.put(item), timeout)", "Courier QueueActor driver")] * 2
         + [_program("return ray.get([a.deliver.remote(), b.deliver.remote()])", "Courier.deliver")],
         [],
-        "take things in the same order everywhere",
+        "Take things in the same order everywhere",
     ),
     "constructor": _expected(
         [
@@ -130,13 +130,13 @@ SCENARIOS = {
             ("Nurse.start", "return ray.get(self.patient.work.remote())", "Phoenix.work"),
         ],
         [_program("return ray.get(nurse.start.remote())", "Nurse.start")],
-        "raise max_concurrency of Nurse to 2",
+        "Raise max_concurrency of Nurse to 2",
     ),
     "votes": _expected(
         [("Voter.vote", 'return "yes" if is_eager else ray.get(self.leader.approve.remote())', "Leader.approve")] * 2
         + [("Leader.elect", "ready, _ = ray.wait(votes, num_returns=2)", "Voter.vote")],
         [_program("return ray.get(leader.elect.remote(voters))", "Leader.elect")],
-        "raise max_concurrency of Leader to 3",
+        "Raise max_concurrency of Leader to 3",
     ),
 }  # fmt: skip
 

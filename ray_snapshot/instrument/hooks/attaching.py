@@ -148,7 +148,8 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
         return None
     _watchers[stamp] = watcher
     name = worker_name(task_shape.worker_key(), next(_sessions))
-    facts = {"class": "worker", "key": None, "pid": os.getpid(), "worker": task_shape.worker_key()}
+    pid, key = os.getpid(), task_shape.worker_key()
+    facts = {"class": "ray-worker", "ordinal": pid, "key": None, "pid": pid, "worker": key}
     try:
         welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
     except Exception as error:  # what it may still hear of us, it is to forget

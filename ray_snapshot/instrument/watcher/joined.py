@@ -419,13 +419,17 @@ class Tables:
         """Any one of those that could call the machine, or answer it, may end the wait; with anything unobserved, that too.
 
         By its name every machine may find it, and so may a plain task; another program, if the namespace is not this job's own.
+        What a worker does that is no machine, its tasks do, and those that are to begin.
         """
         is_named = bool(self.collected.facts.get(resolved.machine, {}).get("name"))
         if self.is_known_elsewhere(resolved.machine) or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)
         before = () if recorded is None else recorded.passed_before
-        for machine in self.completed.machines if is_named else dict.fromkeys((*resolved.on_machines, *before)):
+        every = (
+            [name for name in self.completed.machines if name in self.own or not is_worker(name)] if is_named else ()
+        )
+        for machine in dict.fromkeys((*every, *resolved.on_machines, *before)):
             is_to_begin = is_task(machine) and machine not in self.completed.machines
             on_call = self.call_id(call_of_task(machine)) if is_to_begin else None
             row = {**common, "k": 1, "on_machine": self.shown(machine), "on_call_id": on_call}
