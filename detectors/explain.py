@@ -71,6 +71,10 @@ class _About:
         awaited = [on for choices in self.alternatives.values() for _, on in choices]
         known = np.unique(np.concatenate([nodes, *(np.array(on, np.int64) for on in awaited)]))
         self.nodes = _described(snapshot, waits, known, nodes)
+        held = pa.array(list(snapshot.coverage.get("held_generators") or ()), pa.string())
+        found = waits.calls.find(held)
+        self.generators = set((found[found >= 0] + waits.first_call).tolist())
+        """Calls that Ray holds at a `yield`, until an item is taken."""
 
     def record(self, node: int) -> dict[str, Any]:
         found = self.nodes[node]
@@ -299,6 +303,8 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
     if why := about.room(node):
         return why
     record = about.record(node)
+    if node in about.generators:
+        return f"{listed(on, most=1)} to take an item"
     if callers := _callers(about, node):
         return f"a later call to {about.nodes[node].machine}, by {'any of ' * (len(callers) > 1)}{listed(callers)}"
     if len(on) == 1 and record["mode"] != "k_of_n":
@@ -481,6 +487,9 @@ def _impossible(about: _About, node: int, stuck: set[int]) -> str:
     on = dict.fromkeys(other for _, choice in about.alternatives.get(node, []) for other in choice)
     never = list(dict.fromkeys(_object(about.nodes[other]) for other in on if other in stuck))
     text = f"{_subject(about.nodes[node])} waits for {_awaited(about, node)}"
+    if node in about.generators:
+        how = "take its items before anything else is waited for, drop it, or raise its _generator_backpressure_num_objects."
+        return f"{text}: {how}"
     if 0 < len(never) < len(on):
         text += f", and {listed(never)} can never come"
     return text + ": give this wait a timeout, or take one of those that it waits for out of it."

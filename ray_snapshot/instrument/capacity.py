@@ -14,13 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.private import importing
 from ray_snapshot.protocol.demands import NOTHING, Demand, Held, Owned, Store, Stored, demand
 
@@ -146,12 +147,12 @@ class _Collections:
             threading.Thread(target=self._collect, name="ray-snapshot-collection", daemon=True).start()
 
     def _collect(self) -> None:
-        self._thread = threading.get_ident()
-        gc.callbacks.append(self._hear)
+        self._thread, hear = threading.get_ident(), partial(ours, self._hear)
+        gc.callbacks.append(hear)
         try:
             gc.collect()  # does nothing if another thread collects just now
         finally:
-            gc.callbacks.remove(self._hear)
+            gc.callbacks.remove(hear)
 
     def _hear(self, phase: str, info: Mapping[str, int]) -> None:
         """Python calls this around each."""

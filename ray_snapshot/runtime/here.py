@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 from functools import lru_cache
+from pathlib import PurePath
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -40,15 +41,19 @@ _INNER = (
 )
 
 
+_RAYS_MAIN = str(PurePath("ray", "_private", "workers", "default_worker.py"))
+"""What is `__main__` in a worker."""
+
+
 @lru_cache(1024)
-def _is_inner(module: str) -> bool:
-    return f"{module}.".startswith(_INNER)
+def _is_inner(module: str, file: str) -> bool:
+    return f"{module}.".startswith(_INNER) or (module == "__main__" and file.endswith(_RAYS_MAIN))
 
 
 def call_site(frame: FrameType | None) -> str | None:
     """ "file:line" of the innermost frame that is neither ours nor Ray's nor a library's that only waits."""
     while frame is not None:
-        if not _is_inner(frame.f_globals.get("__name__", "")):
+        if not _is_inner(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None

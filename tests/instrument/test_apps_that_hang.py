@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from app_runner import APPS, Done, Runner
 
 import ray_snapshot as rs
@@ -138,6 +139,43 @@ SCENARIOS = {
         [_program("return ray.get(leader.elect.remote(voters))", "Leader.elect")],
         "Raise max_concurrency of Leader to 3",
     ),
+    "held_generators": _expected(
+        [
+            ("Lines.lines", 'yield "a line"', "driver"),
+            _program("return ray.get(one.ready.remote()), held", "Lines.ready"),
+        ],
+        [
+            (".numbers", "yield number * number", "driver"),
+            ("Lines.inner", "yield from items[:2]", "driver"),
+        ],
+        "raise max_concurrency of Lines to 2",
+    ),
+    "held_async_generator": _expected(
+        [
+            ("AsyncLines.lines", 'yield f"line {number}"', "driver"),
+            _program("return ray.get(held.completed())", "AsyncLines.lines"),
+        ],
+        [],
+        "take its items before anything else is waited for",
+    ),
+    "next_item": _expected(
+        [
+            ("Reader.read", "return [ray.get(ref) for ref in asker.items.remote(me)]", "Asker.items"),
+            ("Asker.items", "yield ray.get(other.answer.remote())", "Reader.answer"),
+        ],
+        [_program("return ray.get(reader.read.remote(reader, Asker.remote()))", "Reader.read")],
+        "raise max_concurrency of Reader to 2",
+    ),
+    "async_next_item": _expected(
+        [
+            ("AsyncReader.read", "return [await ref async for ref in asker.items.remote(me)]", "Asker.items"),
+            ("AsyncReader.answer", "async with self.is_free:", "Asker.items"),
+            ("Asker.items", "yield ray.get(other.answer.remote())", "AsyncReader.answer"),
+            _program("return ray.get(reader.read.remote(reader, Asker.remote()))", "AsyncReader.read"),
+        ],
+        [],
+        "take things in the same order everywhere",
+    ),
 }  # fmt: skip
 
 ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
@@ -145,12 +183,20 @@ ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
 SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCENARIOS.pop(name) for name in ON_UVLOOP}
 
 BY_NIGHT = (
+    "async_next_item",
     "restart",
     "again",
     "threaded_slots",
     "named_group",
     *(f"{name}.uvloop" for name in ON_UVLOOP[1:]),
 )
+HELD_ON_LOOPS = (2, 60)
+"""The first Ray that holds asynchronous generators, and has what reads them in Python, where a coroutine can be followed."""
+if tuple(map(int, ray.__version__.split(".")[:2])) < HELD_ON_LOOPS:
+    SCENARIOS = {
+        name: one for name, one in SCENARIOS.items() if name not in ("held_async_generator", "async_next_item")
+    }
+
 BY_DAY_AND_NIGHT = [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in SCENARIOS]
 
 Hanging = Callable[[str], tuple[Done, dict[str, Any]]]

@@ -72,8 +72,10 @@ def resources(tables: Tables, looks: Looks) -> dict[str, Any]:
 
 
 def garbage(completed: CompletedCallSnapshot, now: float) -> Iterator[str]:
-    """Processes that may have a handle of an actor at rest in their garbage, where nothing acts and something needs room."""
+    """Processes whose garbage may matter: a generator that another one waits for, or, where nothing acts and something needs
+    room, a handle of an actor at rest."""
     reports = completed.machines
+    yield from completed.unclean
     if any(one.status == "active" for one in reports.values()):
         return
     if min((sent.sent_at for _, _, sent in waiting(completed, now)), default=now) > now - COLLECT_S:
