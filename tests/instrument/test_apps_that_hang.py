@@ -185,7 +185,6 @@ SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCE
 BY_NIGHT = (
     "async_next_item",
     "restart",
-    "again",
     "threaded_slots",
     "named_group",
     *(f"{name}.uvloop" for name in ON_UVLOOP[1:]),
