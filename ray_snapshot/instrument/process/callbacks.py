@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -23,13 +24,17 @@ from ray_snapshot.runtime.refs import call_of
 _FUTURES: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """Of replies that have not come, as far as is known; by `id`."""
 
+_OUR_THREADS = ("ray-snapshot", "ray-snapshot-driver", "ray-snapshot-mail")
+"""Threads in which nothing of the app's runs, and that await replies to ours."""
+
 _SETTING = (concurrent.futures.Future.set_result.__code__, concurrent.futures.Future.set_exception.__code__)
 
 
 def future_made(original: Callable[..., Any], *args: Any) -> Any:
     """In place of the class of futures that Ray makes of refs."""
     made = original(*args)
-    _FUTURES[id(made)] = made
+    if threading.current_thread().name not in _OUR_THREADS:
+        _FUTURES[id(made)] = made
     return made
 
 
