@@ -148,7 +148,7 @@ SCENARIOS = {
             (".numbers", "yield number * number", "driver"),
             ("Lines.inner", "yield from items[:2]", "driver"),
         ],
-        "raise max_concurrency of Lines to 2",
+        "Raise max_concurrency of Lines to 2",
     ),
     "held_async_generator": _expected(
         [
@@ -164,7 +164,7 @@ SCENARIOS = {
             ("Asker.items", "yield ray.get(other.answer.remote())", "Reader.answer"),
         ],
         [_program("return ray.get(reader.read.remote(reader, Asker.remote()))", "Reader.read")],
-        "raise max_concurrency of Reader to 2",
+        "Raise max_concurrency of Reader to 2",
     ),
     "async_next_item": _expected(
         [
@@ -174,7 +174,7 @@ SCENARIOS = {
             _program("return ray.get(reader.read.remote(reader, Asker.remote()))", "AsyncReader.read"),
         ],
         [],
-        "take things in the same order everywhere",
+        "Make that call before these wait",
     ),
 }  # fmt: skip
 
