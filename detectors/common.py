@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,6 +34,27 @@ def check_name(name: object) -> str:
     return name
 
 
+_WORKER = re.compile(r"\bray-worker-(\d+)(?:-\d+)?\b")
+"""What a snapshot calls a worker of Ray's that runs plain tasks, with its process."""
+
+
+def with_workers(snapshot: Snapshot, text: str) -> str:
+    """`text` for people: in place of a worker the plain task that it runs, or "a worker of Ray's (process 1234)"."""
+    if "ray-worker-" not in text:
+        return text
+    machines = snapshot.tables["machines"].select(["machine", "class_name", "host"]).to_pylist()
+    tasks: dict[str, list[str]] = {}
+    for row in machines:
+        if row["class_name"] == "":
+            tasks.setdefault(str(row["host"]), []).append(row["machine"])
+
+    def shown(found: re.Match[str]) -> str:
+        runs = tasks.get(f"pid-{found[1]}", [])
+        return runs[0] if len(runs) == 1 else f"a worker of Ray's (process {found[1]})"
+
+    return _WORKER.sub(shown, text)
+
+
 def answer(
     detector: Detector, snapshot: Snapshot, holds: bool | None, evidence: dict[str, Any], sentence: str
 ) -> Verdict:
@@ -41,7 +63,7 @@ def answer(
         detector=detector.name,
         holds=holds,
         evidence=evidence,
-        sentence=sentence,
+        sentence=with_workers(snapshot, sentence),
         snapshot_id=snapshot.snapshot_id,
         run_id=snapshot.run_id,
         detector_spec=getattr(detector, "spec", None),
@@ -133,6 +155,14 @@ def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most:
     return ", ".join(str(name) for name in shown[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def plural(count: int, word: str) -> str:
-    """ "1 machine", "2 machines"."""
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
+def plural(count: int, word: str, words: str = "") -> str:
+    """ "1 machine", "2 machines"; `words`: of more than one, if that is not `word` with an s."""
+    return f"{count:,} {word if count == 1 else words or f'{word}s'}"
+
+
+def lasted(seconds: float) -> str:
+    """ "12 s", "5 min", "3 h"."""
+    for unit, name in ((3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -165,7 +165,7 @@ def _with_rooms(waits: WaitGraph, moves: Booleans) -> WaitGraph:
     needed = np.flatnonzero(waits.calls.also >= waits.calls.first_room) + waits.first_call
     needed = needed[~moves[needed]]
     state = State(waits.rooms, moves)
-    lacks = {room: Lack(state, room - waits.first_room) for room in closed[:MOST_MEMBERS].tolist()}
+    lacks = {room: Lack(state, state.told.demands[room - waits.first_room]) for room in closed[:MOST_MEMBERS].tolist()}
     owner, target = list[Integers](), list[Integers]()
     for room in closed.tolist():
         on = lacks[room].keepers() if room in lacks else np.zeros(0, np.int64)
@@ -330,7 +330,7 @@ def _all_clear(waits: WaitGraph) -> str:
     blocked = np.flatnonzero(waits.blocked & ~waits.undeclared)
     text = "no machine is blocked"
     if len(blocked):
-        text = f"{_counted(waits, blocked)} blocked, and what each waits for can still come"
+        text = f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
     return f"No deadlock: {text}{_may_still_come(waits)}."
 
 

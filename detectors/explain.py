@@ -16,6 +16,10 @@ from ray_snapshot.snapshot import Snapshot
 
 MOST_HOPS = 8
 _MOST_ADVICE = 20
+_MOST_FATES = 4
+_ENDED_TASKS = "ended tasks"
+"""The source of what plain tasks had sent that have ended."""
+_WAKING = "put, get, release, set"
 _CALLED = " (called at {})"
 
 Alternatives = dict[int, list[tuple[int, list[int]]]]
@@ -27,7 +31,8 @@ def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> list[dict[
 
     `k` beside mode `k_of_n`; `alternatives` (a list of `{"k", "of"}`) where several conditions are each
     enough; `waits_for_count` where more than 100 machines are waited for and the list was cut;
-    `waits_for_calls` (`Class.method`) where calls are waited for.
+    `waits_for_calls` (`Class.method`) where calls are waited for; `waits_for_later_call` (True) where a call waits inside its
+    own actor (on a queue, a lock, an event), and any of `waits_for` could end that by a later call to this actor.
     """
     if not len(nodes):
         return []
@@ -51,7 +56,9 @@ class _Node:
         """ "Account.deposit"."""
         if self.method is None:
             return None
-        return f"{self.class_name}.{self.method}" if self.class_name else self.method
+        return (
+            f"{self.class_name}.{self.method}" if self.class_name and not self.method.startswith("(") else self.method
+        )
 
 
 class _About:
@@ -64,6 +71,10 @@ class _About:
         awaited = [on for choices in self.alternatives.values() for _, on in choices]
         known = np.unique(np.concatenate([nodes, *(np.array(on, np.int64) for on in awaited)]))
         self.nodes = _described(snapshot, waits, known, nodes)
+        held = pa.array(list(snapshot.coverage.get("held_generators") or ()), pa.string())
+        found = waits.calls.find(held)
+        self.generators = set((found[found >= 0] + waits.first_call).tolist())
+        """Calls that Ray holds at a `yield`, until an item is taken."""
 
     def record(self, node: int) -> dict[str, Any]:
         found = self.nodes[node]
@@ -76,6 +87,7 @@ class _About:
             "call_site": found.call_site,
             **_wait([(k, [self.nodes[other].machine for other in on]) for k, on in alternatives]),
             **({"waits_for_calls": list(dict.fromkeys(calls))[:MOST_LISTED]} if calls else {}),
+            **({"waits_for_later_call": True} if _callers(self, node) else {}),
             **({"needs": why} if (why := self.room(node)) else {}),
         }
 
@@ -291,8 +303,10 @@ def _awaited(about: _About, node: int, after: int | None = None) -> str:
     if why := about.room(node):
         return why
     record = about.record(node)
+    if node in about.generators:
+        return f"{listed(on, most=1)} to take an item"
     if callers := _callers(about, node):
-        return f"a later call to {about.nodes[node].machine}, by {listed(callers)}"
+        return f"a later call to {about.nodes[node].machine}, by {'any of ' * (len(callers) > 1)}{listed(callers)}"
     if len(on) == 1 and record["mode"] != "k_of_n":
         return on[0]
     if record["mode"] == "all":
@@ -354,7 +368,9 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
         return [change.text(sites) for change, sites in changes.items()][:_MOST_ADVICE]
     never = set(stuck.tolist())
     parked = [node for node in calls.tolist() if _callers(about, node)]
-    return [_impossible(about, node, never) for node in (parked or calls.tolist())[:_MOST_ADVICE]]
+    if parked:
+        return [_never_woken(about, parked)]
+    return [_impossible(about, node, never) for node in calls.tolist()[:_MOST_ADVICE]]
 
 
 def _not_begun(about: _About, node: int) -> list[int]:
@@ -395,12 +411,24 @@ def _change(about: _About, node: int, call: int, wanted: int) -> _Change:
     actor = target.class_name or target.machine
     group = gates.group_names[gates.group[gate]]
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
-    count = int(gates.held[gate]) + wanted
-    more = f"raise {bound} to {count}; {count} of its calls then run at once: lock what they change, but not while they wait."
+    held = int(gates.held[gate])
+    count = held + wanted
+    lock = f"{count} of its calls then run at once: lock what they change, but not while they wait"
     if who.is_call and who.machine == target.machine:
-        after = f" for {target.call} of the same actor: call self.{target.method}() directly, or {more}"
+        directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
+        after = f"{directly}, or raise {bound} to {count}; {lock}."
         return _Change(f"{who.call} waits", " at {}", after)
-    return _Change(f"Make {target.call}", _CALLED, f" a call whose reply nobody waits for, or {more}")
+    or_async = f", or make {actor} an async actor" if group is None and held == 1 else ""
+    before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
+    if _is_parked(about, target.machine):
+        return _Change(before, _CALLED, f" can begin ({lock}), or give it a concurrency group of its own.")
+    others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
+    return _Change(before, _CALLED, f" can begin ({lock}); {others}")
+
+
+def _is_parked(about: _About, machine: str) -> bool:
+    """Whether calls of a machine wait inside it for a later call: not to wait for that one's reply would not let it begin."""
+    return any(about.nodes[node].machine == machine and bool(_callers(about, node)) for node in about.alternatives)
 
 
 def _after(about: _About, gate: int, target: _Node) -> _Change:
@@ -414,13 +442,54 @@ def _after(about: _About, gate: int, target: _Node) -> _Change:
     return _Change(str(target.call), _CALLED, when + then)
 
 
+def _never_woken(about: _About, parked: list[int]) -> str:
+    """Of calls that wait inside their own actors: that nothing can call these any more."""
+    waiting = list(dict.fromkeys(_subject(about.nodes[node]) for node in parked))
+    machines = list(dict.fromkeys(about.nodes[node].machine for node in parked))
+    callers = dict.fromkeys(name for node in parked for name in _callers(about, node))
+    who = [name for name in callers if name not in machines] or list(callers)
+    is_one = len(machines) == 1
+    wait, it = ("waits" if len(waiting) == 1 else "wait"), (machines[0] if is_one else "them")
+    calls, were, remedy = (
+        ("a later call", "was", "Make that call before these wait")
+        if is_one
+        else ("later calls", "were", "Take things in the same order everywhere")
+    )
+    return (
+        f"{listed(waiting)} {wait} for {calls} to {it} ({_WAKING}: whatever ends such a wait), which {were} never made, or can"
+        f" never come: {_fates(about, parked, who)}. {remedy}, or wait with a timeout."
+    )
+
+
+def _fates(about: _About, parked: list[int], who: Sequence[str]) -> str:
+    """ "B-0 has ended, A-0 is stuck in A.work (app.py:2)" of those that might have called it."""
+    waits = about.waits
+    choices = [choice for node in parked for _, choice in about.alternatives.get(node, [])]
+    on = dict.fromkeys(other for choice in choices for other in choice if not about.nodes[other].is_call)
+    flags = {about.nodes[other].machine: (waits.stopped[other], waits.passive[other]) for other in on}
+    at = _calls(about.snapshot, list(who[:_MOST_FATES]))
+    told = []
+    for name in who[:_MOST_FATES]:
+        has_ended, is_passive = flags[name]
+        method, call_site = at.get(name, (None, None))
+        kind = next((about.nodes[other].class_name for other in on if about.nodes[other].machine == name), None)
+        inside = f" in {_Node(name, kind, method).call}" if method else ""
+        place = inside + (f" ({call_site})" if call_site else "")
+        told.append(f"{name} {'has ended' if has_ended else 'does nothing' if is_passive else f'is stuck{place}'}")
+    channels = about.snapshot.tables["channels"]
+    machines = {about.nodes[node].machine for node in parked}
+    have_ended = bool((is_any_of(channels["source"], _ENDED_TASKS) & is_any_of(channels["target"], *machines)).any())
+    return listed(told, len(who), most=_MOST_FATES) + "; tasks that have ended make no more calls" * have_ended
+
+
 def _impossible(about: _About, node: int, stuck: set[int]) -> str:
     """What must come and cannot, where no slot is in question."""
     on = dict.fromkeys(other for _, choice in about.alternatives.get(node, []) for other in choice)
     never = list(dict.fromkeys(_object(about.nodes[other]) for other in on if other in stuck))
     text = f"{_subject(about.nodes[node])} waits for {_awaited(about, node)}"
-    if _callers(about, node):
-        return text + ", and none of them can go on: wait with a timeout, or take things in the same order everywhere."
+    if node in about.generators:
+        how = "take its items before anything else is waited for, drop it, or raise its _generator_backpressure_num_objects."
+        return f"{text}: {how}"
     if 0 < len(never) < len(on):
         text += f", and {listed(never)} can never come"
     return text + ": give this wait a timeout, or take one of those that it waits for out of it."

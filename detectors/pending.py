@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from copy import copy
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ray_snapshot.detectors.call_graph import is_call_id
-from ray_snapshot.detectors.common import listed, positions, texts
-from ray_snapshot.detectors.room_rows import demand_of_rows, shown, told
+from ray_snapshot.detectors.common import listed, positions, texts, with_workers
+from ray_snapshot.detectors.room_rows import Demand, demand_of_rows, shown, told
 from ray_snapshot.detectors.room_words import Lack
-from ray_snapshot.detectors.rooms import State
+from ray_snapshot.detectors.rooms import held_now
 from ray_snapshot.detectors.stores import may_hold_back_tasks
-from ray_snapshot.detectors.wait_graph import wait_graph
 from ray_snapshot.snapshot import Snapshot
 
 MOST_TOLD = 20
@@ -36,37 +33,33 @@ def why_pending(snapshot: Snapshot) -> list[str]:
     held_back = positions(ids, pa.array([row["call_id"] for row in open_rows], pa.string())) >= 0
     lines = [*_without_room(snapshot, messages.filter(~held_back)), *_without_arguments(open_rows), *_groups(snapshot)]
     more = len(lines) - MOST_TOLD
-    return lines[:MOST_TOLD] + ([f"... and {more:,} more"] if more > 0 else [])
+    shown = [with_workers(snapshot, line) for line in lines[:MOST_TOLD]]
+    return shown + ([f"... and {more:,} more"] if more > 0 else [])
 
 
 def _without_room(snapshot: Snapshot, messages: pa.Table) -> list[str]:
     """Of these, which need room on a node, and who has it now."""
     if not snapshot.coverage.get("resources"):
         return []
-    graph = wait_graph(snapshot)
-    rooms = copy(graph.rooms)
-    rooms.told = told(snapshot, is_of_now=True)
-    state = State(rooms, np.zeros(len(graph.names), np.bool_))
+    state = held_now(told(snapshot, is_of_now=True))
+    found = state.told
     asked: Counter[tuple[str | None, str, int]] = Counter()
     since: dict[tuple[str | None, str, int], float] = {}
-    for one in rooms.told.asked:
+    for one in found.asked:
         key = one.source, one.target, one.demand
         since[key] = min(one.since, since.get(key, one.since))
     ends = zip(messages["source"].to_pylist(), messages["target"].to_pylist(), strict=True)
-    for (source, target), demand in zip(ends, demand_of_rows(rooms.told, messages).tolist(), strict=True):
+    for (source, target), demand in zip(ends, demand_of_rows(found, messages).tolist(), strict=True):
         asked[(source if (source, target, demand) in since else None, target, demand)] += 1
     or_held_back = ", or held back until an object store has room" if may_hold_back_tasks(snapshot) else ""
     lines = []
     for (source, target, demand), at in since.items():
         count = asked[source, target, demand]
         if count:
-            wanted = rooms.told.demands[demand]
+            wanted = found.demands[demand]
+            lack = Lack(state, wanted)
             is_met = state.is_met(wanted)
-            reason = (
-                f"{wanted.text}, and a node has room: it is about to begin{or_held_back}"
-                if is_met
-                else Lack(state, demand).why()
-            )
+            reason = f"{lack.text}, and a node has room: it is about to begin{or_held_back}" if is_met else lack.why()
             name = (target if source is None else f"{target} of {source}") + (
                 f" ({count:,} calls)" if count > 1 else ""
             )
@@ -83,7 +76,13 @@ def _without_arguments(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _groups(snapshot: Snapshot) -> list[str]:
     """Placement groups that have not been made, and that nothing waits for that was recorded."""
-    found = told(snapshot)
-    wanted = {one.group for one in found.demands}
-    pending = [one for key, one in found.groups.items() if not one.is_created and key not in wanted]
-    return [f"placement group {one.name} has not been made: it needs {shown(one.whole)}" for one in pending]
+    state = held_now(told(snapshot, is_of_now=True))
+    groups = state.told.groups
+    wanted = {one.group for one in state.told.demands}
+    lines = []
+    for key, one in groups.items():
+        if not one.is_created and key not in wanted:
+            demand = Demand((), key, -1, None)
+            why = ", and there is room: it is about to be made" if state.is_met(demand) else Lack(state, demand).held()
+            lines.append(f"{one.text} has not been made: it needs {shown(one.whole)}{why}")
+    return lines

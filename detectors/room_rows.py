@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ray_snapshot.detectors.common import Integers, integers, is_any_of, texts
+from ray_snapshot.detectors.common import Integers, integers, is_any_of, listed, texts
 from ray_snapshot.errors import DetectorError
 from ray_snapshot.snapshot import Snapshot
 
@@ -77,6 +77,12 @@ class Group:
         """Its bundles together."""
         return added(self.bundles)
 
+    @property
+    def text(self) -> str:
+        """ "placement group 5bed1956 of Owner-1", or "placement group spare" of one that has a name."""
+        owner = f" of {listed(self.owners)}" if self.owners and not self.is_public else ""
+        return f"placement group {self.name}{owner}"
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -88,6 +94,8 @@ class Holder:
     is_task: bool
     by: tuple[str, ...] | None
     """Machines, and calls that have not begun, that may call it or drop its handle; None: anything may."""
+    devices: Mapping[str, tuple[tuple[int, int], ...]]
+    """By resource that comes in whole devices: which ones, and how much of each."""
     is_checked: bool
     """Whether those have a handle of it for certain, and nothing else may have one: none lies in garbage, none is elsewhere."""
 
@@ -109,6 +117,9 @@ _STRICT = ConfigDict(strict=True, extra="ignore")
 _Amount = Annotated[float, Field(ge=0, le=1e14, allow_inf_nan=False)]
 _Number = Annotated[int, Field(ge=0, lt=2**62)]
 _Range = Annotated[list[_Number], Field(min_length=2, max_length=2)]
+
+
+_Part = Annotated[list[_Amount], Field(min_length=2, max_length=2)]
 
 
 class _DemandRow(TypedDict):
@@ -140,6 +151,8 @@ class _HolderRow(TypedDict):
     node: str
     amounts: dict[str, _Amount]
     task: bool
+    keeps_cpu: NotRequired[bool]
+    devices: NotRequired[dict[str, list[_Part]]]
     by: list[str] | None
     checked: bool
 
@@ -225,9 +238,14 @@ def _group(row: _GroupRow) -> Group:
 
 def _holder(row: _HolderRow, *, computes: bool) -> Holder:
     amounts, by = _units(row["amounts"]), row["by"]
-    if row["task"] and not computes:
+    if row["task"] and not computes and not row.get("keeps_cpu", False):
         amounts = {name: amount for name, amount in amounts.items() if not _is_cpu(name)}
-    return Holder(row["machine"], row["node"], amounts, row["task"], None if by is None else tuple(by), row["checked"])
+    devices = {
+        name: tuple((int(number), round(amount * UNIT)) for number, amount in parts)
+        for name, parts in row.get("devices", {}).items()
+    }
+    known = None if by is None else tuple(by)
+    return Holder(row["machine"], row["node"], amounts, row["task"], known, devices, row["checked"])
 
 
 def _is_cpu(name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ray_snapshot.detectors.common import Integers, listed
-from ray_snapshot.detectors.room_rows import UNIT, Demand, Group, shown
+from ray_snapshot.detectors.room_rows import UNIT, Amounts, Demand, Group, shown
 from ray_snapshot.detectors.rooms import State, fits
 
 MOST_SHARES = 3
@@ -16,9 +16,9 @@ MOST_SHARES = 3
 class Lack:
     """What one demand lacks, if these nodes can move and no others."""
 
-    def __init__(self, state: State, index: int) -> None:
+    def __init__(self, state: State, demand: Demand) -> None:
         self.state = state
-        self.demand: Demand = state.told.demands[index]
+        self.demand = demand
         found = None if self.demand.group is None else state.told.groups.get(self.demand.group)
         self.group: Group | None = found
         self.is_within = found is not None and found.is_created
@@ -37,7 +37,11 @@ class Lack:
         """By how much the node that lacks least lacks it; what several nodes must give counts as on one."""
         holders = [one for one in state.stuck if state.told.holders[one].node in self.nodes]
         self.holders = [one for one in holders if self._part_of(one)]
-        reserved = [] if self.is_within else [key for key in state.kept if self._is_here(state.told.groups[key])]
+        reserved = (
+            []
+            if self.is_within
+            else [key for key, one in state.told.groups.items() if key in state.kept and self._is_here(one)]
+        )
         self.groups = reserved
 
     def _name(self, name: str) -> str:
@@ -62,9 +66,13 @@ class Lack:
     @property
     def is_nowhere(self) -> bool:
         """Whether no node has as much, held or free."""
-        if self.group is not None:
-            return False
-        return not any(fits(self.needs, self.state.told.nodes[node]) for node in self.nodes)
+        return not self.is_within and bool(self._nowhere())
+
+    def _nowhere(self) -> Amounts:
+        """What no node has: the demand, or a bundle of the group that is to be made; empty if there is such a node."""
+        parts = [self.needs] if self.group is None else self.group.bundles
+        nodes = [self.state.told.nodes[node] for node in self.nodes]
+        return next((part for part in parts if not any(fits(part, node) for node in nodes)), {})
 
     def keepers(self) -> Integers:
         """The nodes that would have to move, and cannot."""
@@ -81,24 +89,33 @@ class Lack:
 
     def why(self) -> str:
         """ "CPU 1, and Trainer-0 holds CPU 4 of 4"."""
-        text = self.demand.text
-        if self.group is not None and not self.group.is_created:
-            text = f"placement group {self.group.name}, which needs {shown(self.needs)}"
+        return self.text + self.held()
+
+    @property
+    def text(self) -> str:
+        """What is needed: "CPU 1", "placement group 5bed1956 of Owner-1, which needs CPU 1"."""
+        if self.group is None:
+            return self.demand.text
+        if not self.is_within:
+            return f"{self.group.text}, which needs {shown(self.needs)}"
+        return f"{shown(self.needs)} in {self.group.text}" if self.needs else self.group.text
+
+    def held(self) -> str:
+        """Who has it: ", and Trainer-0 holds CPU 4 of 4"; "" if that is not known."""
         if self.is_nowhere:
+            needs = self._nowhere()
             most = {
                 name: max((self.state.told.nodes[node].get(name, 0) for node in self.nodes), default=0)
-                for name in self.needs
+                for name in needs
             }
-            return f"{text}, and no node has more than {shown({name: most[name] for name in self._beyond(most)})}"
+            beyond = [name for name in needs if most[name] < needs[name]] or list(needs)
+            return f", and no node has more than {shown({name: most[name] for name in beyond})}"
         shares = [
             f"{self.state.told.holders[one].machine} holds {self._of_total(self._part_of(one))}" for one in self.holders
         ]
         shares += [self._reservation(key) for key in self.groups]
         more = " and so on" if len(shares) > MOST_SHARES else ""
-        return text + (f", and {'; '.join(shares[:MOST_SHARES])}{more}" if shares else "")
-
-    def _beyond(self, most: dict[str, int]) -> list[str]:
-        return [name for name in self.needs if most[name] < self.needs[name]] or list(self.needs)
+        return f", and {'; '.join(shares[:MOST_SHARES])}{more}" if shares else ""
 
     def _of_total(self, part: dict[str, int]) -> str:
         return ", ".join(f"{name} {amount / UNIT:g} of {self.total[name] / UNIT:g}" for name, amount in part.items())
@@ -107,29 +124,64 @@ class Lack:
         group = self.state.told.groups[key]
         mine = {name: amount for name, amount in group.whole.items() if name in self.scarce}
         inside = [self.state.told.holders[one].machine for one in self.state.inside.get(key, [])]
-        who = listed(inside) or ", ".join(group.owners) or "its owner"
-        return f"{who} holds {self._of_total(mine)} by placement group {group.name}"
+        who = listed(inside or group.owners) or "its owner"
+        name = group.text if inside and inside != list(group.owners) else f"placement group {group.name}"
+        return f"{who} holds {self._of_total(mine)} by {name}"
+
+    # ---- what to change --------------------------------------------------------------------------------------------
 
     def remedy(self) -> str:
-        """What to change."""
+        """What to change: first what helps however much room there is."""
         if self.is_nowhere:
-            return f"Ask for less than {self.demand.text}, or give the cluster a node that has it."
+            return f"Ask for less than {shown(self._nowhere())}, or give the cluster a node that has it."
         where = f"placement group {self.group.name}" if self.is_within and self.group is not None else "a node"
-        more = f"give {where} {shown(self.short or self.needs)} more."
+        more = f"give {where} {shown(self.short or self.needs)} more"
+        holders = [self.state.told.holders[one] for one in self.holders]
+        tasks = list(dict.fromkeys(_kind(one.machine) for one in holders if one.is_task))
         actors = [one for one in self.holders if not self.state.told.holders[one].is_task]
-        if actors:
-            names = [self.state.told.holders[one].machine for one in actors]
-            less = "num_cpus=0" if self.scarce == ["CPU"] else "less of it"
-            kind, verb = names[0].rpartition("-")[0] or names[0], "holds" if len(names) == 1 else "hold"
-            is_idle = self.state.rooms.rests(actors[0])
-            rest = "end it when it is done" if is_idle else f"let {kind} wait for nothing that needs room"
-            return f"Give {kind} {less} ({listed(names)} {verb} it), {rest}, or {more}"
-        if self.groups:
-            key = self.groups[0]
-            first = (
-                "run it in that group, with a bundle for it"
-                if self.state.inside.get(key)
-                else "remove that group first"
-            )
-            return f"Placement group {self.state.told.groups[key].name} holds what is needed: {first}, or {more}"
-        return more[0].upper() + more[1:]
+        steps = ([self._without_holding(tasks)] if tasks else []) + ([self._of_actors(actors)] if actors else [])
+        if not steps and self.groups:
+            steps = [self._of_groups()]
+        if tasks and self._is_wanted(tasks):
+            more += " for each level of calls"
+        text = ("; " if tasks else ", ").join([*steps, f"or {more}" if steps else more])
+        return f"{text[0].upper()}{text[1:]}."
+
+    def _without_holding(self, tasks: list[str]) -> str:
+        """Of plain tasks: they give back their CPUs while they wait, and nothing else."""
+        what, who = listed(self.scarce), listed(tasks)
+        split = f"split {who}, so that the part with {what} ends before the other part waits"
+        return f"Do not hold {what} while waiting: give {who} no {what}, or {split}"
+
+    def _is_wanted(self, functions: list[str]) -> bool:
+        """Whether one of these functions is what needs the room: then it calls itself."""
+        told = self.state.told
+        wanted = {one.target for one in told.asked if told.demands[one.demand] == self.demand}
+        return any(f"{name}()" in wanted for name in functions)
+
+    def _of_actors(self, actors: list[int]) -> str:
+        names = [self.state.told.holders[one].machine for one in actors]
+        less = "num_cpus=0" if self.scarce == ["CPU"] else "less of it"
+        kind, verb = _kind(names[0]), "holds" if len(names) == 1 else "hold"
+        is_idle = self.state.rooms.rests(actors[0])
+        rest = "end it when it is done" if is_idle else f"let {kind} wait for nothing that needs room"
+        return f"give {kind} {less} ({listed(names)} {verb} it), {rest}"
+
+    def _of_groups(self) -> str:
+        """Where others have reserved what is needed."""
+        groups = self.state.told.groups
+        waiting = {name for one in groups.values() if not one.is_created for name in one.owners}
+        both = list(dict.fromkeys(name for key in self.groups for name in groups[key].owners if name in waiting))
+        if self.group is not None and both:
+            verbs = "has one and waits for another" if len(both) == 1 else "each have one and wait for another"
+            at_once = f"reserve all that is needed at once, in one placement group ({listed(both)} {verbs})"
+            return f"{at_once}, remove the first one before the second is asked for"
+        key = self.groups[0]
+        is_used = bool(self.state.inside.get(key))
+        first = "run it in that group, with a bundle for it" if is_used else "remove that group first"
+        return f"{groups[key].text} holds what is needed: {first}"
+
+
+def _kind(machine: str) -> str:
+    """The class or function: "Trainer" of Trainer-0."""
+    return machine.rpartition("-")[0] or machine

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from ray_snapshot.detectors.common import Booleans, Integers, integers, is_any_of, positions
-from ray_snapshot.detectors.room_rows import Amounts, Demand, Group, Told, added
+from ray_snapshot.detectors.room_rows import UNIT, Amounts, Demand, Group, Told, added
 from ray_snapshot.snapshot import Snapshot
 
 Left = Mapping[str, dict[str, int]]
@@ -109,7 +109,9 @@ class Rooms:
 class State:
     """Who holds what, and what is left, if these nodes can move and no others."""
 
-    def __init__(self, rooms: Rooms, moves: Booleans, help: Help = ALONE) -> None:
+    def __init__(self, rooms: Rooms, moves: Booleans, help: Help = ALONE, *, is_of_now: bool = False) -> None:
+        """`is_of_now`: nothing has moved yet, so whatever is held is held, by groups and actors of any kind."""
+        self.is_of_now = is_of_now
         self.rooms = rooms
         self.told = rooms.told
         self.moves = moves
@@ -119,13 +121,17 @@ class State:
         """The holders that keep what they have."""
         self.inside = self._inside()
         """By group: the holders that are stuck inside it."""
-        self.kept = {key for key, one in self.told.groups.items() if one.is_created and self._is_kept(key, one)}
+        self.kept = {
+            key for key, one in self.told.groups.items() if one.is_created and (is_of_now or self._is_kept(key, one))
+        }
         """Groups that nobody removes."""
         self.within = self._left(self.stuck, set())
         """What is left, as if groups had reserved nothing: it has what is left within them."""
         self.left = self._left(self.stuck, self.kept)
 
     def _frees(self, index: int) -> bool:
+        if self.is_of_now:
+            return False
         holder, places, moves = self.told.holders[index], self.rooms.places[index], self.moves
         runs = list(places.runs)
         if holder.is_task:
@@ -147,7 +153,7 @@ class State:
     def _inside(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for index in self.stuck:
-            if not self.rooms.rests(index):
+            if self.is_of_now or not self.rooms.rests(index):
                 names = (name for name in self.told.holders[index].amounts if "_group_" in name)
                 for key in {name.rpartition("_")[2] for name in names}:
                     found.setdefault(key, []).append(index)
@@ -175,12 +181,31 @@ class State:
         needs = dict(demand.needs)
         group = None if demand.group is None else self.told.groups.get(demand.group)
         if demand.group is None:
-            return any(fits(needs, self.left[node]) for node in self.allowed(demand))
+            return any(fits(needs, self.left[node]) and self._on_devices(needs, node) for node in self.allowed(demand))
         if group is None:  # it was removed: such a task ends in an error
             return True
         if not group.is_created:
             return self._can_be_made(group)
         return any(fits(self.named(demand, place), self.within[node]) for place, node in self._bundles(demand, group))
+
+    def _on_devices(self, needs: Amounts, node: str) -> bool:
+        """Whether what is needed of devices fits: a part on one of them, whole ones on free ones.
+
+        Of devices in groups it is not known which they are: then the sum has to do.
+        """
+        reserved = {
+            name
+            for key in self.kept
+            for at, bundle in zip(self.told.groups[key].nodes, self.told.groups[key].bundles, strict=True)
+            if at == node
+            for name in bundle
+        }
+        holders = [one for index in self.stuck if (one := self.told.holders[index]).node == node]
+        for name in needs.keys() - reserved:
+            taken = [part for one in holders for part in one.devices.get(name, ())]
+            if taken and not _fits_devices(needs[name], self.told.nodes[node].get(name, 0), taken):
+                return False
+        return True
 
     def allowed(self, demand: Demand) -> list[str]:
         """The nodes on which a demand may be met."""
@@ -206,6 +231,21 @@ class State:
         if group.strategy == "STRICT_SPREAD" and len(group.bundles) > len(nodes):
             return False
         return fits(group.whole, added(nodes))
+
+
+def _fits_devices(amount: int, total: int, taken: Iterable[tuple[int, int]]) -> bool:
+    """Whether one device has so much left, or so many are free."""
+    left = dict.fromkeys(range(total // UNIT), UNIT)
+    for number, part in taken:
+        left[number] = left.get(number, UNIT) - part
+    if amount < UNIT:
+        return max(left.values(), default=0) >= amount
+    return sum(part >= UNIT for part in left.values()) * UNIT >= amount
+
+
+def held_now(told: Told) -> State:
+    """What is left at this moment."""
+    return State(Rooms(told, 0, 0, [], {}), np.zeros(0, np.bool_), is_of_now=True)
 
 
 def fits(needs: Amounts, left: Amounts) -> bool:

@@ -7,15 +7,18 @@ at one consistent moment, so the conjunction is stable and can be believed (Chan
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import (
     answer,
     check_name,
     is_any_of,
+    lasted,
     listed,
     plural,
     positions,
@@ -31,6 +34,7 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 _MOST_NAMED = 10
+_MOST_RUNNING = 3
 _STATUSES = ("active", "passive", "blocked", "stopped")
 
 
@@ -84,7 +88,7 @@ class Termination:
             return answer(self, snapshot, *judge_part(snapshot, self.machines, self.senders))
         evidence = {**_machines(snapshot), **_in_flight(snapshot)}
         if evidence["active"] or evidence["blocked"] or evidence["in_flight"]:
-            return answer(self, snapshot, False, evidence, _why_not(evidence))
+            return answer(self, snapshot, False, evidence, _why_not(snapshot, evidence))
         unseen = uncovered(snapshot)
         if unseen:
             evidence["uncovered"] = unseen
@@ -136,10 +140,10 @@ def _busy_channels(snapshot: Snapshot) -> Any:
     return counted.select([*keys, "count_all"]).rename_columns([*keys, "count"])
 
 
-def _why_not(evidence: dict[str, Any]) -> str:
+def _why_not(snapshot: Snapshot, evidence: dict[str, Any]) -> str:
     reasons = []
     if evidence["active"]:
-        reasons.append(f"{listed(evidence['first_active'], evidence['active'])} active")
+        reasons.append(_active(snapshot, evidence["first_active"], evidence["active"]))
     if evidence["in_flight"]:
         first = evidence["first_channels"][0]
         where = f"the first from {first['source']} to {first['target']}"
@@ -150,6 +154,31 @@ def _why_not(evidence: dict[str, Any]) -> str:
     if evidence["first_active"] == [DRIVER] and len(reasons) == 1:
         reasons.append(_ONLY_DRIVER)
     return f"{head}: {'; '.join(reasons)}."
+
+
+def _active(snapshot: Snapshot, first: list[str], count: int) -> str:
+    """ "a active", and of what runs calls, where and how long: "nap-0 still runs nap (at app.py:5, for 12 s)"."""
+    calls = snapshot.tables["calls"]
+    rows = calls.filter(pa.array(is_any_of(calls["machine"], *first)))
+    running: dict[str, dict[str, Any]] = {}
+    for row in rows.sort_by("started_at").to_pylist():
+        if row["call_id"] is not None:  # not a wait of no call
+            running.setdefault(row["machine"], row)
+    shown = [name for name in first if name in running][:_MOST_RUNNING]
+    machines = snapshot.tables["machines"].select(["machine", "class_name"])
+    found = machines.filter(pa.array(is_any_of(machines["machine"], *shown))).to_pylist()
+    classes = {row["machine"]: row["class_name"] for row in found}
+    parts = [f"{name} still runs {_doing(running[name], classes[name], snapshot.started_at)}" for name in shown]
+    rest = [name for name in first if name not in shown]
+    return "; ".join([*parts, *([f"{listed(rest, count - len(shown))} active"] if rest else [])])
+
+
+def _doing(call: dict[str, Any], class_name: str | None, now: datetime) -> str:
+    about = [f"at {call['call_site']}"] if call["call_site"] else []
+    if call["started_at"] is not None:
+        about.append(f"for {lasted((now - call['started_at']).total_seconds())}")
+    name = f"{class_name}.{call['method']}" if class_name else str(call["method"])
+    return name + (f" ({', '.join(about)})" if about else "")
 
 
 _ONLY_DRIVER = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.views.report import MOST_LINES, deadlock_report, wait_tree
+from ray_snapshot.views.report import MOST_LINES, MOST_NAMES, deadlock_report, wait_tree
 
 
 def member(machine: str, on: str, **more: Any) -> dict[str, Any]:
@@ -79,3 +79,32 @@ def test_a_tree_begins_with_those_that_nobody_waits_for_and_closes_each_cycle() 
         "    waits for b",
         "      waits for a  <- a cycle: it waits for itself",
     ]
+
+
+def test_in_a_tree_a_call_that_waits_inside_its_actor_waits_for_a_later_call_and_closes_no_cycle() -> None:
+    get = {"machine": "q", "call_id": "driver/0/q/1", "alternative": 0, "on_call_id": None, "satisfied": False}
+    rows = [{"machine": "driver", "on_machine": "q", "call_id": None, "on_call_id": "driver/0/q/1", "satisfied": False}]
+    rows += [{**get, "on_machine": other} for other in ("q", "driver", "a")]
+    assert wait_tree(rows, {"q": "q in Queue.get"}) == [
+        "driver",
+        "  waits for q in Queue.get",
+        "    waits for a later call to it, by any of driver, a",
+    ]
+
+
+def test_a_line_names_a_few_of_many_and_how_many_more_there_are() -> None:
+    record = member("a", "b", waits_for=[f"b{number}" for number in range(100)], waits_for_count=1_000)
+    assert deadlock_report({"members": [record]}, "app", "s").endswith(
+        f"b{MOST_NAMES - 1} and {1_000 - MOST_NAMES} more"
+    )
+
+
+def test_what_holds_only_as_long_as_the_cluster_stays_as_it_is_says_so() -> None:
+    said = "this holds as long as no node joins, and nobody outside gives anything back"
+    assert said not in deadlock_report({"members": [member("a", "b")]}, "app", "s")
+    assert said in deadlock_report({"members": [member("a()", "b", needs="CPU 1")]}, "app", "s")
+
+
+def test_a_task_that_has_not_begun_is_named_once() -> None:
+    record = member("a", "f()", waits_for_calls=["f"])
+    assert deadlock_report({"members": [record]}, "app", "s").endswith("(bank.py:14) waits for f()")

@@ -14,19 +14,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.private import importing
 from ray_snapshot.protocol.demands import NOTHING, Demand, Held, Owned, Store, Stored, demand
 
 with importing():
     from ray._private import ray_constants
     from ray._private import worker as ray_worker
+    from ray._private.accelerators import get_all_accelerator_resource_names
     from ray.experimental import get_local_object_locations, internal_kv
 
 # ---- what is demanded ------------------------------------------------------------------------------------------------
@@ -145,12 +147,12 @@ class _Collections:
             threading.Thread(target=self._collect, name="ray-snapshot-collection", daemon=True).start()
 
     def _collect(self) -> None:
-        self._thread = threading.get_ident()
-        gc.callbacks.append(self._hear)
+        self._thread, hear = threading.get_ident(), partial(ours, self._hear)
+        gc.callbacks.append(hear)
         try:
             gc.collect()  # does nothing if another thread collects just now
         finally:
-            gc.callbacks.remove(self._hear)
+            gc.callbacks.remove(hear)
 
     def _hear(self, phase: str, info: Mapping[str, int]) -> None:
         """Python calls this around each."""
@@ -184,14 +186,20 @@ def made(original: Callable[..., None], group: Any, *args: Any, **kwargs: Any) -
             del _MADE[next(iter(_MADE))]
 
 
+_DEVICES = get_all_accelerator_resource_names()
+"""What comes in whole devices: a part of one, and a part of another, are not together what a task needs."""
+
+
 def held(quiet_since: float) -> Held:
     """What this process has of its node: exact, also while it waits. `quiet_since`: since when nothing acts in it."""
     core = getattr(ray_worker.global_worker, "core_worker", None)
     if core is None:  # Ray has been shut down
         return Held()
-    amounts = {name: sum(part for _, part in parts) for name, parts in core.resource_ids().items()}
+    found = core.resource_ids()
+    amounts = {name: sum(part for _, part in parts) for name, parts in found.items()}
+    devices = {name: tuple(parts) for name, parts in found.items() if name in _DEVICES}
     is_clean = COLLECTIONS.are_since(quiet_since)
-    return Held(core.get_current_node_id().hex(), amounts, is_clean, frozenset(_MADE), STORES.stored)
+    return Held(core.get_current_node_id().hex(), amounts, is_clean, frozenset(_MADE), STORES.stored, devices)
 
 
 # ---- object stores -----------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
-from ray_snapshot.views.report import deadlock_report, place, wait_tree
+from ray_snapshot.views.report import deadlock_report, place, short_sites, wait_tree
 
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
 
@@ -27,27 +28,43 @@ def diagnosis(
 ) -> Diagnosis:
     """Evaluate the detectors, and draw which machine waits for which; the first detector decides on the exit code.
 
+    A deadlock is told once, by its report; every other verdict in a line.
+
     `pending`: a line for each thing that has not begun; `hints`: what may be a reason, and decides nothing.
     """
+    from ray_snapshot.detectors.common import plural, with_workers  # loaded only when somebody asks
+
     verdicts = [evaluate(item, snapshot) for item in detectors]
     first = verdicts[0]
     code = {True: DEADLOCK, False: HEALTHY, None: UNKNOWN}[first.holds]
     lines = [
-        f"{snapshot.system}: {snapshot.machine_count} machines, {snapshot.in_flight_count} calls or messages in flight,"
+        f"{snapshot.system}: {plural(snapshot.machine_count, 'machine')},"
+        f" {plural(snapshot.in_flight_count, 'call or message', 'calls or messages')} in flight,"
         f" snapshot {snapshot.snapshot_id} in {snapshot.duration_ms:.0f} ms"
     ]
     tree = wait_tree(snapshot.waits, _places(snapshot))
-    lines += [f"  {line}" for line in tree] or ["  nothing waits for anything"]
-    if first.holds and first.evidence.get("members"):
-        lines.append(deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id))
+    lines += [f"  {with_workers(snapshot, line)}" for line in tree] or ["  nothing waits for anything"]
+    is_reported = bool(first.holds and first.evidence.get("members"))
+    if is_reported:
+        report = deadlock_report(first.evidence, snapshot.system, snapshot.snapshot_id)
+        lines.append(with_workers(snapshot, report))
+        pending = [_without(line, first.evidence) for line in pending]
     if pending:
         lines += ["  has not begun:", *(f"    {line}" for line in pending)]
     lines += [f"  hint: {line}" for line in hints]
-    lines += [f"  {verdict.detector}: {verdict.sentence}" for verdict in verdicts]
+    told = verdicts[1:] if is_reported else verdicts
+    lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in told]
     uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
     if uncovered:
-        lines.append(f"  not observed: {', '.join(uncovered)}")
+        lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))
     return Diagnosis(verdicts, lines, code)
+
+
+def _without(line: str, evidence: Mapping[str, Any]) -> str:
+    """A line of what has not begun, without what the report of the deadlock has told of it."""
+    needs = {one["needs"] for name in ("members", "stuck_behind") for one in evidence[name] if one.get("needs")}
+    head, _, reason = line.partition(": it needs ")
+    return f"{head}: see the deadlock" if reason in needs else line
 
 
 def _places(snapshot: Snapshot) -> dict[str, str]:

@@ -35,6 +35,7 @@ def replaced(step: Callable[..., Any], function: Callable[..., Any], *args: Any,
         return step(own, *args, **kwargs)
     except BaseException as error:
         if own.is_meant(error):
+            own.error = None  # or the error would hold itself: its traceback has our frames, and they have `own`
             ours(hide_ours, error)
             raise
         if own.takes(*args, **kwargs):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
+from weakref import ref
 
 from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import shape, watching
@@ -203,8 +204,8 @@ class Reporter:
         self.told: set[Any] = set()
         self.end: threading.Thread | None = None
         """Ends the program, once it was asked for."""
-        self.interrupted: Any = None
-        """Of which Ctrl-C the last diagnosis was: an error, or the `asyncio.Runner` that raises one when it has ended."""
+        self.interrupted: Callable[[], Any] = lambda: None
+        """Of which Ctrl-C the last diagnosis was: an `asyncio.Runner`, which raises an error when it has ended."""
 
     def follow(self, watch: Watch) -> None:
         """The watching has begun."""
@@ -249,11 +250,8 @@ class Reporter:
 
     def last_words(self, interrupt: Any) -> None:
         """Ctrl-C: one diagnosis of what the program is doing; of each only one."""
-        is_raised_for = isinstance(getattr(interrupt, "__context__", None), asyncio.CancelledError)
-        is_told = isinstance(self.interrupted, asyncio.Runner) and is_raised_for
-        if self.watch is None or self.interrupted is interrupt or is_told:
+        if self.watch is None or self._is_told(interrupt):
             return
-        self.interrupted = interrupt
         from ray_snapshot import detectors
         from ray_snapshot.detectors.pending import why_pending
         from ray_snapshot.detectors.stores import short_of_room
@@ -266,6 +264,20 @@ class Reporter:
             _say("\n".join(found.lines))
         except Exception as error:
             _say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
+
+    def _is_told(self, interrupt: Any) -> bool:
+        """Whether there was a diagnosis of this one; from now on there is one. Nothing of the program is kept for it."""
+        if isinstance(interrupt, asyncio.Runner):
+            is_told, self.interrupted = self.interrupted() is interrupt, ref(interrupt)
+            return is_told
+        is_of_a_runner = isinstance(interrupt.__context__, asyncio.CancelledError) and self.interrupted() is not None
+        is_told = is_of_a_runner or getattr(interrupt, _TOLD, False)
+        setattr(interrupt, _TOLD, True)
+        return is_told
+
+
+_TOLD = "_ray_snapshot_told"
+"""What marks an error of which there was a diagnosis."""
 
 
 def diagnose_command(system: str) -> str:

@@ -83,11 +83,13 @@ _READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
             "get_current_node_id",
             "get_current_task_id",
             "get_pending_children_task_ids",
+            "peek_object_ref_stream",
             "resource_ids",
         ),
     ),
     ("SerializationContext", SerializationContext, ("is_in_band_serialization",)),
     ("ray._raylet", ray._raylet, ("concurrent",)),
+    ("ray._private.worker.Worker", ray_worker.Worker, ("main_loop",)),
     *cluster_shape.READ,
 )
 """Names of what is compiled, or only read, so that nothing tells its parameters."""
@@ -415,6 +417,11 @@ def rays_threads() -> frozenset[Any]:
     """Threads that Ray has started from Python: one hands out the items of asynchronous generators, and never ends."""
     find = getattr(getattr(ray_worker.global_worker, "core_worker", None), "get_event_loop_executor", None)
     return frozenset() if find is None else frozenset(find()._threads)
+
+
+def is_rays_loop(frame: FrameType) -> bool:
+    """Whether a thread's innermost frame is Ray's loop for calls: then it runs nothing in Python, the app's or Ray's."""
+    return frame.f_code is ray_worker.Worker.main_loop.__code__
 
 
 def own_name() -> str | None:

@@ -118,6 +118,57 @@ def task_key(refs: Any) -> str | None:
     return str(first.task_id().hex()) if isinstance(first, ray.ObjectRef) else None
 
 
+# ---- streaming generators --------------------------------------------------------------------------------------------
+
+_FIRST_ITEM = 2
+"""The number that Ray gives to the object of a streaming generator's first item; that of its end is one less."""
+
+
+def stream_of(item: Any) -> tuple[bytes, int] | None:
+    """(the task, which of its items) that a ref stands for, or a generator of refs; -1: the end of the task."""
+    ref = item._generator_ref if is_stream(item) else item
+    if not isinstance(ref, ray.ObjectRef):
+        return None
+    return ref.binary()[:-4], int.from_bytes(ref.binary()[-4:], "little") - _FIRST_ITEM
+
+
+def items_taken(refs: Any) -> int | None:
+    """How many items were taken from a generator of refs, which must be of this session of Ray's; None if that is over."""
+    core = getattr(ray_worker.global_worker, "core_worker", None)
+    place = None if core is None else stream_of(core.peek_object_ref_stream(refs._generator_ref)[0])
+    return None if place is None else place[1]
+
+
+def is_stream(refs: Any) -> bool:
+    """Whether a call or task has given a generator of refs."""
+    return isinstance(refs, ray.ObjectRefGenerator)
+
+
+def most_unread(options: Mapping[str, Any], function: Any = None, handle: Any = None) -> int | None:
+    """So many items a generator may be ahead of who takes them; None: without a bound. 0: by a rule that is not known here.
+
+    `options`: of a task of `function`, or of a call, as Ray's own function for it gets them.
+    """
+    if function is not None:
+        options = {**function._default_options, **options}
+        names = "_generator_backpressure_num_objects", "_num_objects_per_yield"
+    else:
+        names = "generator_backpressure_num_objects", "num_objects_per_yield"
+    at_most, at_once = (options.get(name) for name in names)
+    if at_once not in (None, 1) or any(_is_bounded(handle, name) for name in _OF_ACTORS):
+        return 0
+    return None if at_most is None or at_most < 0 else int(at_most)
+
+
+_OF_ACTORS = ("_ray_actor_generator_backpressure_num_objects", "_ray_actor_generator_backpressure_num_bytes")
+"""Bounds for all generators of an actor together, of Ray 2.60 and later."""
+
+
+def _is_bounded(handle: Any, name: str) -> bool:
+    found = getattr(handle, name, None)
+    return isinstance(found, int) and found > 0
+
+
 def task_here() -> str:
     """Ray's id of the task that this thread runs."""
     return str(current_task().hex())

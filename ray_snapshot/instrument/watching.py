@@ -340,6 +340,7 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         shape.restore()
         shape.send_plainly(plain_class)
         return original(*args, **kwargs)
+    attaching.replace_ray()  # the end of an earlier session has put Ray's own functions back
     plan = dict(_plans[0])
     on_watch, ending = plan.pop("on_watch"), plan.pop("ending")
     with delivery.hook_of_the_job(kwargs.get("runtime_env")) as own, nullcontext() if ending is None else ending.kept():

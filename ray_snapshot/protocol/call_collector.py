@@ -28,6 +28,7 @@ from ray_snapshot.protocol.call_messages import (
 )
 from ray_snapshot.protocol.collector import Answer
 from ray_snapshot.protocol.demands import NOTHING
+from ray_snapshot.protocol.streams import StreamsOfCut
 from ray_snapshot.protocol.task_collector import TasksOfCut, apart, group_of
 from ray_snapshot.protocol.tasks import KEPT_S, call_of_task, is_task, is_worker
 
@@ -104,6 +105,8 @@ class CompletedCallSnapshot:
     """Machines of which a worker may have a handle that idles: any task may come to use it."""
     callers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """While something waits for room on a node, of each machine that holds some of one: who may call it, or drop it."""
+    unclean: frozenset[str] = frozenset()
+    """Processes in whose garbage the generator may lie whose items one that is held at a `yield` waits for."""
 
 
 class PendingCallSnapshot:
@@ -209,7 +212,8 @@ class _Join:
     ) -> None:
         self.number = number
         self.tasks = TasksOfCut(told.values())
-        self.reports = reports = apart(told.values())
+        self.streams = StreamsOfCut(told.values(), self.tasks)
+        self.reports = reports = self.streams.told_apart(apart(told.values()))
         self.idle_holds = set(idle_holds)
         for report in reports.values():
             self.idle_holds |= {*report.to_tasks}
@@ -235,7 +239,7 @@ class _Join:
         self.channels += [one for report in reports.values() for one in self._tasks_of(report)]
         self.channels += [_of_the_dead(key, self.inputs[key]) for key in self.inputs if key not in self.outputs]
         running = {call.call_id.partition("#")[0]: call for report in reports.values() for call in report.calls}
-        self.running = running.keys()
+        self.running = running
         self.repeated = {call_id for call_id, call in running.items() if call.is_repeated}
         """Of those that run: another run of them may have ended, with a reply or an error."""
 
@@ -266,6 +270,7 @@ class _Join:
             self.tasks.held,
             tuple(sorted(self.idle_holds)),
             self._callers(),
+            frozenset(one.unclean for one in self.streams.readers.values() if one.unclean is not None),
         )
 
     def _accepted(self, key: Channel) -> Ranges:
@@ -327,11 +332,15 @@ class _Join:
     def _resolved(self, machine: str, wait: CallWait) -> ResolvedWait:
         if wait.is_local:
             return ResolvedWait(machine, wait, (), self._who_may_call(machine), wait.is_ready)
-        answers = tuple(self._is_answered(call_id) for call_id in wait.on)
+        if wait.at_yield:
+            readers = self.streams.readers[machine, wait.wait_id]
+            return ResolvedWait(machine, wait, (), readers.machines, False if readers.is_certain else None)
+        items = wait.items or (None,) * len(wait.on)
+        answers = tuple(self._has_come(*one) for one in zip(wait.on, items, strict=True))
         targets = [parsed(call_id).target for call_id in wait.on if call_id is not None]
         on_machines = tuple(dict.fromkeys([*targets, *(name for name, _ in wait.owed)]))
         errors = (
-            tuple(self._errors(zip(wait.on, answers, strict=True)))
+            tuple(self._errors(zip(wait.on, answers, items, strict=True)))
             if wait.raises and len(wait.on) + len(wait.owed) + wait.may_raise > 1
             else ()
         )
@@ -340,9 +349,9 @@ class _Join:
         is_satisfied = wait.is_ready or _any_of(_at_least(wait.k, answers + unknown), _has_raised(errors))
         return ResolvedWait(machine, wait, answers, on_machines, is_satisfied, errors)
 
-    def _errors(self, on: Iterable[tuple[str | None, bool | None]]) -> Iterable[tuple[str | None, bool]]:
-        for call_id, answer in on:
-            is_error = self._is_error(call_id) if answer and call_id is not None else None
+    def _errors(self, on: Iterable[tuple[str | None, bool | None, int | None]]) -> Iterable[tuple[str | None, bool]]:
+        for call_id, answer, item in on:
+            is_error = self._is_error(call_id) if answer and call_id is not None and item is None else None
             if not answer or is_error is not False:
                 yield (call_id if answer is False or is_error else None), bool(is_error)
 
@@ -362,6 +371,19 @@ class _Join:
             return True
         is_known = received is not None and number >= max(sent.errors_since, received.errors_since)
         return False if is_known else None
+
+    def _has_come(self, call_id: str | None, item: int | None) -> bool | None:
+        """Whether what a wait needs of a call is there or in flight: its reply, or this item of a streaming generator.
+
+        An earlier incarnation may have yielded the item.
+        """
+        answer = self._is_answered(call_id)
+        if call_id is None or item is None or answer is not False:
+            return answer
+        running, target = self.running.get(call_id), self.reports.get(parsed(call_id).target)
+        if running is not None and running.yielded > item:
+            return True
+        return None if target is not None and target.incarnation > 0 else False
 
     def _is_answered(self, call_id: str | None) -> bool | None:
         """Whether the call has ended inside the cut: then its reply is in flight, or there."""

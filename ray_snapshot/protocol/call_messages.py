@@ -77,6 +77,8 @@ class RunningCall:
     holds_slot: bool = True
     is_repeated: bool = False
     """It was accepted more than once: another run of it may have answered it already."""
+    yielded: int = 0
+    """How many items it has yielded, if it is a streaming generator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,34 @@ class CallWait:
     """Its list holds objects that are there, besides, of which it is not known whether they are errors."""
     owed: tuple[tuple[str, str], ...] = ()
     """Replies that machines of hosts owe: (machine, call id). They count like those of `on`, and their hosts tell of them."""
+    keeps_cpu: bool = False
+    """Ray does not take back the CPU of the task that waits: a thread of its own waits for it, or its event loop."""
     is_callback: bool = False
     """No thread is in it: the app has left a callback on each of `on`."""
+    items: tuple[int | None, ...] = ()
+    """Per item of `on`, if any: which item of that streaming generator it waits for (from 0); None: for the end of the call."""
+    at_yield: bool = False
+    """A streaming generator stands at a `yield`: it goes on by itself unless Ray holds it there (`streams`)."""
+    is_long: bool = False
+    """It has stood at that `yield` for long."""
+    is_unsure: bool = False
+    """Its process cannot tell that nothing else runs for it."""
+
+
+class Stream(NamedTuple):
+    """A streaming generator whose items this machine takes: Ray gives them to who has made the call, and to nobody else."""
+
+    read: int
+    """How many items it has taken."""
+    at_most: int
+    """So many items may lie there untaken; then Ray holds the generator at its `yield`. NO_BOUND, or NOT_KNOWN."""
+
+
+NO_BOUND = -1
+"""Ray never holds a generator."""
+
+NOT_KNOWN = 0
+"""Ray holds a generator by a rule that is not followed here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +209,8 @@ class MachineReport:
     """Plain tasks whose replies it has and waits for no more, though it has not gone on: whether they ended in an error."""
     held: Held | None = None
     """What its process had of its node."""
+    streams: Mapping[str, Stream] | None = None
+    """By call: the streaming generators whose items it takes. One that it has dropped is not among them. None: not told."""
 
 
 def call_id_of(source: str, incarnation: int, target: str, number: int) -> str:

@@ -46,6 +46,7 @@ from ray_snapshot.protocol.call_messages import (
     OutReport,
     RunningCall,
     Sent,
+    Stream,
     call_id_of,
     frozen,
     parsed,
@@ -93,10 +94,12 @@ class _Running:
     holds_slot: bool
     waits: int = 0
     """How many waits it is in."""
+    yielded: int = 0
 
     def call(self, call_id: str, is_repeated: bool = False) -> RunningCall:
         caller = None if self.header is None else self.header.source
-        return RunningCall(call_id, self.method, self.started_at, caller, self.group, self.holds_slot, is_repeated)
+        about = self.method, self.started_at, caller, self.group, self.holds_slot
+        return RunningCall(call_id, *about, is_repeated, self.yielded)
 
 
 class CallLedger:
@@ -153,6 +156,8 @@ class CallLedger:
         """Machines of which every task may have a handle: functions have it in their closures."""
         self.outcomes: Mapping[str, bool] = {}
         """See `MachineReport.outcomes`."""
+        self.streams: Mapping[str, Stream] | None = None
+        """See `MachineReport.streams`."""
         self.settled = 0
         """Every machine has recorded every number up to it: what is no redder needs no colour on the way."""
         self.kept_back: list[Acks] = []
@@ -433,6 +438,12 @@ class CallLedger:
             note(running.header.number)
         return self.colour
 
+    def yields(self, call_id: str) -> None:
+        """A streaming generator is about to hand an item out; before Ray has it."""
+        running = self.running.get(call_id)
+        if running is not None:
+            running.yielded += 1
+
     def _acknowledge_later(self, header: Header) -> None:
         key = header.source, header.incarnation, self.colour
         self._unacknowledged.setdefault(key, []).append(header.number)
@@ -466,11 +477,16 @@ class CallLedger:
         raises: bool = False,
         may_raise: bool = False,
         owed: Sequence[tuple[str, str]] = (),
+        keeps_cpu: bool = False,
+        items: Sequence[int | None] = (),
+        at_yield: bool = False,
+        is_long: bool = False,
+        is_unsure: bool = False,
     ) -> int:
         """A call (None: the machine itself) begins to wait for `k` of the calls `on`; returns what `wake` takes.
 
         `raises`: the first error of any of them ends it. `may_raise`: so may an error that is there already. `owed`:
-        (machine, call id) of replies of machines of hosts.
+        (machine, call id) of replies of machines of hosts. For the rest see `CallWait`.
         """
         if call_id is None:
             self._own_waits += 1
@@ -492,6 +508,11 @@ class CallLedger:
             raises=raises,
             may_raise=may_raise,
             owed=tuple(owed),
+            keeps_cpu=keeps_cpu,
+            items=tuple(items),
+            at_yield=at_yield,
+            is_long=is_long,
+            is_unsure=is_unsure,
         )
         return self._last_wait
 
@@ -594,6 +615,7 @@ class CallLedger:
             ended=self.ends.report(),
             to_tasks=tuple(sorted(self.to_tasks)),
             outcomes=self.outcomes,
+            streams=self.streams,
         )
 
     def _status(self) -> str:
@@ -696,6 +718,7 @@ __all__ = [
     "OutReport",
     "RunningCall",
     "Sent",
+    "Stream",
     "call_id_of",
     "frozen",
     "parsed",

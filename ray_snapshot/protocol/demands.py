@@ -26,6 +26,9 @@ class Demand(NamedTuple):
     """What the node's labels must be."""
 
 
+IMPLICIT = "node:__internal_implicit_resource_"
+"""Before the name of a resource of which each node has 1 without listing it, as Ray calls it."""
+
 NOTHING = Demand(())
 """Of one that finds room on every node."""
 
@@ -100,6 +103,8 @@ class Held:
     groups: frozenset[str] = frozenset()
     """Placement groups that were made there."""
     stored: Stored = field(default_factory=Stored)
+    devices: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    """By resource that comes in whole devices (GPUs): which ones, and how much of each."""
 
 
 def in_group(name: str, group: str, bundle: int = -1) -> str:

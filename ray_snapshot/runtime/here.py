@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 from functools import lru_cache
+from pathlib import PurePath
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -40,15 +41,19 @@ _INNER = (
 )
 
 
+_RAYS_MAIN = str(PurePath("ray", "_private", "workers", "default_worker.py"))
+"""What is `__main__` in a worker."""
+
+
 @lru_cache(1024)
-def _is_inner(module: str) -> bool:
-    return f"{module}.".startswith(_INNER)
+def _is_inner(module: str, file: str) -> bool:
+    return f"{module}.".startswith(_INNER) or (module == "__main__" and file.endswith(_RAYS_MAIN))
 
 
 def call_site(frame: FrameType | None) -> str | None:
     """ "file:line" of the innermost frame that is neither ours nor Ray's nor a library's that only waits."""
     while frame is not None:
-        if not _is_inner(frame.f_globals.get("__name__", "")):
+        if not _is_inner(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
@@ -64,23 +69,29 @@ _LOOKING = threading.RLock()
 
 
 def frames_of_threads() -> dict[int, FrameType]:
-    """The innermost frame of each thread of this process.
+    """The innermost frame of each thread of this process but the one that asks.
 
-    Up to Python 3.11.8 the whole process stops for good if garbage is collected meanwhile: it holds the interpreter's list of
-    threads (cpython issue 106883). There collection waits the microseconds that this takes.
+    Who held its own frame would leave a cycle, and with it whatever the frames of the app hold. Up to Python 3.11.8 the whole
+    process stops for good if garbage is collected meanwhile: it holds the interpreter's list of threads (cpython issue 106883).
+    There collection waits the microseconds that this takes.
     """
     if not _STOPS_IF_COLLECTED:
-        return sys._current_frames()
+        return _of_others(sys._current_frames())
     with _LOOKING:
         if not gc.isenabled():
-            return sys._current_frames()
+            return _of_others(sys._current_frames())
         gc.disable()
         try:
-            return sys._current_frames()
+            return _of_others(sys._current_frames())
         finally:
             gc.enable()
 
 
+def _of_others(frames: dict[int, FrameType]) -> dict[int, FrameType]:
+    del frames[threading.get_ident()]
+    return frames
+
+
 def call_site_of(thread: int) -> str | None:
-    """Where another thread of this process is."""
-    return call_site(frames_of_threads().get(thread))
+    """Where a thread of this process is."""
+    return call_site_here() if thread == threading.get_ident() else call_site(frames_of_threads().get(thread))

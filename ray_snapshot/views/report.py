@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 MOST_LINES = 12
+MOST_NAMES = 8
+"""So many of those that one line waits for are named."""
 
 _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
 """Where installed libraries are, and where Ray unpacks what a job brings along."""
@@ -25,7 +27,9 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
     if behind:
         lines.append("  stuck behind them:")
         lines += _listed(behind, evidence.get("stuck_behind_count", len(behind)))
-    advice = (_SITES.sub("", text) for text in evidence.get("advice", ()))
+    if any(record.get("needs") for record in (*members, *behind)):
+        lines.append("  this holds as long as no node joins, and nobody outside gives anything back")
+    advice = (short_sites(text) for text in evidence.get("advice", ()))
     lines += [f"  to do: {text}" for text in dict.fromkeys(advice)]
     return "\n".join(lines)
 
@@ -62,11 +66,28 @@ def place(record: Mapping[str, Any]) -> str:
 
 def _targets(record: Mapping[str, Any]) -> str:
     names = [str(name) for name in record.get("waits_for", ())]
+    count = int(record.get("waits_for_count", len(names)))
+    if record.get("waits_for_later_call"):
+        machine = str(record["machine"])
+        others = [name for name in names if name != machine] or names
+        return f"a later call to {machine}, by {'any of ' * (len(others) > 1)}{_some(others, count - len(names))}"
     calls = [str(call) for call in record.get("waits_for_calls", ())]
     if len(calls) == len(names):
-        names = [f"{name} ({call})" for name, call in zip(names, calls, strict=True)]
+        pairs = zip(names, calls, strict=True)
+        names = [name if name == f"{call}()" else f"{name} ({call})" for name, call in pairs]
     word = {"any": "any of ", "k_of_n": f"{record.get('k', 'some')} of "}.get(str(record.get("mode")), "")
-    return (word if len(names) > 1 else "") + (", ".join(names) or "something that was not recorded")
+    return (word if len(names) > 1 else "") + (_some(names, count - len(names)) or "something that was not recorded")
+
+
+def _some(names: list[str], more: int) -> str:
+    """ "a, b and 4 more" of `names`, and so many that are not among them."""
+    more += max(0, len(names) - MOST_NAMES)
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more:,} more" if more else "")
+
+
+def short_sites(text: str) -> str:
+    """A text with the call sites in it as one would type them here."""
+    return _SITES.sub("", text)
 
 
 def short_site(site: str) -> str:
@@ -83,38 +104,59 @@ def short_site(site: str) -> str:
 
 def wait_tree(waits: Iterable[Mapping[str, Any]], places: Mapping[str, str]) -> list[str]:
     """Which machine waits for which, each once, as an indented tree: first from machines that no other waits for, then
-    from the rest. An arrow closes a cycle."""
+    from the rest. An arrow closes a cycle. A call that waits inside its own actor waits for a later call to it."""
+    rows = [row for row in waits if not row["satisfied"]]
+    local = {_wait_of(row) for row in rows if _is_for_a_later_call(row)}
     edges: dict[str, list[str]] = {}
-    for row in waits:
-        if not row["satisfied"]:
-            targets = edges.setdefault(row["machine"], [])
-            name = row["on_machine"] or "something that was not recorded"
-            if name not in targets:
-                targets.append(name)
+    callers: dict[str, list[str]] = {}
+    for row in rows:
+        is_local = _wait_of(row) in local
+        targets = (callers if is_local else edges).setdefault(row["machine"], [])
+        name = row["on_machine"] or "something that was not recorded"
+        if name not in targets and not (is_local and name == row["machine"]):
+            targets.append(name)
     waited_for = {name for targets in edges.values() for name in targets}
-    lines: list[str] = []
-    drawn: set[str] = set()
-    for root in [*(name for name in edges if name not in waited_for), *edges]:
-        if root not in drawn:
-            _branch(root, edges, places, drawn, (), lines)
-    return lines
+    tree = _Tree(edges, callers, places)
+    waiting = dict.fromkeys((*edges, *callers))
+    for root in [*(name for name in waiting if name not in waited_for), *waiting]:
+        if root not in tree.drawn:
+            tree.branch(root)
+    return tree.lines
 
 
-def _branch(
-    name: str,
-    edges: Mapping[str, list[str]],
-    places: Mapping[str, str],
-    drawn: set[str],
-    path: tuple[str, ...],
-    lines: list[str],
-) -> None:
-    indent = "  " * len(path) + ("waits for " if path else "")
-    if name in path:
-        lines.append(f"{indent}{name}  <- a cycle: it waits for itself")
-        return
-    lines.append(f"{indent}{places.get(name, name)}")
-    if name in drawn:
-        return
-    drawn.add(name)
-    for target in edges.get(name, ()):
-        _branch(target, edges, places, drawn, (*path, name), lines)
+def _wait_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["machine"], row.get("call_id"), row.get("alternative")
+
+
+def _is_for_a_later_call(row: Mapping[str, Any]) -> bool:
+    return bool(row.get("call_id")) and row["on_machine"] == row["machine"] and not row["on_call_id"]
+
+
+class _Tree:
+    """The lines of a tree, as it is drawn."""
+
+    def __init__(
+        self, edges: Mapping[str, list[str]], callers: Mapping[str, list[str]], places: Mapping[str, str]
+    ) -> None:
+        self.edges = edges
+        self.callers = callers
+        """By machine with a call that waits for a later one: who might make it."""
+        self.places = places
+        self.drawn: set[str] = set()
+        self.lines: list[str] = []
+
+    def branch(self, name: str, path: tuple[str, ...] = ()) -> None:
+        """Draw what `name` waits for, below those that wait for it."""
+        indent = "  " * len(path) + ("waits for " if path else "")
+        if name in path:
+            self.lines.append(f"{indent}{name}  <- a cycle: it waits for itself")
+            return
+        self.lines.append(f"{indent}{self.places.get(name, name)}")
+        if name in self.drawn:
+            return
+        self.drawn.add(name)
+        for target in self.edges.get(name, ()):
+            self.branch(target, (*path, name))
+        if (callers := self.callers.get(name)) is not None:
+            by = f", by {'any of ' * (len(callers) > 1)}{_some(callers, 0)}" if callers else ""
+            self.lines.append(f"{'  ' * (len(path) + 1)}waits for a later call to it{by}")

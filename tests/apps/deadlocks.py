@@ -229,6 +229,93 @@ def votes():
     return ray.get(leader.elect.remote(voters))
 
 
+@ray.remote(num_cpus=0.1, _generator_backpressure_num_objects=2)
+def numbers(count):
+    for number in range(count):
+        yield number * number
+
+
+def two_of(items):
+    yield from items[:2]
+
+
+class Lines:
+    def ready(self):
+        return "ready"
+
+    @ray.method(_generator_backpressure_num_objects=1)
+    def lines(self):
+        yield "a line"
+        yield "another line"
+
+    @ray.method(_generator_backpressure_num_objects=1)
+    def inner(self):
+        yield from two_of(["a line", "another line"])
+
+
+@ray.remote(num_cpus=0.1)
+class AsyncLines:
+    @ray.method(_generator_backpressure_num_objects=2)
+    async def lines(self):
+        await asyncio.sleep(0)
+        for number in range(9):
+            yield f"line {number}"
+
+
+@ray.remote(num_cpus=0.1)
+class Asker:
+    def items(self, other):
+        yield "an item"
+        yield ray.get(other.answer.remote())
+
+
+@ray.remote(num_cpus=0.1)
+class Reader:
+    def read(self, me, asker):
+        return [ray.get(ref) for ref in asker.items.remote(me)]
+
+    def answer(self):
+        return "done"
+
+
+@ray.remote(num_cpus=0.1)
+class AsyncReader:
+    def __init__(self):
+        self.is_free = asyncio.Lock()
+
+    async def read(self, me, asker):
+        async with self.is_free:
+            return [await ref async for ref in asker.items.remote(me)]
+
+    async def answer(self):
+        async with self.is_free:
+            return "done"
+
+
+def held_generators():
+    made = ray.remote(num_cpus=0.1)(Lines)
+    one, both = made.remote(), made.options(max_concurrency=2).remote()
+    held = [numbers.remote(9), one.lines.remote(), both.inner.remote()]
+    ray.get(next(held[0]))
+    return ray.get(one.ready.remote()), held
+
+
+def held_async_generator():
+    held = AsyncLines.remote().lines.remote()
+    ray.get(next(held))
+    return ray.get(held.completed())
+
+
+def next_item():
+    reader = Reader.remote()
+    return ray.get(reader.read.remote(reader, Asker.remote()))
+
+
+def async_next_item():
+    reader = AsyncReader.remote()
+    return ray.get(reader.read.remote(reader, Asker.remote()))
+
+
 def again():
     print(ray.get(Account.remote().deposit.remote()))
     ray.shutdown()

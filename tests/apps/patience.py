@@ -1,6 +1,7 @@
 """Waits that an actor ends later, by a way that its handles do not show: `python patience.py NAME`."""
 
 import asyncio
+import gc
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -145,6 +146,61 @@ def called_back():
 def groups():
     actor = Groups.remote()
     return ray.get(actor.ask.remote(actor))
+
+
+BOUND_ON_LOOPS = (
+    {"_generator_backpressure_num_objects": 2} if hasattr(ray.ObjectRefGenerator, "_get_next_ref_n") else {}
+)
+"""Ray 2.50 has no bound for asynchronous generators."""
+
+
+@ray.remote(num_cpus=0.1, _generator_backpressure_num_objects=1)
+def numbers(count, pause_s=0.0):
+    for number in range(count):
+        yield number
+        time.sleep(pause_s)
+
+
+@ray.remote(num_cpus=0.1)
+class Lines:
+    def pause(self, seconds):
+        time.sleep(seconds)
+        return "paused"
+
+    @ray.method(_generator_backpressure_num_objects=2)
+    def lines(self, count):
+        for number in range(count):
+            yield f"line {number}"
+
+
+@ray.remote(num_cpus=0.1)
+class AsyncLines:
+    @ray.method(num_returns="streaming", **BOUND_ON_LOOPS)
+    async def lines(self, count):
+        for number in range(count):
+            yield f"line {number}"
+
+    async def relay(self, one, pause_s):
+        held = one.lines.remote(9)
+        await asyncio.sleep(pause_s)
+        return [await ref async for ref in held][-1]
+
+
+def generators():
+    """They stand at a `yield` for long, and then their items are taken, or they are dropped."""
+    one, both, loop = Lines.remote(), Lines.options(max_concurrency=2).remote(), AsyncLines.remote()
+    held = [numbers.remote(4), one.lines.remote(4), both.lines.remote(4), loop.lines.remote(4)]
+    print(ray.get(both.pause.remote(2.5)), ray.get(loop.relay.remote(Lines.remote(), 2.5)))
+    print([ray.get(list(items)[-1]) for items in held], [ray.get(ref) for ref in numbers.remote(4, 0.8)])
+    dropped = one.lines.remote(9)
+    ray.get(next(dropped))
+    time.sleep(0.5)
+    del dropped
+    gc.disable()  # Python would not collect by itself while the program waits
+    garbage = [one.lines.remote(9)]
+    garbage.append(garbage)
+    del garbage
+    return ray.get(one.pause.remote(0))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import ray_snapshot as rs
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
+from ray_snapshot.views.report import deadlock_report
 
 LATER = datetime(2026, 1, 1, 13, tzinfo=UTC)
 
@@ -65,8 +66,9 @@ def test_two_actors_that_get_each_other_are_named_with_methods_and_call_sites() 
     assert verdict.evidence["cores"] == [["A-0", "A-1"]]
     assert verdict.evidence["cycle"] == ["A-0", "A-1"]
     assert verdict.evidence["advice"] == [
-        "Make A.answer (called at app.py:8) a call whose reply nobody waits for, or raise max_concurrency of A to 2;"
-        " 2 of its calls then run at once: lock what they change, but not while they wait."
+        "Raise max_concurrency of A to 2, or make A an async actor, so that A.answer (called at app.py:8) can begin (2 of its"
+        " calls then run at once: lock what they change, but not while they wait); or give its value along with the call, so"
+        " that nobody asks back; or do not wait for its reply."
     ]
     assert verdict.sentence == (
         "Deadlock: A-0 in A.both (app.py:7) waits for A.ask of A-1;"
@@ -114,9 +116,9 @@ def test_a_ring_of_four_is_one_cycle_and_the_driver_is_stuck_behind_it() -> None
     ]
     assert verdict.sentence.endswith("4 calls can never move again; 1 more is stuck behind them (driver).")
     assert verdict.evidence["advice"] == [
-        "Make Node.ping (called at ring.py:0, ring.py:1, ring.py:2 and 1 more) a call whose reply nobody waits for,"
-        " or raise max_concurrency of Node to 2; 2 of its calls then run at once: lock what they change,"
-        " but not while they wait."
+        "Raise max_concurrency of Node to 2, or make Node an async actor, so that Node.ping (called at ring.py:0, ring.py:1,"
+        " ring.py:2 and 1 more) can begin (2 of its calls then run at once: lock what they change, but not while they wait);"
+        " or give its value along with the call, so that nobody asks back; or do not wait for its reply."
     ]
 
 
@@ -426,15 +428,64 @@ def test_two_bounded_queues_used_in_opposite_order() -> None:
     ]
     assert verdict.evidence["cycle"] == ["Queue-0", "A-0"]
     assert verdict.sentence.startswith(
-        "Deadlock: Queue-0 in Queue.put (queue.py:1) waits for a later call to Queue-0, by A-0, B-0;"
+        "Deadlock: Queue-0 in Queue.put (queue.py:1) waits for a later call to Queue-0, by any of A-0, B-0;"
         " A-0 in A.work (app.py:2) waits for Queue.put of Queue-0;"
     )
-    assert verdict.evidence["advice"][0].startswith("Queue-0 in Queue.put (queue.py:1) waits for a later call")
+    assert verdict.evidence["advice"] == [
+        "Queue-0 in Queue.put (queue.py:1), Queue-1 in Queue.put (queue.py:1) wait for later calls to them (put, get, release,"
+        " set: whatever ends such a wait), which were never made, or can never come: A-0 is stuck in A.work (app.py:2), B-0 is"
+        " stuck in B.work (app.py:2). Take things in the same order everywhere, or wait with a timeout."
+    ]
+    put = verdict.evidence["members"][0]
+    assert (put["waits_for"], put["waits_for_later_call"]) == (["Queue-0", "A-0", "B-0"], True)
+    assert "waits_for_later_call" not in verdict.evidence["members"][1]
     app.queues("Queue-0", "driver", "get")
     assert app.verdict().holds is False, "a call on its way to the queue may take an item out"
     app.messages.clear()
     app.coverage["uncovered"] = ["plain tasks"]
     assert app.verdict().holds is None, "a plain task may have a handle of the queue"
+
+
+def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_became_of_them() -> None:
+    """A `get` of an empty queue: of those who might put something in one has ended, one is at rest, one waits for it."""
+    app = (
+        App()
+        .actor("Queue-0", 1_000)
+        .actor("Gone-0", status="stopped")
+        .actor("Idle-0", status="passive")
+        .actor("driver")
+    )
+    get = app.runs("Queue-0", "driver", "get", "queue.py:1")
+    app.waits_for("driver", get)
+    app.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": "main.py:3"})
+    app.waits += [
+        {"machine": "Queue-0", "call_id": get, "k": 1, "on_machine": other, "on_call_id": None}
+        for other in ("Queue-0", "Gone-0", "Idle-0", "driver")
+    ]
+    sent = {"source": "ended tasks", "target": "Queue-0", "kind": "call", "sent_count": 3}
+    verdict = Deadlock().evaluate(app.snapshot(channels=[sent]))
+    assert verdict.evidence["advice"] == [
+        "Queue-0 in Queue.get (queue.py:1) waits for a later call to Queue-0 (put, get, release, set: whatever ends such a"
+        " wait), which was never made, or can never come: Gone-0 has ended, Idle-0 does nothing, driver is stuck in (the"
+        " program) (main.py:3); tasks that have ended make no more calls. Make that call before these wait, or wait with a"
+        " timeout."
+    ]
+    assert "waits for a later call to Queue-0, by any of Gone-0, Idle-0, driver" in deadlock_report(
+        verdict.evidence, "app", "s"
+    )
+
+
+def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_help_and_is_not_advised() -> None:
+    app = App().actor("Seats-0", 1).actor("A-0")
+    acquire = app.runs("Seats-0", "driver", "acquire", "seats.py:1")
+    row = {"machine": "Seats-0", "call_id": acquire, "k": 1, "on_call_id": None, "satisfied": False}
+    app.waits += [{**row, "on_machine": other} for other in ("Seats-0", "A-0")]
+    release = app.queues("Seats-0", "A-0", "release")
+    app.waits_for(app.runs("A-0", "driver", "work", "app.py:2"), release)
+    advice = app.verdict().evidence["advice"]
+    assert any(one.startswith("Raise max_concurrency of Seats to 2, or") for one in advice), advice
+    assert all("do not wait for its reply" not in one for one in advice)
+    assert any(one.endswith("or give it a concurrency group of its own.") for one in advice)
 
 
 def test_what_was_not_observed_cannot_answer_for_exact_calls() -> None:

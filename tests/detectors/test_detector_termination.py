@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -80,6 +80,45 @@ def test_with_anything_unobserved_quiet_is_unknown_but_work_is_still_work(covera
 @pytest.mark.parametrize(("column", "value"), [("consistent", False), ("status", "aborted")])
 def test_a_snapshot_that_is_no_consistent_cut_proves_nothing(column: str, value: Any) -> None:
     assert judge({"a": "passive"}, **{column: value}).holds is None
+
+
+def test_it_is_told_which_calls_still_run_where_and_how_long() -> None:
+    now = datetime(2026, 1, 1, 13, tzinfo=UTC)
+    machines = [{"machine": "nap-0", "class_name": "", "status": "active"}, {"machine": "driver", "status": "blocked"}]
+    machines += [{"machine": name, "class_name": "A", "status": "active"} for name in ("A-0", "A-1", "A-2")]
+    calls = [
+        {
+            "machine": "nap-0",
+            "call_id": "1",
+            "method": "nap",
+            "call_site": "app.py:5",
+            "started_at": now - timedelta(seconds=12),
+        },
+        {"machine": "A-0", "call_id": "2", "method": "late", "started_at": now - timedelta(seconds=1)},
+        {"machine": "A-0", "call_id": "3", "method": "wait", "started_at": now - timedelta(hours=3)},
+        {"machine": "A-2", "call_id": None, "method": "(a task of its own)", "started_at": now},
+    ]
+    rows = rs.Snapshot.from_rows(machines=machines, calls=calls, started_at=now)
+    assert Termination().evaluate(rows).sentence == (
+        "Not terminated: nap-0 still runs nap (at app.py:5, for 12 s); A-0 still runs A.wait (for 3 h); A-1, A-2 active;"
+        " driver blocked."
+    )
+
+
+def test_a_worker_of_rays_is_told_as_the_task_that_it_runs_or_by_its_process() -> None:
+    machines = [
+        {"machine": "f-1", "class_name": "", "host": "pid-12", "status": "blocked"},
+        {"machine": "A-0", "host": "pid-13"},
+    ]
+    for source, shown in (
+        ("ray-worker-12", "f-1"),
+        ("ray-worker-12-0", "f-1"),
+        ("ray-worker-13", "a worker of Ray's (process 13)"),
+    ):
+        rows = rs.Snapshot.from_rows(machines=machines, messages=[{"source": source, "target": "f()", "kind": "call"}])
+        found = Termination().evaluate(rows)
+        assert f"1 message in flight (the first from {shown} to f())" in found.sentence
+        assert found.evidence["first_channels"][0]["source"] == source
 
 
 def test_where_only_the_driver_is_active_the_sentence_says_why_termination_may_have_held_before() -> None:

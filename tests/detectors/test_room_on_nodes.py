@@ -339,6 +339,66 @@ def test_a_plain_task_that_waits_gives_back_its_cpu_and_nothing_else() -> None:
     assert nested(CPU=1, seat=1)[0].verdict().holds is True
 
 
+def test_a_plain_task_whose_thread_or_loop_waits_keeps_its_cpu() -> None:
+    app, room = nested(CPU=1)
+    room.told["holders"][-1]["keeps_cpu"] = True
+    assert app.verdict().holds is True
+
+
+@pytest.mark.parametrize(
+    ("needs", "taken", "is_stuck"),
+    [
+        (0.5, [[0, 0.6], [1, 0.6]], True),
+        (0.4, [[0, 0.6], [1, 0.6]], False),
+        (0.5, [[0, 0.6]], False),
+        (1, [[0, 0.1], [1, 0.1]], True),
+        (1, [[0, 1.0]], False),
+        (2, [[0, 0.1]], True),
+    ],
+)
+def test_a_part_of_one_device_and_a_part_of_another_are_no_room(
+    needs: float, taken: list[list[float]], is_stuck: bool
+) -> None:
+    app = App().actor("driver").actor("Trainer-0")
+    go = app.runs("Trainer-0", "driver", "go", "app.py:12")
+    app.waits_for("driver", go)
+    app.waits_for(go, app.queues("prepare()", "Trainer-0", "prepare", number=1))
+    room = Room(app).node("n1", GPU=2).demands("Trainer-0", "prepare()", [[1, 1]], needs={"GPU": needs})
+    room.holds("Trainer-0", "n1", ["driver"], GPU=sum(part for _, part in taken))
+    room.told["holders"][-1]["devices"] = {"GPU": taken}
+
+    assert app.verdict().holds is is_stuck
+
+
+def test_tasks_that_wait_with_more_than_a_cpu_are_told_first_not_to_hold_it() -> None:
+    app, _ = nested(CPU=1, seat=1)
+    assert app.verdict().evidence["advice"] == [
+        "Do not hold seat while waiting: give outer no seat, or split outer, so that the part with seat ends before the other"
+        " part waits; or give a node seat 1 more."
+    ]
+
+
+def test_more_room_for_a_task_that_calls_itself_is_more_for_each_level() -> None:
+    app, room = nested(seat=1)
+    app.messages[0]["target"] = room.told["demands"][0]["target"] = "outer()"
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice.startswith("Do not hold seat while waiting: give outer no seat, or split outer")
+    assert advice.endswith("; or give a node seat 1 more for each level of calls.")
+
+
+def test_where_tasks_and_actors_hold_it_both_are_told() -> None:
+    app, room = nested(seat=1)
+    app.actor("Trainer-0")
+    app.waits_for(app.runs("Trainer-0", "driver", "go"), app.messages[0]["call_id"])
+    room.node("n1", CPU=1, seat=2).holds("Trainer-0", "n1", ["driver"], seat=1)
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice.startswith("Do not hold seat while waiting: give outer no seat")
+    assert (
+        "; give Trainer less of it (Trainer-0 holds it), let Trainer wait for nothing that needs room; or give"
+        in advice
+    )
+
+
 def test_a_plain_task_is_ended_by_nobody_who_has_handles() -> None:
     app, room = nested(CPU=1, seat=1)
     app.actor("Clock-0", status="active")
@@ -356,7 +416,8 @@ def two_groups() -> tuple[App, Room]:
         take = app.runs(name, "driver", "take")
         app.waits_for(take, app.queues("ready()", name, "ready", number=1))
         room = room or Room(app).node("n1", CPU=2)
-        room.group(f"made-{name}", {"CPU": 1}, on="n1", owners=[name]).group(f"wanted-{name}", {"CPU": 1})
+        room.group(f"made-{name}", {"CPU": 1}, on="n1", owners=[name])
+        room.group(f"wanted-{name}", {"CPU": 1}, owners=[name])
         room.demands(name, "ready()", [[1, 1]], group=f"wanted-{name}")
     assert room is not None
     return app, room
@@ -368,7 +429,21 @@ def test_two_owners_of_groups_that_wait_for_another_each_are_stuck() -> None:
 
     assert verdict.holds is True
     assert {one["machine"] for one in verdict.evidence["members"]} == {"Owner-0", "Owner-1", "ready()"}
+    assert "waits for placement group wanted-O of Owner-0, which needs CPU 1, and" in verdict.sentence
     assert "Owner-0 holds CPU 1 of 2 by placement group made-Own" in verdict.sentence
+    assert verdict.evidence["advice"] == [
+        "Reserve all that is needed at once, in one placement group (Owner-0, Owner-1 each have one and wait for another),"
+        " remove the first one before the second is asked for, or give a node CPU 1 more."
+    ]
+
+
+def test_what_no_node_can_give_a_group_is_told_as_such() -> None:
+    app, room = two_groups()
+    room.told["groups"][1].update(bundles=[{"CPU": 1}, {"CPU": 3}], nodes=["", ""])
+    verdict = app.verdict()
+
+    assert "which needs CPU 4, and no node has more than CPU 2" in verdict.sentence
+    assert "Ask for less than CPU 3, or give the cluster a node that has it." in verdict.evidence["advice"]
 
 
 def test_groups_may_be_removed_by_whatever_moves() -> None:
@@ -543,9 +618,33 @@ def test_it_is_told_of_each_pending_thing_why() -> None:
     assert why_pending(app.snapshot(started_at=datetime.fromtimestamp(110, UTC))) == [
         "prepare() of Trainer-0 has waited for 100 s: it needs CPU 1, and Trainer-0 holds CPU 1 of 2; slow-0 holds CPU 1 of 2",
         "after() waits for its arguments, by prepare()",
-        "placement group spare has not been made: it needs CPU 4",
+        "placement group spare has not been made: it needs CPU 4, and no node has more than CPU 2",
     ]
     assert app.verdict().holds is False, "a task that computes gives its CPU back"
+
+
+def test_a_group_that_somebody_asks_for_again_and_again_has_an_owner_and_who_holds_it_is_told() -> None:
+    """No call waits for it that was recorded. A group with a name is called by that, and what it has is reserved, too."""
+    app = App().actor("Owner-0", status="active")
+    room = Room(app).node("n1", CPU=4).group("0123456789abcdef", {"CPU": 4}, owners=["Owner-0"])
+    room.group("made", {"CPU": 1}, on="n1", owners=["Owner-0"]).group("named", {"CPU": 1}, on="n1", name="spare")
+    assert why_pending(app.snapshot()) == [
+        "placement group 01234567 of Owner-0 has not been made: it needs CPU 4, and Owner-0 holds CPU 1 of 4 by placement group"
+        " made; its owner holds CPU 1 of 4 by placement group spare"
+    ]
+
+    room.told["groups"] = [one for one in room.told["groups"] if not one["created"]]
+    assert why_pending(app.snapshot()) == [
+        "placement group 01234567 of Owner-0 has not been made: it needs CPU 4, and there is room: it is about to be made"
+    ]
+
+
+def test_an_actor_that_computes_holds_what_it_has_though_it_may_take_a_call_more() -> None:
+    """For a verdict it counts as about to give it back; not for the answer why something waits now."""
+    app, _ = last_cpu()
+    app.machines[1].update(status="active", max_concurrency=2)
+    (line,) = why_pending(app.snapshot(started_at=datetime.fromtimestamp(110, UTC)))
+    assert line.endswith("it needs CPU 1, and Trainer-0 holds CPU 4 of 4")
 
 
 def test_it_is_told_that_there_is_room() -> None:

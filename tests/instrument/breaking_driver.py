@@ -30,7 +30,7 @@ MODULES = (
     *("instrument.hooks." + name for name in ("attaching", "calls", "envelopes", "tracking")),
     *("instrument.process." + name for name in (
         "actor_loop", "control", "coroutines", "handed", "loops", "making", "passed", "process", "reach", "reloading",
-        "threads", "unfollowed",
+        "streams", "threads", "unfollowed",
     )),
     *("protocol.calls", "protocol.acceptance", "runtime.here", "runtime.refs", "redaction", "encoding"),
 )  # fmt: skip
@@ -40,7 +40,7 @@ EDGES = {
     "instrument.hooks.calls:calling",  # gives the replacement, which is guarded; broken, nothing could be installed
     "instrument.hooks.calls:delegated",  # the generator that Ray runs in place of the app's
     *(f"instrument.hooks.calls:{kind}.{name}" for kind in ("_Run", "_Inside") for name in (
-        "__enter__", "__exit__", "followed", "item", "refuse_if_held",
+        "__enter__", "__exit__", "followed", "generates", "item", "refuse_if_held", "resumed",
     )),
     *("instrument.hooks.envelopes:" + name for name in ("Enveloped.__reduce__", "Enveloped.__init__", "opened")),
     "instrument.process.control:Control._guarded_run",

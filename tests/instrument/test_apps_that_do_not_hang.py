@@ -52,6 +52,26 @@ def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_
     assert True not in answers
 
 
+def test_a_generator_that_stands_at_a_yield_until_its_items_are_taken_or_it_is_dropped_is_never_a_deadlock(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """The last of them lies in garbage: that is collected, for it may be what the program waits for."""
+    options = ["--every", "0.25", "--exit-on", "deadlock", "--history", str(tmp_path / "history")]
+    done = runner.command("run", *options, "patience.py", "generators")
+    assert done.output.splitlines() == [
+        "paused line 8",
+        "[3, 'line 3', 'line 3', 'line 3'] [0, 1, 2, 3]",
+        "paused",
+    ], done.errors
+    assert done.exit_code == 0, done.errors
+    verdicts = [row for row in rs.History(tmp_path / "history").verdicts() if row["detector"] == "deadlock"]
+    assert len(verdicts) >= 10, "hardly looked at"
+    assert all(row["holds"] is not True for row in verdicts)
+    untold = [row["evidence"]["depends_on"] for row in verdicts if row["holds"] is None]
+    assert untold, "what lies in garbage was taken for something that the program holds, or was never looked at"
+    assert all("the items of the generator Lines-0.lines (" in " ".join(why) for why in untold)
+
+
 def test_a_semaphore_is_told_to_be_full_when_its_slots_are_and_not_before(runner: Runner) -> None:
     """The thousand calls that wait for a place are all that an async actor runs at once: `release` is never begun."""
     folder = APPS.parents[1] / "examples"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from app_runner import APPS, Done, Runner
 
 import ray_snapshot as rs
@@ -52,12 +53,12 @@ SCENARIOS = {
     "two": _expected(
         [OTHERS_TRANSFER, OTHERS_DEPOSIT],
         [_program("return ray.get(a.both.remote())", "Account.both")],
-        "Make Account.deposit",
+        "Raise max_concurrency of Account to 2, or make Account an async actor, so that Account.deposit (called at",
     ),
     "again": _expected(
         [OTHERS_TRANSFER, OTHERS_DEPOSIT],
         [_program("return ray.get(a.both.remote())", "Account.both")],
-        "Make Account.deposit",
+        "Raise max_concurrency of Account to 2, or make Account an async actor, so that Account.deposit (called at",
     ),
     "self_call": _expected(
         [("Account.again", "return ray.get(ray.get_runtime_context().current_actor.deposit.remote())", "Account.deposit")],
@@ -114,7 +115,7 @@ SCENARIOS = {
         + [("_QueueActor.put", "await asyncio.wait_for(self.queue.put(item), timeout)", "Courier QueueActor driver")] * 2
         + [_program("return ray.get([a.deliver.remote(), b.deliver.remote()])", "Courier.deliver")],
         [],
-        "take things in the same order everywhere",
+        "Take things in the same order everywhere",
     ),
     "constructor": _expected(
         [
@@ -130,13 +131,50 @@ SCENARIOS = {
             ("Nurse.start", "return ray.get(self.patient.work.remote())", "Phoenix.work"),
         ],
         [_program("return ray.get(nurse.start.remote())", "Nurse.start")],
-        "raise max_concurrency of Nurse to 2",
+        "Raise max_concurrency of Nurse to 2",
     ),
     "votes": _expected(
         [("Voter.vote", 'return "yes" if is_eager else ray.get(self.leader.approve.remote())', "Leader.approve")] * 2
         + [("Leader.elect", "ready, _ = ray.wait(votes, num_returns=2)", "Voter.vote")],
         [_program("return ray.get(leader.elect.remote(voters))", "Leader.elect")],
-        "raise max_concurrency of Leader to 3",
+        "Raise max_concurrency of Leader to 3",
+    ),
+    "held_generators": _expected(
+        [
+            ("Lines.lines", 'yield "a line"', "driver"),
+            _program("return ray.get(one.ready.remote()), held", "Lines.ready"),
+        ],
+        [
+            (".numbers", "yield number * number", "driver"),
+            ("Lines.inner", "yield from items[:2]", "driver"),
+        ],
+        "Raise max_concurrency of Lines to 2",
+    ),
+    "held_async_generator": _expected(
+        [
+            ("AsyncLines.lines", 'yield f"line {number}"', "driver"),
+            _program("return ray.get(held.completed())", "AsyncLines.lines"),
+        ],
+        [],
+        "take its items before anything else is waited for",
+    ),
+    "next_item": _expected(
+        [
+            ("Reader.read", "return [ray.get(ref) for ref in asker.items.remote(me)]", "Asker.items"),
+            ("Asker.items", "yield ray.get(other.answer.remote())", "Reader.answer"),
+        ],
+        [_program("return ray.get(reader.read.remote(reader, Asker.remote()))", "Reader.read")],
+        "Raise max_concurrency of Reader to 2",
+    ),
+    "async_next_item": _expected(
+        [
+            ("AsyncReader.read", "return [await ref async for ref in asker.items.remote(me)]", "Asker.items"),
+            ("AsyncReader.answer", "async with self.is_free:", "Asker.items"),
+            ("Asker.items", "yield ray.get(other.answer.remote())", "AsyncReader.answer"),
+            _program("return ray.get(reader.read.remote(reader, Asker.remote()))", "AsyncReader.read"),
+        ],
+        [],
+        "Make that call before these wait",
     ),
 }  # fmt: skip
 
@@ -145,12 +183,19 @@ ON_UVLOOP = ("queues", "async_slots", "async_self_call", "blocked_loop")
 SCENARIOS |= {f"{name}.uvloop": SCENARIOS[name] if name == ON_UVLOOP[0] else SCENARIOS.pop(name) for name in ON_UVLOOP}
 
 BY_NIGHT = (
+    "async_next_item",
     "restart",
-    "again",
     "threaded_slots",
     "named_group",
     *(f"{name}.uvloop" for name in ON_UVLOOP[1:]),
 )
+HELD_ON_LOOPS = (2, 60)
+"""The first Ray that holds asynchronous generators, and has what reads them in Python, where a coroutine can be followed."""
+if tuple(map(int, ray.__version__.split(".")[:2])) < HELD_ON_LOOPS:
+    SCENARIOS = {
+        name: one for name, one in SCENARIOS.items() if name not in ("held_async_generator", "async_next_item")
+    }
+
 BY_DAY_AND_NIGHT = [pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name in SCENARIOS]
 
 Hanging = Callable[[str], tuple[Done, dict[str, Any]]]

@@ -76,6 +76,17 @@ def _line_of(function: Callable[..., Any]) -> int:
     return function.__code__.co_firstlineno
 
 
+@pytest.mark.parametrize("name", callbacks._OUR_THREADS)
+def test_what_our_own_threads_await_is_nothing_of_the_apps(process: Process, name: str) -> None:
+    made: list[Future[Any]] = []
+    thread = threading.Thread(target=lambda: made.append(_future_of(ASKED)), name=name)
+    thread.start()
+    thread.join(BOUND_S)
+    made[0].add_done_callback(print)
+
+    assert _left(process) == []
+
+
 def test_what_is_done_acts_no_more(process: Process) -> None:
     asked = _future_of(ASKED)
     asked.add_done_callback(lambda _: None)

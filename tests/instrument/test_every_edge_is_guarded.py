@@ -64,6 +64,9 @@ async def _collected(items: AsyncIterator[int]) -> list[int]:
         (Process, "enter"),
         (Process, "leave"),
         (Process, "follow"),
+        (Process, "begin_items"),
+        (Process, "hand_out"),
+        (Process, "resume"),
     ],
 )
 def test_a_method_of_each_kind_gives_what_it_gives(

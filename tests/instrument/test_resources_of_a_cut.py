@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import ray
 
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.capacity import Cluster, Group, Node
@@ -17,7 +18,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.coordinator import Coordinator
-from ray_snapshot.protocol.demands import Demand, Held, Owned, Store, Stored, demand
+from ray_snapshot.protocol.demands import IMPLICIT, Demand, Held, Owned, Store, Stored, demand
 from ray_snapshot.protocol.tasks import call_of_task, task_name, worker_name
 from ray_snapshot.runtime.collected import SnapshotHeader
 from ray_snapshot.snapshot import Snapshot
@@ -168,6 +169,31 @@ def test_bundles_of_a_group_are_told_under_the_names_of_ray() -> None:
     cut.starts(DRIVER, "1", demand({"CPU": 1}, "g"))
     nodes = resources_of(cut, Looks(cluster, cluster))["nodes"]
     assert nodes == {"n": {"CPU": 4.0, "CPU_group_g": 3.0, "CPU_group_0_g": 1.0, "CPU_group_1_g": 2.0}}
+
+
+def test_each_node_has_one_of_a_resource_that_ray_does_not_list() -> None:
+    cut = Cut()
+    cut.starts(DRIVER, "1", demand({f"{IMPLICIT}app": 0.5}))
+
+    assert resources_of(cut)["nodes"] == {"n": {f"{IMPLICIT}app": 1.0}}
+    assert IMPLICIT == ray._raylet.IMPLICIT_RESOURCE_PREFIX  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_task_whose_thread_or_loop_waits_keeps_its_cpu(keeps: bool) -> None:
+    """Ray takes a CPU back from a `ray.get` of the main thread, and from nothing else."""
+    cut = Cut()
+    name = worker_name("w", 1)
+    cut.ledgers[name] = CallLedger(name)
+    cut.facts[name] = {"class": "worker", "shown": "worker-0", "pid": 1}
+    cut.held[name] = Held("n", {"CPU": 4.0})
+    outer = cut.starts(DRIVER, "1")
+    cut.facts[outer] = {"class": "", "shown": "outer-0"}
+    call = cut.ledgers[name].accept_task(outer, "f", 0.0)
+    cut.ledgers[name].wait(call, [call_of_task(cut.starts(name, "2"))], 1, 0.0, keeps_cpu=keeps)
+    cut.waits(DRIVER, call_of_task(outer))
+
+    assert Deadlock().evaluate(cut.snapshot()).holds is keeps
 
 
 def test_a_demand_may_be_bound_to_a_node_or_to_labels() -> None:

@@ -14,6 +14,7 @@ from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher import joined
 from ray_snapshot.protocol.calls import CallLedger, CallWait, call_id_of, parsed
 from ray_snapshot.protocol.coordinator import Coordinator
+from ray_snapshot.protocol.tasks import task_name, worker_name
 from ray_snapshot.snapshot import Snapshot
 
 
@@ -146,6 +147,23 @@ def test_a_plain_task_of_its_actor_that_has_not_ended_may_wake_it_by_its_reply()
     app.known["a"]["loose"] = Loose(started=1, pending=1)
     assert app.verdict() is None
     app.known["a"]["loose"] = Loose(started=1)
+    assert app.verdict() is True
+
+
+def test_an_actor_with_a_name_is_called_by_tasks_that_run_or_are_to_begin_and_by_no_worker_that_idles() -> None:
+    """Any machine may find it by its name. A worker is none, beside its tasks."""
+    app = App()
+    app.facts["a"] |= {"name": "a", "is_private": True}
+    worker, task = worker_name("1", 1), task_name("f", "1")
+    app.ledgers[worker] = CallLedger(worker, colour=app.coordinator.join(worker))
+    app.facts[worker] = {"shown": "ray-worker-1", "class": "ray-worker"}
+    assert app.verdict() is True
+
+    app.ledgers["driver"].start_task("f", task, (), 0.0)
+    assert app.verdict() is False, "it is about to begin"
+    call = app.ledgers[worker].accept_task(task, "f", 0.0)
+    assert app.verdict() is False, "it runs"
+    app.ledgers[worker].finish_task(call, 0.0)
     assert app.verdict() is True
 
 

@@ -142,7 +142,7 @@ def test_a_deadlock_makes_a_job_fail_and_the_report_is_in_its_logs(place: Place)
     assert "Job entrypoint command failed with exit code 3" in done.stdout
     report = done.stdout[done.stdout.index(DEADLOCK) :]
     assert " in Account.transfer (job.py:" in report
-    assert "Make Account.deposit (called at job.py:" in report
+    assert "so that Account.deposit (called at job.py:" in report
 
 
 def test_what_cannot_be_watched_makes_a_job_fail_with_the_reason_in_its_logs(place: Place) -> None:

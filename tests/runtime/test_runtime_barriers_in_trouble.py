@@ -204,7 +204,7 @@ def test_joins_with_declared_inputs_align_and_are_diagnosed_from_another_termina
                 told = json.loads(done.stdout)
                 assert (told["machines"], told["in_flight"], told["consistent"]) == (4, 2, True)
             else:
-                assert "one (Press.close (lacks left)) waits for two" in done.stdout
+                assert "one in Press.close (lacks left) waits for two" in done.stdout
         two.left.send(5)
         one.left.send(4)
         two.right.send(2)

@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError, SystemNotRunningError
@@ -120,8 +121,7 @@ def attach_actor(stamp: str, key: str, *, colour: int, about: dict[str, Any], bo
             except RolledBackError:
                 raise
             except Exception as error:  # the app's actor must not fail for it
-                text = f"an actor of {type(body).__name__} is not watched: {named(error)}"
-                print(f"ray-snapshot: {text}", file=sys.stderr)
+                _say_unwatched(f"an actor of {type(body).__name__}", error)
         return process_here()
 
 
@@ -148,7 +148,8 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
         return None
     _watchers[stamp] = watcher
     name = worker_name(task_shape.worker_key(), next(_sessions))
-    facts = {"class": "worker", "key": None, "pid": os.getpid(), "worker": task_shape.worker_key()}
+    pid, key = os.getpid(), task_shape.worker_key()
+    facts = {"class": "ray-worker", "ordinal": pid, "key": None, "pid": pid, "worker": key}
     try:
         welcome = register(watcher, stamp, name, facts, max(colour, heard_early()))
     except Exception as error:  # what it may still hear of us, it is to forget
@@ -167,8 +168,14 @@ def _attached_worker(stamp: str, colour: int) -> Process | None:
 
 
 def _go_unwatched(stamp: str, error: Exception) -> None:
-    print(f"ray-snapshot: a worker is not watched: {named(error)}", file=sys.stderr)
+    _say_unwatched("a worker", error)
     _refused[stamp] = time.monotonic() + AGAIN_S
+
+
+def _say_unwatched(who: str, error: Exception) -> None:
+    """Not where the watcher has ended, as at the end of every program that has begun more than it waits for."""
+    if not isinstance(error, RayActorError):
+        print(f"ray-snapshot: {who} is not watched: {named(error)}", file=sys.stderr)
 
 
 def _retired(process: Process) -> None:

@@ -20,7 +20,7 @@ from ray import ObjectRef
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
-from ray_snapshot.instrument import shape
+from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import demanded, of_actor
 from ray_snapshot.instrument.frames import hide_ours
 from ray_snapshot.instrument.guard import Own, give_up, ours
@@ -57,6 +57,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
             return _called(process, own, takes_header, handle, method_name, args, kwargs, options)
         except BaseException as error:
             if own.is_meant(error):
+                own.error = None  # as in `replaced`
                 ours(hide_ours, error)
                 raise
             give_up(error)
@@ -103,6 +104,9 @@ def _called(
         process.guarded(lambda: process.retract(header, target, entry))
         raise
     call_id = call_id_of(header.source, header.incarnation, target, header.number)
+    if task_shape.is_stream(refs) and isinstance(process, Process):
+        at_most = task_shape.most_unread(options, handle=handle)
+        process.guarded(functools.partial(process.take_items, refs, call_id, at_most))
     refs = process.guarded(lambda: tracked(refs, call_id)) or refs
     return refs if entry is None else process.guarded(lambda: process.made(entry, refs)) or refs
 
@@ -298,17 +302,29 @@ def _generator(name: str, member: Any) -> Any:
 class Inside(Protocol):
     """A generator that runs, as far as its items go."""
 
+    def generates(self, generator: Any) -> None:
+        """The app's own generator, before its first item."""
+
     def item(self, value: Any) -> Any:
         """An item, as it leaves."""
+
+    def resumed(self) -> None:
+        """Ray lets it go on behind an item, or closes it."""
 
 
 def delegated(run: Inside, inner: Any) -> Generator[Any, Any, Any]:
     """The items of `inner`, each with its colour; what is sent or thrown in reaches it (Ray Data sends statistics)."""
+    run.generates(inner)
     try:
         item = next(inner)
         while True:
+            out = run.item(item)
             try:
-                sent = yield run.item(item)
+                try:
+                    sent = yield out
+                finally:
+                    del out  # Ray may let go of what it has sent
+                    run.resumed()
             except GeneratorExit:
                 inner.close()
                 raise
@@ -325,6 +341,7 @@ def _async_generator(name: str, member: Any) -> Any:
         run = ours(_begun, name, _ray_snapshot_header, args, kwargs) or _Inside()
         with run:
             inner = run.followed(member(*args, **kwargs))
+            run.generates(inner)
             try:
                 sent = None
                 while True:
@@ -335,7 +352,11 @@ def _async_generator(name: str, member: Any) -> Any:
                     except asyncio.CancelledError:
                         run.refuse_if_held()
                         raise
-                    sent = yield run.item(item)
+                    out = run.item(item)
+                    try:
+                        sent = yield out
+                    finally:
+                        run.resumed()
             finally:
                 await inner.aclose()
 
@@ -436,8 +457,17 @@ class _Run:
         ours(self.process.follow, self.call_id, coroutine)
         return coroutine
 
+    def generates(self, generator: Any) -> None:
+        """It is a streaming generator: this one."""
+        ours(self.process.begin_items, self.call_id, generator)
+
+    def resumed(self) -> None:
+        """Ray lets the generator go on."""
+        ours(self.process.resume, self.call_id)
+
     def item(self, value: Any) -> Any:
-        """An item of a generator, with the colour of this moment."""
+        """An item of a generator, with the colour of this moment; it counts as yielded from now on."""
+        ours(self.process.hand_out, self.call_id)
         return ours(self._item, value, default=value)
 
     def _item(self, value: Any) -> Any:
@@ -466,6 +496,12 @@ class _Inside:
     def followed(self, coroutine: Any) -> Any:
         """The coroutine, as it is."""
         return coroutine
+
+    def generates(self, generator: Any) -> None:
+        """Follow nothing."""
+
+    def resumed(self) -> None:
+        """Follow nothing."""
 
     def item(self, value: Any) -> Any:
         """The item, as it is."""

@@ -74,6 +74,9 @@ def _started(
     if results == 0:
         process.started_tasks.keep_unread(name, refs)
         return None
+    if name is not None and task_shape.is_stream(refs):
+        at_most = task_shape.most_unread(options, function)
+        process.guarded(lambda: process.take_items(refs, call_of_task(name), at_most))
     return refs if name is None else tracked(refs, call_of_task(name))
 
 
@@ -242,8 +245,17 @@ class TaskRun:
         else:
             self.result = enveloped(self.result, self.results, colour, self.name)
 
+    def generates(self, generator: Any) -> None:
+        """It is a streaming generator: this one."""
+        ours(self.process.begin_items, self.call_id, generator)
+
+    def resumed(self) -> None:
+        """Ray lets the generator go on."""
+        ours(self.process.resume, self.call_id)
+
     def item(self, value: Any) -> Any:
-        """An item of a generator, with the colour of this moment."""
+        """An item of a generator, with the colour of this moment; it counts as yielded from now on."""
+        ours(self.process.hand_out, self.call_id)
         return ours(self._item, value, default=value)
 
     def _item(self, value: Any) -> Any:
@@ -270,6 +282,12 @@ class NoRun:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         ours(hide_ours, error)
+
+    def generates(self, generator: Any) -> None:
+        """Follow nothing."""
+
+    def resumed(self) -> None:
+        """Follow nothing."""
 
     def item(self, value: Any) -> Any:
         """The item, as it is."""

@@ -297,7 +297,9 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
 def _is_known(ref: Any) -> bool:
     """Whether it is known what answers a ref, or that nothing has to."""
     process = process_here()
-    return call_of(ref) is not None or is_put(ref) or (process is not None and process.owes(ref))
+    return (
+        call_of(ref) is not None or is_put(ref) or (process is not None and (process.owes(ref) or process.knows(ref)))
+    )
 
 
 def _follow(awaited: Any, ref: Any) -> None:

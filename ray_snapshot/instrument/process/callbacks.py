@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,13 +24,17 @@ from ray_snapshot.runtime.refs import call_of
 _FUTURES: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """Of replies that have not come, as far as is known; by `id`."""
 
+_OUR_THREADS = ("ray-snapshot", "ray-snapshot-driver", "ray-snapshot-mail")
+"""Threads in which nothing of the app's runs, and that await replies to ours."""
+
 _SETTING = (concurrent.futures.Future.set_result.__code__, concurrent.futures.Future.set_exception.__code__)
 
 
 def future_made(original: Callable[..., Any], *args: Any) -> Any:
     """In place of the class of futures that Ray makes of refs."""
     made = original(*args)
-    _FUTURES[id(made)] = made
+    if threading.current_thread().name not in _OUR_THREADS:
+        _FUTURES[id(made)] = made
     return made
 
 
@@ -54,15 +61,17 @@ def callback_wait(now: float) -> CallWait | None:
 
 
 def _being_set() -> set[int]:
-    """The futures (by id) of which a thread sets the result: their callbacks may run now."""
-    found = set()
-    for frame in frames_of_threads().values():
-        inner = frame
-        while inner is not None:
-            if inner.f_code in _SETTING:
-                found.add(id(inner.f_locals.get("self")))
-            inner = inner.f_back  # type: ignore[assignment]
-    return found
+    """The futures (by id) of which a thread sets the result: their callbacks may run now, perhaps the one that asks."""
+    frames = frames_of_threads()
+    return set(_set_from(sys._getframe())).union(*map(_set_from, frames.values()))
+
+
+def _set_from(frame: FrameType | None) -> Iterator[int]:
+    """The futures of which this frame, or one outside of it, sets the result."""
+    while frame is not None:
+        if frame.f_code in _SETTING:
+            yield id(frame.f_locals.get("self"))
+        frame = frame.f_back
 
 
 def _callbacks(future: Any) -> list[Any]:

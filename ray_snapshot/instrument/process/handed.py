@@ -8,6 +8,7 @@ library runs) leaves the call active.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ class HandedWork:
             wait = self._wait_behind(thread, frames)
             if wait is not None:
                 site = wait.call_site
-                noted = ledger.wait(call_id, wait.on, wait.k, now, call_site=site, raises=wait.raises)
+                noted = ledger.wait(call_id, wait.on, wait.k, now, call_site=site, raises=wait.raises, keeps_cpu=True)
                 found[noted] = wait.refs
         return found
 
@@ -103,6 +104,8 @@ def _awaited_by(thread: int, frames: Mapping[int, FrameType]) -> int | None:
     if outer.f_code not in _RESULTS or not is_parked(inner):
         return None
     future = outer.f_locals.get("self")
+    if future in _futures_run_in(sys._getframe()):  # this thread, whose wait is about to end
+        return threading.get_ident()
     return next((ident for ident, frame in frames.items() if future in _futures_run_in(frame)), None)
 
 

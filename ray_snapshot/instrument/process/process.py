@@ -35,7 +35,8 @@ from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Sh
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.started_tasks import StartedTasks
-from ray_snapshot.instrument.process.threads import may_be_interrupted, threads_of
+from ray_snapshot.instrument.process.streams import Streams
+from ray_snapshot.instrument.process.threads import may_be_interrupted, signals, threads_of
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.instrument.process.worker_tasks import WorkerTasks
 from ray_snapshot.names import DRIVER
@@ -105,6 +106,7 @@ class Process:
         self.actor_loop = ActorLoop()
         self.program_loop = ProgramLoop()
         self.handed = HandedWork()
+        self.streams = Streams()
         self.making = Making()
         self.passed = PassedRefs()
         self.started_tasks = StartedTasks(self)
@@ -289,6 +291,7 @@ class Process:
         self.reports.clear()
         self.heard_of.clear()
         self.threads.clear()
+        self.streams = Streams()
         self.actor_loop.begin_anew()
         if mail is not None and mail.load(generation, share.post):
             self.send_with(mail)
@@ -301,6 +304,7 @@ class Process:
             is_built = running is not None and running.method == CONSTRUCTOR and not is_error
             colour, self.ended_at = ledger.finish(call_id, is_error=is_error), time.time()
             self.threads.pop(call_id, None)
+            self.streams.end(call_id)
             self.actor_loop.coroutines.pop(call_id, None)
             if self.heard_of:
                 self._take_in()
@@ -327,6 +331,27 @@ class Process:
             if self.ledger.hear(self.heard_of.pop()):
                 self._record(is_forced=True)
 
+    def begin_items(self, call_id: str, generator: Any) -> None:
+        """A call is a streaming generator: this one."""
+        with self.lock:
+            self.streams.begin(call_id, generator)
+
+    def hand_out(self, call_id: str) -> None:
+        """It is about to give Ray an item."""
+        with self.lock:
+            self.ledger.yields(call_id)
+            self.streams.go_out(call_id)
+
+    def resume(self, call_id: str) -> None:
+        """Ray lets it go on."""
+        with self.lock:
+            self.streams.come_back(call_id)
+
+    def take_items(self, refs: Any, call_id: str, at_most: int | None) -> None:
+        """A call of this machine is a streaming generator: its items come by `refs`."""
+        with self.lock:
+            self.streams.take(refs, call_id, at_most)
+
     # ---- waiting --------------------------------------------------------------------------------------------------
 
     def begin_wait(
@@ -342,6 +367,7 @@ class Process:
     ) -> tuple[int, list[str | None]]:
         """The current call (or the driver) begins to wait for `k` of `refs`; returns what `end_wait` takes.
 
+        An item of a streaming generator, or its end, is no reply: it carries no colour.
         `raises`: the first error of any of them ends the wait. What `ray.put` has made is there, and not waited for.
         """
         refs, on, there = apart(refs)
@@ -349,7 +375,12 @@ class Process:
         may_raise = raises and k > 0 and not all(map(task_shape.is_own, there))
         owed = [] if self.mail is None else self.mail.calls.find(refs)
         if owed:  # by machines of hosts, for which no ledger answers
-            on = [call for ref, call in zip(refs, on, strict=True) if call is not None or not self.owes(ref)]
+            mine = [one for one in zip(refs, on, strict=True) if one[1] is not None or not self.owes(one[0])]
+            refs_on, on = [ref for ref, _ in mine], [call for _, call in mine]
+        else:
+            refs_on = refs
+        with self.lock:
+            on, items, replies = self.streams.told(refs_on, on)
         now = time.time()
         known = len(on) - on.count(None) + len(owed)
         may_act = not is_resting and (timeout is not None or known < k or not k or may_be_interrupted())
@@ -369,6 +400,8 @@ class Process:
                 raises=raises,
                 may_raise=may_raise,
                 owed=owed,
+                keeps_cpu=not is_blocking,
+                items=items if any(one is not None for one in items) else (),
             )
             if raises and len(refs) > 1:
                 self.started_tasks.refs_of[wait_id] = refs
@@ -376,7 +409,7 @@ class Process:
                 self.resting = wait_id
             elif not is_blocking:
                 self.actor_loop.begin_wait(wait_id)
-            if self.machine == DRIVER and not is_resting:
+            if not (self.actor_loop.is_async or is_resting):
                 if is_blocking:
                     self.program_loop.block(wait_id)
                 else:
@@ -386,7 +419,12 @@ class Process:
                 self.actor_loop.block(call_id)
             if self.ledger.must_record:
                 self._record()
-        return wait_id, on
+        return wait_id, replies
+
+    def knows(self, ref: Any) -> bool:
+        """Whether a ref is that of an item of a generator that this process has."""
+        with self.lock:
+            return self.streams.asked(ref) is not None
 
     def end_wait(
         self, wait_id: int, answered: Sequence[str | None], colour: int = 0, *, settled: Sequence[str | None] = ()
@@ -508,6 +546,9 @@ class Process:
         in_threads = {}
         if self.handed.waits and not loop.is_async:
             in_threads = self.handed.park(self.ledger, self.threads, now)
+        at_yields = []
+        if self.streams.running or self.streams.blocking:
+            at_yields = self.streams.park(self.ledger, self.threads, now, has_loop=loop.is_async)
         try:
             if is_forced or between_steps or self.ledger.can_copy:
                 self.started_tasks.refs_of.update(in_threads)
@@ -515,6 +556,7 @@ class Process:
         finally:
             for wait_id in in_threads:
                 self.started_tasks.refs_of.pop(wait_id, None)
+            for wait_id in (*in_threads, *at_yields):
                 self.ledger.wake(wait_id)
 
     def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
@@ -522,8 +564,9 @@ class Process:
         sites, threads = self.call_sites(), threads_of(own_threads())
         self.kept = None
         parked, left = loop.park(self.ledger, now, sites) if between_steps else [], callback_wait(now)
-        acting = loop.background() or self.program_loop.background()
+        acting = self._background()
         self.ledger.outcomes = self.started_tasks.outcomes()
+        self.ledger.streams = self.streams.report()
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
         for number in self.ledger.record(self._copy_state, between_steps=between_steps):
             mail = None if self.mail is None else self.mail.part(number)
@@ -532,7 +575,7 @@ class Process:
                 report = replace(report, held=held)
                 if left is not None:
                     report = replace(report, waits=(*report.waits, left))
-                facts = (UNFOLLOWED.loose(), threads, loop.blocking_call, acting)
+                facts = (UNFOLLOWED.loose(), threads, loop.blocking_call or self.streams.blocking, acting)
                 passed, before = self.passed.known() if any(wait.is_local for wait in report.waits) else ((), ())
                 births = self.making.unborn(report)
                 self.reports[number] = ProcessReport(
@@ -541,6 +584,11 @@ class Process:
                 self.control.report(self.reports[number])
         for wait_id in parked:
             self.ledger.wake(wait_id)
+
+    def _background(self) -> str:
+        """What may act here besides calls and threads; "" if nothing."""
+        found = self.actor_loop.background() or self.program_loop.background()
+        return " and ".join(filter(None, (found, signals(is_program=self.machine == DRIVER))))
 
     def _quiet_since(self, now: float, *, is_quiet: bool) -> float:
         """Since when nothing has acted here; `now` if something does, or did when this was asked before."""
@@ -596,10 +644,12 @@ class Process:
 
     def call_sites(self) -> dict[str, str]:
         """Where the calls are that run and do not wait."""
-        found = {}
+        found = self.streams.sites()
         for call_id, running in self.ledger.running.items():
             thread = self.threads.get(call_id)
-            if not running.waits and thread is not None and (site := call_site_of(thread)):
+            if running.waits or thread is None or call_id in found:
+                continue
+            if site := self.actor_loop.site_of(call_id) or call_site_of(thread):
                 found[call_id] = site
         return found
 

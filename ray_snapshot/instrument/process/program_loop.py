@@ -1,8 +1,9 @@
-"""The event loop of the program's main thread (`asyncio.run(main())` in a driver): the driver waits as its tasks do.
+"""An event loop that the app itself runs in the main thread (`asyncio.run(main())`): all waits there as its tasks do.
 
-A driver acts unasked, so an `await` in it counts as one that something else on its loop may overtake. That is taken back
-where the loop has nothing to run: each task awaits a reply, or another task of the loop, and no timer is set. Then the driver
-goes on as soon as any of these replies comes, and not before. Used under the lock of the process.
+So in a driver, a plain task, a method of an actor that is not asynchronous. Nothing is known of such a loop beforehand, so an
+`await` on it counts as one that something else there may overtake. That is taken back where the loop has nothing to run: each
+task awaits a reply, or another task of the loop, and no timer is set. Then who runs it goes on as soon as any of these replies
+comes, and not before. Used under the lock of the process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ray_snapshot.runtime.here import frames_of_threads
 
 
 class ProgramLoop:
-    """Of a driver that awaits nothing it stays empty, as of an actor."""
+    """It stays empty where nothing is awaited so, and of async actors, whose loop is Ray's."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -61,18 +62,20 @@ class ProgramLoop:
             self.is_held = False
 
     def to_ask(self) -> asyncio.AbstractEventLoop | None:
-        """The loop on which the driver is to be recorded; None if that is to be done at once.
+        """The loop on which the machine is to be recorded; None if that is to be done at once.
 
-        It is the one that waits now for something to run; while it runs something, the driver acts.
+        It is the one that waits now for something to run; while it runs something, the machine acts.
         """
         loop = self.loop
         if not self.waits or self.blocking is not None or self.is_held or loop is None or not loop.is_running():
             return None
-        return loop if not isinstance(loop, asyncio.BaseEventLoop) or _selects() else None
+        is_idle = _selects() if isinstance(loop, asyncio.BaseEventLoop) else asyncio.current_task(loop) is None
+        return loop if is_idle else None
 
     def resolved(self, report: MachineReport) -> MachineReport:
         """The report, with what the program waits for as its tasks tell it."""
         mine = [wait for wait in report.waits if wait.wait_id in self.waits]
+        self.waits = {wait.wait_id: self.waits[wait.wait_id] for wait in mine}  # others have ended with their calls
         if not mine:
             return report
         rest = tuple(wait for wait in report.waits if wait.wait_id not in self.waits)
@@ -85,7 +88,7 @@ class ProgramLoop:
             replace(wait, may_act=not self.waits[wait.wait_id], call_site=parents.get(wait.wait_id, wait.call_site))
             for wait in mine
         ]
-        parked = [CallWait(0, None, (), 1, mine[0].waiting_since, sites[0], is_local=True)] if sites else []
+        parked = [replace(mine[0], on=(), k=1, may_act=False, is_local=True, call_site=sites[0])] if sites else []
         return _with(report, (*rest, *found, *parked))
 
     def background(self) -> str:
@@ -112,7 +115,9 @@ class ProgramLoop:
 
 
 def _with(report: MachineReport, waits: tuple[CallWait, ...]) -> MachineReport:
-    is_active = any(wait.may_act or wait.is_ready for wait in waits)
+    waiting = {wait.call_id for wait in waits}
+    runs_on = any(call.call_id not in waiting for call in report.calls)
+    is_active = runs_on or any(wait.may_act or wait.is_ready for wait in waits)
     return replace(report, waits=waits, status="active" if is_active else "blocked")
 
 

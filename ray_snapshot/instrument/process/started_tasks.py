@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ray import ObjectRef
+
 from ray_snapshot import redaction
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.guard import ours
@@ -39,8 +41,8 @@ class StartedTasks:
         self.process = process
         self.refs_of: dict[int, Sequence[Any]] = {}
         """By wait that the first error ends: its refs."""
-        self.in_store: dict[Any, float] = {}
-        """By ref, of these: when it was first seen in the object store."""
+        self.in_store: dict[bytes, float] = {}
+        """By the id of a ref, of these: when it was first seen in the object store. A ref would keep the object there."""
         self.groups: dict[str, tuple[str, Any]] = {}
         """By placement group that was asked whether it is ready: the name that this has as a task, and the first ref to it."""
         self.parents: dict[Any, int] = {}
@@ -166,8 +168,8 @@ class StartedTasks:
                 task = "" if call is None else call.split("/")[2]
                 if is_task(task) and (outcome := self._is_error(ref)) is not None:
                     found[task] = outcome
-        known = {ref for refs in self.refs_of.values() for ref in refs}
-        self.in_store = {ref: since for ref, since in self.in_store.items() if ref in known}
+        known = {ref.binary() for refs in self.refs_of.values() for ref in refs if isinstance(ref, ObjectRef)}
+        self.in_store = {key: since for key, since in self.in_store.items() if key in known}
         return found
 
     def _is_error(self, ref: Any) -> bool | None:
@@ -179,7 +181,7 @@ class StartedTasks:
         if outcome is not None or not task_shape.is_in_store(ref):
             return outcome
         now = time.monotonic()
-        return False if now - self.in_store.setdefault(ref, now) > LARGE_S else None
+        return False if now - self.in_store.setdefault(ref.binary(), now) > LARGE_S else None
 
 
 def _key(task: str) -> str:

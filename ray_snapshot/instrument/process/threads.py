@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
-from ray_snapshot.runtime.here import call_site, frames_of_threads
+from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
 
 _WAIT = threading.Condition.wait.__code__
 
@@ -32,8 +32,8 @@ def threads_of(threads: Iterable[threading.Thread]) -> Threads:
     frames = frames_of_threads()
     found: dict[bool, list[str]] = {True: [], False: []}
     for thread in threads:
-        frame = frames.get(thread.ident or 0)
-        place = call_site(_app_frame(frame))
+        frame = frames.get(thread.ident or 0)  # none of the one that asks, and is acting
+        place = call_site_here() if thread.ident == threading.get_ident() else call_site(_app_frame(frame))
         found[frame is not None and is_parked(frame)].append(f"{thread.name} ({place})" if place else thread.name)
     return Threads((*found[False], *_unlisted(frames)), tuple(found[True]))
 
@@ -68,6 +68,28 @@ def is_timer_set(thread: int) -> bool:
     if thread != threading.main_thread().ident or not hasattr(signal, "getitimer"):
         return False
     return signal.getitimer(signal.ITIMER_REAL)[0] > 0 and callable(signal.getsignal(signal.SIGALRM))
+
+
+_FROM_OUTSIDE = ("SIGCHLD", "SIGUSR1", "SIGUSR2")
+"""Signals of which a handler of the app's may act any time. Ctrl-C is somebody's wish, and SIGTERM has a handler of Ray's."""
+
+
+def signals(*, is_program: bool) -> str:
+    """Which signals may act in this process, by a timer that is set or a handler of the app's; "" if none does.
+
+    A timer without a handler ends the process: for the program that is no way to go on, but who waits for an actor goes on.
+    """
+    if not hasattr(signal, "getitimer"):
+        return ""
+    is_set = signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    found = ["a timer"] if is_set and (not is_program or callable(signal.getsignal(signal.SIGALRM))) else []
+    handled = [name for name in _FROM_OUTSIDE if _is_the_apps(signal.getsignal(getattr(signal, name)))]
+    return " and ".join([*found, *(f"the handler of {name}" for name in handled)])
+
+
+def _is_the_apps(handler: object) -> bool:
+    module = str(getattr(handler, "__module__", ""))
+    return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio."))
 
 
 def _app_frame(frame: FrameType | None) -> FrameType | None:

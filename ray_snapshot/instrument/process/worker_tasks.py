@@ -58,6 +58,7 @@ class WorkerTasks:
             process.ended_at = time.time()
             colour = ledger.finish_task(call_id, process.ended_at, is_error=is_error)
             process.threads.pop(call_id, None)
+            process.streams.end(call_id)
             if process.heard_of:
                 process.take_in()
             if ledger.must_record:

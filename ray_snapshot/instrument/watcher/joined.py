@@ -73,6 +73,10 @@ class Tables:
             if (starter := self.starter_of.get(target)) is not None:
                 self.open_of.setdefault(starter, {})[call] = None
 
+        held = (one for one in self.completed.waits if one.wait.at_yield and one.is_satisfied is False)
+        self.held_by = {str(one.wait.call_id): one.on_machines for one in held}
+        """By call that Ray holds at a `yield` for certain: who alone could take an item."""
+
         self.blocking = {
             name: one.blocking_call for name, one in collected.recorded.items() if one.blocking_call is not None
         }
@@ -132,6 +136,8 @@ class Tables:
             },
             "blocked_loops": {self.shown(name): self._run_id(call) for name, call in self.blocking.items()},
         }
+        if held := [self._run_id(str(one.wait.call_id)) for one in self.completed.waits if one.wait.at_yield]:
+            coverage |= {"held_generators": held}
         if self.collected.looks is not None:
             coverage |= {"resources": resources(self, self.collected.looks)}
         if short := stores(self):
@@ -171,6 +177,7 @@ class Tables:
                 found.append(f"{one.background} of {self.shown(name)}")
             found += self._threads(name)
         found += [self.named(text) for text in self.completed.obstacles if text.endswith("while the snapshot was open")]
+        found += self._untold_generators()
         callers = [self.shown(one.machine) for one in self.own.values() if _has_unknown_calls(one)]
         found += [f"who called {name} without a header" for name in callers]
         return found
@@ -357,6 +364,9 @@ class Tables:
                     "waiting_since": int(wait.waiting_since * 1e6),
                     "timeout_at": None if wait.timeout_at is None else int(wait.timeout_at * 1e6),
                 }
+                if wait.at_yield:
+                    yield from self._reader_rows(common, resolved)
+                    continue
                 if wait.call_id in stalled or (wait.may_act and wait.timeout_at is None):
                     continue  # stalled, or it may go on by itself: a call without a row is active
                 if wait.is_local:
@@ -419,13 +429,17 @@ class Tables:
         """Any one of those that could call the machine, or answer it, may end the wait; with anything unobserved, that too.
 
         By its name every machine may find it, and so may a plain task; another program, if the namespace is not this job's own.
+        What a worker does that is no machine, its tasks do, and those that are to begin.
         """
         is_named = bool(self.collected.facts.get(resolved.machine, {}).get("name"))
         if self.is_known_elsewhere(resolved.machine) or self._uncovered():
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)
         before = () if recorded is None else recorded.passed_before
-        for machine in self.completed.machines if is_named else dict.fromkeys((*resolved.on_machines, *before)):
+        every = (
+            [name for name in self.completed.machines if name in self.own or not is_worker(name)] if is_named else ()
+        )
+        for machine in dict.fromkeys((*every, *resolved.on_machines, *before)):
             is_to_begin = is_task(machine) and machine not in self.completed.machines
             on_call = self.call_id(call_of_task(machine)) if is_to_begin else None
             row = {**common, "k": 1, "on_machine": self.shown(machine), "on_call_id": on_call}
@@ -433,6 +447,37 @@ class Tables:
         for call in self._unanswered(resolved.machine):
             on = {"on_machine": self.shown(parsed(call).target), "on_call_id": self.call_id(call)}
             yield {**common, "k": 1, **on, "satisfied": False}
+
+    def _reader_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
+        """A generator that Ray holds at a `yield`: any action of who takes its items may let it go on.
+
+        What that one has put on the replies to its calls (`ref.future()`) may take an item, too.
+        """
+        if resolved.is_satisfied is None or self._uncovered():
+            yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
+        own = str(resolved.wait.call_id).partition("#")[0]
+        for reader in resolved.on_machines:
+            yield {**common, "k": 1, "on_machine": self.shown(reader), "on_call_id": None, "satisfied": False}
+            alone = {one.wait.on[0] for one in self.waits_of.get(reader, ()) if len(one.wait.on) == one.wait.k == 1}
+            for call in self._unanswered(self.worker_of.get(reader, reader)):
+                is_held_alike = self.held_by.get(call) == resolved.on_machines
+                if (
+                    call != own and call not in alone and not is_held_alike
+                ):  # with these the reader, or nothing new, acts
+                    on = {"on_machine": self.shown(parsed(call).target), "on_call_id": self.call_id(call)}
+                    yield {**common, "k": 1, **on, "satisfied": False}
+
+    def _untold_generators(self) -> Iterable[str]:
+        """Generators that may be held at a `yield` where it is not known whether anything can let them go on."""
+        machines = self.completed.machines
+        for resolved in self.completed.waits:
+            acts = any(name in machines and machines[name].status == "active" for name in resolved.on_machines)
+            if resolved.wait.at_yield and resolved.is_satisfied is None and not acts:
+                report = machines[resolved.machine]
+                methods = [call.method for call in report.calls if call.call_id == resolved.wait.call_id]
+                shown = self.shown(resolved.machine)
+                name = shown if is_task(resolved.machine) else f"{shown}.{methods[0]}"
+                yield f"who takes the items of the generator {name} ({resolved.wait.call_site})"
 
     def may_be_reached(self, machine: str) -> bool:
         """Whether what is no holder of its handle may call a machine."""

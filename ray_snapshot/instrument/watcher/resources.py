@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument.capacity import Cluster, Group
 from ray_snapshot.protocol.call_collector import EVERY, CallsOf, CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Sent
-from ray_snapshot.protocol.demands import NOTHING, Demand, in_group
+from ray_snapshot.protocol.demands import IMPLICIT, NOTHING, Demand, in_group
 from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker
 
 if TYPE_CHECKING:
@@ -72,8 +72,10 @@ def resources(tables: Tables, looks: Looks) -> dict[str, Any]:
 
 
 def garbage(completed: CompletedCallSnapshot, now: float) -> Iterator[str]:
-    """Processes that may have a handle of an actor at rest in their garbage, where nothing acts and something needs room."""
+    """Processes whose garbage may matter: a generator that another one waits for, or, where nothing acts and something needs
+    room, a handle of an actor at rest."""
     reports = completed.machines
+    yield from completed.unclean
     if any(one.status == "active" for one in reports.values()):
         return
     if min((sent.sent_at for _, _, sent in waiting(completed, now)), default=now) > now - COLLECT_S:
@@ -144,8 +146,9 @@ def _nodes(cluster: Cluster, found: Iterable[tuple[CallsOf, int, Sent]]) -> dict
     """All that each node has, of what anything here needs; with the bundles of groups under Ray's names for them."""
     wanted = {name for _, _, sent in found if sent.demand is not None for name, _ in sent.demand.needs}
     wanted |= {name for group in cluster.groups.values() for bundle in group.bundles for name in bundle}
+    unlisted = {name: 1.0 for name in wanted if name.startswith(IMPLICIT)}
     nodes = {
-        name: {resource: amount for resource, amount in node.amounts.items() if resource in wanted}
+        name: unlisted | {resource: amount for resource, amount in node.amounts.items() if resource in wanted}
         for name, node in cluster.nodes.items()
     }
     for key, group in cluster.groups.items():
@@ -181,7 +184,9 @@ def _holders(tables: Tables) -> Iterator[dict[str, Any]]:
             "machine": tables.shown(name),
             "node": held.node,
             "amounts": dict(held.amounts),
+            "devices": {name: [list(part) for part in parts] for name, parts in held.devices.items()},
             "task": is_task(name),
+            "keeps_cpu": any(wait.keeps_cpu for wait in report.waits),
             "by": _by(tables, name),
             "checked": _is_checked(tables, name),
         }

@@ -47,6 +47,8 @@ class Roster:
         kind = _printable(facts["class"].lstrip("_")) or "Actor"
         if (ordinal := facts.get("ordinal")) is not None and f"{kind}-{ordinal}" not in taken:
             return f"{kind}-{ordinal}"
+        if is_worker(machine):  # it takes part anew, and the name that it had is not forgotten yet
+            kind = f"{kind}-{ordinal}"
         while True:
             shown = f"{kind}-{self.counts[kind]}"
             self.counts[kind] += 1

@@ -104,7 +104,7 @@ def _unwatched(name: str) -> str:
 
 def _of_driver(report: MachineReport) -> Iterator[str]:
     for wait in report.waits:
-        if wait.call_id is None:
+        if wait.call_id is None and not wait.is_callback:
             yield f"{DRIVER}: it waits inside its script, at {wait.call_site}"
             return
 

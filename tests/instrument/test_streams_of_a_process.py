@@ -1,0 +1,160 @@
+"""Generators of a process at their `yield`s: where they are, and when they count as waiting there. No Ray runs in here."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ray_snapshot.instrument.hooks.calls import delegated
+from ray_snapshot.instrument.process import streams
+from ray_snapshot.instrument.process.streams import Streams
+from ray_snapshot.protocol.calls import CallLedger, Header
+from ray_snapshot.runtime.here import call_site
+
+NO_THREAD = 0
+"""Of a thread that runs nothing in Python there is no frame."""
+
+
+def lines() -> Iterator[str]:
+    yield "first"
+    yield from inner()
+
+
+def inner() -> Iterator[str]:
+    yield "second"
+
+
+class Run:
+    """What the wrappers tell of a generator, as they tell it to a process."""
+
+    def __init__(self) -> None:
+        self.ledger = CallLedger("P")
+        self.call = self.ledger.accept(Header("C", 0, 1, 0, 1), "lines", 0.0)
+        self.streams = Streams()
+
+    def generates(self, generator: Any) -> None:
+        self.streams.begin(self.call, generator)
+
+    def item(self, value: Any) -> Any:
+        self.ledger.yields(self.call)
+        self.streams.go_out(self.call)
+        return value
+
+    def resumed(self) -> None:
+        self.streams.come_back(self.call)
+
+    def parked(self, thread: int = NO_THREAD, now: float = 0.0, *, has_loop: bool = False) -> list[Any]:
+        """What of it waits, as it is told at this moment."""
+        found = self.streams.park(self.ledger, {self.call: thread}, now, has_loop=has_loop)
+        waits = [self.ledger.waits[wait_id] for wait_id in found]
+        for wait_id in found:
+            self.ledger.wake(wait_id)
+        return waits
+
+
+def _source(site: str) -> str:
+    path, _, line = site.rpartition(":")
+    with open(path) as file:
+        return file.read().splitlines()[int(line) - 1].strip()
+
+
+def test_the_place_of_a_generator_is_its_own_yield() -> None:
+    run = Run()
+    places = []
+    for _ in delegated(run, lines()):
+        places += [_source(site) for site in run.streams.sites().values()]
+    assert places == ['yield "first"', 'yield "second"']
+    assert run.streams.sites() == {}, "it has ended"
+
+
+def test_an_asynchronous_one_is_told_by_its_own_line_too() -> None:
+    async def numbers() -> Any:
+        yield 1
+
+    generator = numbers()
+    with pytest.raises(StopIteration):
+        generator.asend(None).send(None)
+    run = Run()
+    run.generates(generator)
+    run.item(1)
+    assert [_source(site) for site in run.streams.sites().values()] == ["yield 1"]
+
+
+def test_it_waits_while_it_is_at_a_yield_and_its_thread_runs_nothing() -> None:
+    run = Run()
+    items = delegated(run, lines())
+    assert run.parked() == []
+    next(items)
+    assert [(wait.at_yield, wait.is_long) for wait in run.parked()] == [(True, False)]
+    assert run.ledger.can_copy is False, "only for the moment of the recording"
+    items.close()
+    assert run.parked() == []
+
+
+def test_while_an_item_is_being_pickled_its_call_is_active() -> None:
+    run = Run()
+    items = delegated(run, lines())
+    next(items)
+    assert run.parked(threading.get_ident()) == []
+
+
+def test_it_is_told_to_be_there_for_long_after_a_while() -> None:
+    run = Run()
+    items = delegated(run, lines())
+    next(items)
+    since = run.streams.running[run.call].since
+    assert [wait.is_long for wait in run.parked(now=since + streams.LONG_S + 0.1)] == [True]
+
+
+def test_a_plain_generator_on_the_loop_of_an_async_actor_is_unsure_and_blocks_that() -> None:
+    run = Run()
+    items = delegated(run, lines())
+    next(items)
+    for now, told in ((0.0, []), (run.streams.running[run.call].since + streams.LONG_S + 0.1, [(True, True)])):
+        waits = run.parked(now=now, has_loop=True)
+        assert [(wait.is_long, wait.is_unsure) for wait in waits] == told
+        assert run.streams.blocking == (run.call if told else None)
+
+
+def test_an_item_counts_before_ray_has_it_and_the_app_runs_on_only_when_it_is_resumed() -> None:
+    run, seen = Run(), list[tuple[int, bool]]()
+
+    def told() -> Iterator[int]:
+        for number in range(2):
+            seen.append((run.ledger.running[run.call].yielded, run.streams.running[run.call].is_out))
+            yield number
+
+    assert list(delegated(run, told())) == [0, 1]
+    assert seen == [(0, False), (1, False)]
+    assert run.ledger.running[run.call].yielded == 2
+
+
+def test_an_error_that_is_thrown_in_finds_it_resumed() -> None:
+    run, seen = Run(), list[bool]()
+
+    def told() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            seen.append(run.streams.running[run.call].is_out)
+
+    items = delegated(run, told())
+    next(items)
+    items.close()
+    assert seen == [False]
+
+
+def test_no_place_is_a_file_of_rays() -> None:
+    """In a worker Ray's own program is `__main__`."""
+    found: list[str | None] = []
+    for path in ("/site-packages/ray/_private/workers/default_worker.py", "/home/me/default_worker.py"):
+        about = {"__name__": "__main__", "call_site": call_site, "sys": sys, "found": found}
+        exec(compile("def run(): found.append(call_site(sys._getframe()))", path, "exec"), about)
+        about["run"]()
+    assert found[0] is not None
+    assert found[0].startswith(__file__)
+    assert found[1] == "/home/me/default_worker.py:1"
