@@ -1,6 +1,6 @@
 """`ray-snapshot diagnose` without a name, on programs that nobody prepared: hangs are suspected, healthy ones are not.
 
-One Ray, which asks for a token where Ray does so; the programs of `hanging.py` and `healthy_programs.py` run on it side by side.
+One Ray, which asks for a token where Ray does so; the programs of `hanging.py` and `healthy_programs.py` run on it together.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Terminal:
     def rows(self) -> dict[str, dict[str, Any]]:
         """By the name of the program."""
         done = self.diagnose("--json")
+        print(done.stdout[:3000], done.stderr)
         assert done.returncode in (0, 3, 4), done
         rows = {row["entrypoint"].rpartition(" ")[2]: row for row in map(json.loads, done.stdout.splitlines())}
         assert all(row["kind"] == "unprepared" for row in rows.values())
