@@ -66,8 +66,8 @@ class Stuck:
     """By the key of a need: the actors, tasks and groups that hold what it needs and keep it."""
     core: frozenset[str] = frozenset()
     """Those that wait only for one another: keys of running tasks, and of needs."""
-    rests_on_idle: bool = False
-    """Whether actors at rest, which somebody could drop, hold something in the core."""
+    rest_on_idle: frozenset[str] = frozenset()
+    """Needs in the core of which actors at rest, which somebody could drop, hold something."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -274,7 +274,7 @@ class _Fixpoint:
         for key, some in holders.items():
             helpers[key] = [party for holder in some for party in self.room.parties_of(holder, nodes)]
         core = frozenset(key for key in _core(helpers) if not _is_place(key))
-        rests = any(self.room.is_idle(holder) for key in core & holders.keys() for holder in holders[key])
+        rests = frozenset(key for key in core & holders.keys() if any(map(self.room.is_idle, holders[key])))
         return Stuck(nodes, holders, core, rests)
 
 

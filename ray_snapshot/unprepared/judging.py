@@ -180,8 +180,8 @@ class _Judging:
             return []
         if self.look.grows is not False:
             return ["it waits for room, and an autoscaler may add a node"]
-        if of.rests_on_idle:
-            waited = max(self.look.at_s - self._since(key) for key in wanting)
+        if resting := of.rest_on_idle & set(wanting):
+            waited = max(self.look.at_s - self._since(key) for key in resting)
             if waited < IDLE_HOLDER_S:
                 return [
                     f"it has waited for room for {waited:.0f} s, and actors at rest hold it: Ray may still free one of which no"

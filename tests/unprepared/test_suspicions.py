@@ -219,6 +219,19 @@ def test_actors_at_rest_keep_their_room_once_their_program_is_stuck_for_long_eno
     assert made.judged().verdict == "none"
 
 
+def test_actors_at_rest_are_a_doubt_only_for_the_program_that_needs_what_they_hold() -> None:
+    made, other = Made(has={"CPU": 1.0}), "02000000"
+    made.actor(holds={"CPU": 1.0})
+    resting = made.task(made.driver, LACKS_ROOM, "one", needs={"CPU": 1.0})
+    elsewhere = made.task(driver_of(other), LACKS_ROOM, "two", needs={"GPU": 1.0})
+    look = made.look()
+    tasks = {**look.tasks, elsewhere: replace(look.tasks[elsewhere], job=other)}
+    look = replace(look, tasks=tasks, jobs={**look.jobs, other: replace(look.jobs[JOB], key=other)})
+    found = Graph(look).stuck()
+    assert {resting, elsewhere} <= found.core
+    assert found.rest_on_idle == {resting}
+
+
 def test_what_no_node_has_is_suspected_if_somebody_waits_for_it_and_no_autoscaler_may_add_it() -> None:
     made = Made()
     made.task(made.driver, LACKS_ROOM, needs={"GPU": 1.0})
