@@ -213,7 +213,7 @@ class Records:
             time.time(),
             tasks,
             actors(self._accessor.get_actor_table(None, None)),
-            jobs(self._accessor.get_job_table()),
+            jobs(self._accessor.get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)),
             groups(self._accessor.get_placement_group_table()),
             nodes,
             recorded,
