@@ -60,7 +60,6 @@ class Terminal:
     def rows(self) -> dict[str, dict[str, Any]]:
         """By the name of the program."""
         done = self.diagnose("--json")
-        print(done.stdout[:3000], done.stderr)
         assert done.returncode in (0, 3, 4), done
         rows = {row["entrypoint"].rpartition(" ")[2]: row for row in map(json.loads, done.stdout.splitlines())}
         assert all(row["kind"] == "unprepared" for row in rows.values())
