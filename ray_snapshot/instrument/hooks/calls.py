@@ -23,7 +23,7 @@ from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import demanded, of_actor
 from ray_snapshot.instrument.frames import hide_ours
-from ray_snapshot.instrument.guard import Own, give_up, ours
+from ray_snapshot.instrument.guard import Own, give_up, is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.process.process import Process
@@ -57,7 +57,9 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
             return _called(process, own, takes_header, handle, method_name, args, kwargs, options)
         except BaseException as error:
             if own.is_meant(error):
-                own.error = None  # as in `replaced`
+                if error is not own.error and is_of_a_handler(error):  # as in `replaced`
+                    give_up(error)
+                own.error = None
                 ours(hide_ours, error)
                 raise
             give_up(error)
@@ -94,6 +96,8 @@ def _called(
         raise
     except Exception as error:
         process.give_up(error)
+        if is_of_a_handler(error):
+            raise
         return original(handle, method_name, args, kwargs, **options)
     if takes_header:
         wire = _packed(stamp, options.get("num_returns"), header, group)

@@ -211,11 +211,10 @@ def _followed(
         return work(timeout)
     process.reloading.check_waiting(refs)
     site = call_site_here() or ""
-    try:
-        wait_id, on = process.begin_wait(refs, k, timeout, site, is_blocking=True, raises=raises)
-    except Exception as error:
-        process.give_up(error)
+    begun = process.guarded(lambda: process.begin_wait(refs, k, timeout, site, is_blocking=True, raises=raises))
+    if begun is None:
         return work(timeout)
+    wait_id, on = begun
     end = _End(len(refs))
     try:
         is_sliced = process.reloading.keeps and process.machine != DRIVER

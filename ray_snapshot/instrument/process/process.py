@@ -21,7 +21,7 @@ from ray_snapshot import redaction
 from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import capacity, shape, task_shape
-from ray_snapshot.instrument.guard import ours
+from ray_snapshot.instrument.guard import blamed, ours
 from ray_snapshot.instrument.here import CURRENT, HOOK, own_threads
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
 from ray_snapshot.instrument.process.callbacks import callback_wait
@@ -59,7 +59,6 @@ from ray_snapshot.protocol.commands import (
     Stopped,
 )
 from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
-from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.refs import apart
 
@@ -148,10 +147,7 @@ class Process:
         if isinstance(error, RayActorError) or not shape.is_connected():  # the watcher is gone, or Ray is
             return
         with suppress(Exception):
-            print(
-                f"ray-snapshot: {self.machine} is not watched any more, by a fault of ours: {named(error)}",
-                file=sys.stderr,
-            )
+            print(f"ray-snapshot: {self.machine} is not watched any more, {blamed(error)}", file=sys.stderr)
         with suppress(Exception):
             self.watcher.unwatched.remote(self.machine)
 
