@@ -11,8 +11,7 @@ import pytest
 
 from ray_snapshot.instrument.here import CURRENT, own_threads, settle_in
 from ray_snapshot.instrument.hooks import calls
-from ray_snapshot.instrument.process import process as processes
-from ray_snapshot.instrument.process import reloading
+from ray_snapshot.instrument.process import recording, reloading
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.protocol.calls import CallLedger, Header
@@ -43,7 +42,7 @@ def lone_process(ledger: CallLedger | None = None, terms: Terms | None = None) -
     settle_in(found)
     strangers = {*threading.enumerate()}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (processes, reloading):
+        for module in (recording, reloading):
             patch.setattr(module, "own_threads", lambda: [one for one in own_threads() if one not in strangers])
         try:
             yield found

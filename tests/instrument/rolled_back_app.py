@@ -19,8 +19,7 @@ from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
 from ray_snapshot.history.checkpoints import Checkpoint
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.process import control as controls
-from ray_snapshot.instrument.process import process as processes
-from ray_snapshot.instrument.process import reloading, threads
+from ray_snapshot.instrument.process import recording, reloading, threads
 from ray_snapshot.instrument.process.journal import Entry
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
@@ -400,7 +399,7 @@ def on_paper(patch: pytest.MonkeyPatch, app: App) -> None:
     patch.setattr(shape, "has_crashed", app.crashed.__contains__)
     patch.setattr(shape, "ids_in_use", set)
     patch.setattr(shape, "call_again", app.make_again)
-    patch.setattr(processes, "own_threads", tuple)
+    patch.setattr(recording, "own_threads", tuple)
     patch.setattr(threads, "_unlisted", lambda _: [])  # those of whatever runs the tests are not the app's
     patch.setattr(reloading, "own_threads", tuple)
     patch.setattr(reloading.Reloading, "_look", lambda *_: None)

@@ -67,7 +67,7 @@ class Program:
 
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(main())
-        return self.process.reports[1]
+        return self.process.recording.reports[1]
 
     def _sits_still(self) -> bool:
         return self.process.program_loop.blocking is not None or program_loop._selects()
@@ -81,7 +81,7 @@ class Program:
             until(self._sits_still)
         try:
             self.process.obey(Request(1))
-            until(lambda: 1 in self.process.reports, seconds=BOUND_S)
+            until(lambda: 1 in self.process.recording.reports, seconds=BOUND_S)
         finally:
             self.may_end.set()
             loop.call_soon_threadsafe(ends.set)

@@ -106,7 +106,7 @@ def post_of(process: Process, host: Host) -> ActorPost:
 
 
 def mail(process: Process, number: int) -> MailPart:
-    found = process.reports[number].mail
+    found = process.recording.reports[number].mail
     assert found is not None
     return found
 
@@ -169,12 +169,12 @@ def test_a_wait_for_a_machine_says_which_call_it_owes(process: Process) -> None:
     with calls._begun("f", wire(process, 1), (object(),), {}):
         process.begin_wait([ref], 1, None, "app.py:1", is_blocking=True)
         process.obey(Request(1))
-        (wait,) = process.reports[1].report.waits
+        (wait,) = process.recording.reports[1].report.waits
         assert (wait.on, wait.owed, wait.may_act) == ((), (("m", "A/1"),), False)
-        assert process.reports[1].report.status == "blocked"
+        assert process.recording.reports[1].report.status == "blocked"
         process.begin_wait([other], 1, None, "app.py:2", is_blocking=True)
         process.obey(Request(2))
-        assert process.reports[2].report.waits[1].may_act, "of that nobody knows who answers"
+        assert process.recording.reports[2].report.waits[1].may_act, "of that nobody knows who answers"
 
 
 def test_a_later_life_sends_under_another_name_for_it_numbers_anew() -> None:
@@ -204,7 +204,7 @@ def test_when_the_machines_have_ended_the_process_is_alone_again(process: Proces
     assert not thread.is_alive()
     assert RUN not in POSTS
     process.obey(Request(1))
-    assert process.reports[1].mail is None
+    assert process.recording.reports[1].mail is None
     assert process.ledger.successor(1, 1, {}).incarnation == 1
 
 

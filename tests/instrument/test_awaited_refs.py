@@ -63,7 +63,7 @@ def _run(process: Process, method: str, *refs: Ref) -> tuple[MachineReport, Any]
             await asyncio.sleep(0)
         with process.lock:
             process.ledger.request(1)
-            process._record()
+            process.recording.record()
         report = process.ledger.report(1)
         for place, ref in enumerate(refs):
             ref.future.set_result(place)
@@ -84,7 +84,7 @@ def test_a_call_that_awaits_a_ref_is_recorded_as_waiting_for_the_call_that_answe
 
 def test_a_gather_of_refs_waits_for_all_of_them(process: Process) -> None:
     report, result = _run(process, "both", Ref(CALL), Ref("A/0/C:1/1"))
-    wait, *each = process.reports[1].report.waits
+    wait, *each = process.recording.reports[1].report.waits
     assert (set(wait.on), wait.k, wait.may_act) == ({CALL, "A/0/C:1/1"}, 2, False)
     assert {one.on for one in each} == {(CALL,), ("A/0/C:1/1",)}, "any of them may end it by an error"
     assert (report.has_state, result) == (True, [0, 1])

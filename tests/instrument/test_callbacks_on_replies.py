@@ -45,7 +45,7 @@ def _left(process: Process) -> list[CallWait]:
     """What is recorded of callbacks."""
     process.obey(Request(1))
     process.obey(Overdue(1))
-    return [wait for wait in process.reports[1].report.waits if wait.is_callback]
+    return [wait for wait in process.recording.reports[1].report.waits if wait.is_callback]
 
 
 def test_the_replies_with_a_callback_are_recorded_and_no_others(process: Process) -> None:
@@ -138,7 +138,7 @@ def test_a_call_that_waits_stays_blocked_beside_it(process: Process) -> None:
 
     process.obey(Request(1))
     process.obey(Overdue(1))
-    report = process.reports[1].report
+    report = process.recording.reports[1].report
 
     assert report.status == "blocked"
     assert [(wait.call_id, wait.on) for wait in report.waits] == [(call_id, (ASKED,)), (None, (OTHER,))]

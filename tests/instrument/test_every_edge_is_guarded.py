@@ -16,6 +16,7 @@ from ray_snapshot.instrument.guard import ours
 from ray_snapshot.instrument.hooks import calls, envelopes, tracking
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.recording import Recording
 from ray_snapshot.runtime.refs import tracked
 
 
@@ -109,7 +110,7 @@ def test_a_loop_hears_of_no_fault_of_ours(process: Process, monkeypatch: pytest.
         process.actor_loop.loop = loop
         awaited = tracking.future_of(asyncio.wrap_future, future)
         process.ledger.request(1)
-        process.record_soon()
+        process.recording.record_soon()
         future.set_exception(KeyError("the app's"))
         try:
             await awaited
@@ -117,7 +118,7 @@ def test_a_loop_hears_of_no_fault_of_ours(process: Process, monkeypatch: pytest.
             return str(error)
         return ""
 
-    monkeypatch.setattr(*((tracking._End, "by") if broken == "awaiting" else (Process, "_record_on_loop")), fail)
+    monkeypatch.setattr(*((tracking._End, "by") if broken == "awaiting" else (Recording, "_record_on_loop")), fail)
     token = calls.CURRENT.set(process.enter(None, "m"))
     try:
         assert asyncio.run(work()) == '"the app\'s"'

@@ -78,7 +78,7 @@ def test_an_actors_own_hooks_are_no_calls_that_begin(process: Process, kind: Any
     body = process.body = watched_class(kind)()
     process.ledger.request(1)
     body.add(_ray_snapshot_header=b"app:1 1 driver 0 0 1 0 1")
-    recorded = process.reports[1]
+    recorded = process.recording.reports[1]
     assert recorded.kept is not None
     assert (recorded.kept.obstacle, recorded.report.calls) == (None, ())
     assert (body.count, process.is_closed) == (6, False)
@@ -103,10 +103,10 @@ def test_a_program_that_waits_for_a_verdict_still_waits_when_another_thread_has_
     wait_id, _ = driver.begin_wait([], 0, None, "", is_blocking=False, is_resting=True)
     roll(driver, 1)
     driver.obey(Request(1))
-    assert driver.reports[1].report.status == "passive"
+    assert driver.recording.reports[1].report.status == "passive"
     driver.end_wait(wait_id, [])
     driver.obey(Request(2))
-    assert 2 not in driver.reports or driver.reports[2].report.status == "active"
+    assert 2 not in driver.reports or driver.recording.reports[2].report.status == "active"
     assert not driver.ledger.waits
 
 

@@ -109,7 +109,7 @@ def test_behind_a_record(process: Process) -> None:
         process.obey(Overdue(1))
 
     assert _is_dropped_behind(record)
-    assert 1 in process.reports
+    assert 1 in process.recording.reports
 
 
 def test_behind_a_ctrl_c_that_the_app_catches() -> None:

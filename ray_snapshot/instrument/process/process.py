@@ -12,35 +12,31 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
-from ray_snapshot.encoding import Encoded
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.guard import blamed, ours
-from ray_snapshot.instrument.here import CURRENT, HOOK, own_threads
+from ray_snapshot.instrument.here import CURRENT, HOOK
 from ray_snapshot.instrument.process.actor_loop import ActorLoop
-from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.control import Control
 from ray_snapshot.instrument.process.coroutines import running_loop
 from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
 from ray_snapshot.instrument.process.program_loop import ProgramLoop
+from ray_snapshot.instrument.process.recording import Recording
 from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Share, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.process.reports import ProcessReport
-from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.started_tasks import StartedTasks
 from ray_snapshot.instrument.process.streams import Streams
-from ray_snapshot.instrument.process.threads import may_be_interrupted, signals, threads_of
-from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
+from ray_snapshot.instrument.process.threads import may_be_interrupted
 from ray_snapshot.instrument.process.worker_tasks import WorkerTasks
 from ray_snapshot.names import DRIVER
-from ray_snapshot.protocol.calls import Acks, CallLedger, Header, MachineReport, parsed
+from ray_snapshot.protocol.calls import Acks, CallLedger, Header, parsed
 from ray_snapshot.protocol.commands import (
     Abort,
     Acknowledged,
@@ -59,13 +55,11 @@ from ray_snapshot.protocol.commands import (
     Stopped,
 )
 from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
-from ray_snapshot.runtime.here import call_site_of
 from ray_snapshot.runtime.refs import apart
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.process.journal import Entry, Journal
     from ray_snapshot.instrument.process.mail import Mail
-    from ray_snapshot.instrument.process.states import SavedValue
 
 _T = TypeVar("_T")
 
@@ -120,15 +114,7 @@ class Process:
         """Colours that were read outside a tracked wait, to be taken in before the next step."""
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
-        self.ended_at = time.time()
-        """When a call last ended here, or a thread of the app's was last seen."""
-        self.was_quiet = False
-        """Whether nothing beside calls could act when this was last recorded."""
-        self.reports: dict[int, ProcessReport] = {}
-        """What was recorded, until it is closed or given up."""
-        self.kept: SavedValue | None = None
-        """The state as it was copied last."""
-        self.shown_states = ShownStates(terms.library_states)
+        self.recording = Recording(self, library_states=terms.library_states)
         self.reloading = Reloading(self, terms)
         self.mail: Mail | None = None
         """What this process sends to machines of hosts, if that is of the same system."""
@@ -225,7 +211,7 @@ class Process:
                 self.making.made(target, birth)
             self.reloading.ended()
         if self.ledger.must_record:
-            self.record_soon()
+            self.recording.record_soon()
 
     def retract(self, header: Header, target: str, entry: Entry | None = None) -> None:
         """Take a call back out of the ledger, and out of the journal: making it raised."""
@@ -254,7 +240,7 @@ class Process:
             if header is not None:
                 ledger.hear(header.colour)
             if ledger.must_record:
-                self._record(is_forced=header is not None and header.colour > ledger.colour)
+                self.recording.record(is_forced=header is not None and header.colour > ledger.colour)
             if header is None:
                 call_id = ledger.accept_unknown(method, time.time(), group=group)
             else:
@@ -273,7 +259,7 @@ class Process:
         except RolledBackError:
             if header is not None and generation == self.reloading.loaded:
                 self.ledger.hear(header.colour)
-                self._record(is_forced=True)
+                self.recording.record(is_forced=True)
                 self.ledger.finish(self.ledger.accept(header, method, time.time(), group=group))
             raise
 
@@ -284,7 +270,7 @@ class Process:
         self.ledger.turn_with(None)
         self.ledger = self.ledger.successor(incarnation, share.colour, share.incarnations)
         self.call_prefix = f"{self.machine}/{incarnation}/"
-        self.reports.clear()
+        self.recording.reports.clear()
         self.heard_of.clear()
         self.threads.clear()
         self.streams = Streams()
@@ -298,14 +284,14 @@ class Process:
             ledger = self.ledger
             running = ledger.running.get(call_id)
             is_built = running is not None and running.method == CONSTRUCTOR and not is_error
-            colour, self.ended_at = ledger.finish(call_id, is_error=is_error), time.time()
+            colour, self.recording.ended_at = ledger.finish(call_id, is_error=is_error), time.time()
             self.threads.pop(call_id, None)
             self.streams.end(call_id)
             self.actor_loop.coroutines.pop(call_id, None)
             if self.heard_of:
                 self._take_in()
             if ledger.must_record:
-                self._record()
+                self.recording.record()
             if not self.is_flushing and ledger.has_acks:
                 self._flush_soon()
             if is_built and self.reloading.recovers:
@@ -325,7 +311,7 @@ class Process:
         """Take in the colours that were read outside a tracked wait, and record if one is redder. Under the lock."""
         while self.heard_of:
             if self.ledger.hear(self.heard_of.pop()):
-                self._record(is_forced=True)
+                self.recording.record(is_forced=True)
 
     def begin_items(self, call_id: str, generator: Any) -> None:
         """A call is a streaming generator: this one."""
@@ -414,7 +400,7 @@ class Process:
                 hearing.is_waiting, hearing.colour = True, 0
                 self.actor_loop.block(call_id)
             if self.ledger.must_record:
-                self._record()
+                self.recording.record()
         return wait_id, replies
 
     def knows(self, ref: Any) -> bool:
@@ -439,7 +425,7 @@ class Process:
                 hearing.is_waiting = False
             self.ledger.hear(colour)
             if self.ledger.must_record:
-                self._record(is_forced=colour > self.ledger.colour)
+                self.recording.record(is_forced=colour > self.ledger.colour)
             self.ledger.wake(wait_id, colour)
             if wait_id == self.resting:
                 self.resting = None
@@ -527,81 +513,6 @@ class Process:
 
     # ---- recording ------------------------------------------------------------------------------------------------
 
-    def _record(self, *, is_forced: bool = False) -> None:
-        """Turn red if this is a boundary; `is_forced`: in the middle of an action if need be, without a state."""
-        loop = self.actor_loop
-        has_no_state = self.machine == DRIVER or self.is_worker
-        between_steps = has_no_state or loop.is_between_steps()
-        if self.making.under_way:
-            if not is_forced:
-                return
-            self.making.wait_for_others(self.lock)
-            if not self.ledger.must_record:
-                return
-        was_starting, now = bool(self.making.under_way), time.time()
-        in_threads = {}
-        if self.handed.waits and not loop.is_async:
-            in_threads = self.handed.park(self.ledger, self.threads, now)
-        at_yields = []
-        if self.streams.running or self.streams.blocking:
-            at_yields = self.streams.park(self.ledger, self.threads, now, has_loop=loop.is_async)
-        try:
-            if is_forced or between_steps or self.ledger.can_copy:
-                self.started_tasks.refs_of.update(in_threads)
-                self._record_now(now, between_steps=between_steps, was_starting=was_starting)
-        finally:
-            for wait_id in in_threads:
-                self.started_tasks.refs_of.pop(wait_id, None)
-            for wait_id in (*in_threads, *at_yields):
-                self.ledger.wake(wait_id)
-
-    def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
-        loop = self.actor_loop
-        sites, threads = self.call_sites(), threads_of(own_threads())
-        self.kept = None
-        parked, left = loop.park(self.ledger, now, sites) if between_steps else [], callback_wait(now)
-        acting = self._background()
-        self.ledger.outcomes = self.started_tasks.outcomes()
-        self.ledger.streams = self.streams.report()
-        held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
-        for number in self.ledger.record(self._copy_state, between_steps=between_steps):
-            mail = None if self.mail is None else self.mail.part(number)
-            if number in self.ledger.open:
-                report = loop.resolved(self.program_loop.resolved(self._rested(self.ledger.report(number))))
-                report = replace(report, held=held)
-                if left is not None:
-                    report = replace(report, waits=(*report.waits, left))
-                facts = (UNFOLLOWED.loose(), threads, loop.blocking_call or self.streams.blocking, acting)
-                passed, before = self.passed.known() if any(wait.is_local for wait in report.waits) else ((), ())
-                births = self.making.unborn(report)
-                self.reports[number] = ProcessReport(
-                    report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting
-                )
-                self.control.report(self.reports[number])
-        for wait_id in parked:
-            self.ledger.wake(wait_id)
-
-    def _background(self) -> str:
-        """What may act here besides calls and threads; "" if nothing."""
-        found = self.actor_loop.background() or self.program_loop.background()
-        return " and ".join(filter(None, (found, signals(is_program=self.machine == DRIVER))))
-
-    def _quiet_since(self, now: float, *, is_quiet: bool) -> float:
-        """Since when nothing has acted here; `now` if something does, or did when this was asked before."""
-        was_quiet, self.was_quiet = self.was_quiet, is_quiet
-        if not (was_quiet and is_quiet):
-            self.ended_at = now
-        if not self.ledger.can_copy:
-            return now
-        return max([self.ended_at, *(wait.waiting_since for wait in self.ledger.waits.values())])
-
-    def _rested(self, report: MachineReport) -> MachineReport:
-        """A driver that waits for a verdict waits for no machine: it is passive."""
-        if self.resting is None:
-            return report
-        waits = tuple(wait for wait in report.waits if wait.wait_id != self.resting)
-        return replace(report, waits=waits, status="blocked" if waits else "passive")
-
     def send_with(self, mail: Mail) -> None:
         """From now on this process sends to machines of hosts, too, and turns red with what it sends. Under the lock."""
         self.mail = mail
@@ -618,7 +529,7 @@ class Process:
         """Record if that is due and can be, or if it is forced."""
         with self.lock:
             if self.ledger.must_record:
-                self._record(is_forced=is_forced)
+                self.recording.record(is_forced=is_forced)
 
     def take_in(self) -> None:
         """Before anything is sent: record what was read outside a tracked wait, if it is redder."""
@@ -629,44 +540,6 @@ class Process:
         """This coroutine is a call's own, and will be looked into when the machine is recorded."""
         with self.lock:
             self.actor_loop.follow(call_id, coroutine)
-
-    def _copy_state(self) -> Encoded | None:
-        """The state as JSON; an app's object is asked for nothing that could run its code."""
-        if self.body is None:
-            return None
-        if self.reloading.keeps:
-            self.kept = self.reloading.keep_state(self.body)
-        return self.shown_states.of(self.body)
-
-    def call_sites(self) -> dict[str, str]:
-        """Where the calls are that run and do not wait."""
-        found = self.streams.sites()
-        for call_id, running in self.ledger.running.items():
-            thread = self.threads.get(call_id)
-            if running.waits or thread is None or call_id in found:
-                continue
-            if site := self.actor_loop.site_of(call_id) or call_site_of(thread):
-                found[call_id] = site
-        return found
-
-    def record_soon(self) -> None:
-        """Record as soon as it can be done from outside the app's threads."""
-        with self.lock:
-            if not self.ledger.must_record:
-                return
-            loop = self.actor_loop.to_ask() or self.program_loop.to_ask()
-            try:
-                if loop is not None:
-                    loop.call_soon_threadsafe(ours, self._record_on_loop)
-                    return
-            except RuntimeError:  # it was closed meanwhile
-                pass
-            self._record()
-
-    def _record_on_loop(self) -> None:
-        with self.lock:
-            if self.ledger.must_record:
-                self._record()
 
     # ---- of the control thread ------------------------------------------------------------------------------------
 
@@ -695,20 +568,20 @@ class Process:
                     if (
                         number in ledger.open
                     ):  # it was recorded before the watcher asked, or this machine was born behind it
-                        found = self.reports.get(number) or ProcessReport(ledger.report(number), time.time())
+                        found = self.recording.reports.get(number) or ProcessReport(ledger.report(number), time.time())
                         self.control.report(found)
                 case Overdue(number):
                     if ledger.request(number):
-                        self._record(is_forced=True)
+                        self.recording.record(is_forced=True)
                 case Collect():
                     capacity.COLLECTIONS.collect()
                 case Close(number, held, ended, is_store_short):
                     capacity.STORES.is_wanted = is_store_short
-                    self.reports.pop(number, None)
+                    self.recording.reports.pop(number, None)
                     ledger.complete(number, held)
                     ledger.forget_workers(ended)
                 case Abort(number):
-                    self.reports.pop(number, None)
+                    self.recording.reports.pop(number, None)
                     ledger.abort(number)
                 case Based():
                     self.reloading.based(command)
@@ -730,7 +603,7 @@ class Process:
                 case _:
                     assert_never(command)
         if ledger.must_record:
-            self.record_soon()
+            self.recording.record_soon()
 
     def leave_system(self) -> None:
         """The program ends: its channels close at their final counts."""

@@ -508,7 +508,7 @@ class Reloading:
 
     def _tell_busy(self) -> None:
         if self.is_stopping:
-            found = [f"at {site}" for site in self.process.call_sites().values()] or self._others()
+            found = [f"at {site}" for site in self.process.recording.call_sites().values()] or self._others()
             self.process.control.tell("busy", self.process.machine, found[0] if found else "in an action")
 
     def _tell_failure(self, generation: int, error: Exception) -> None:

@@ -87,7 +87,7 @@ class StartedTasks:
                 )
                 self._started()
         if process.ledger.must_record:
-            process.record_soon()
+            process.recording.record_soon()
 
     def exported(self, machines: Iterable[str]) -> None:
         """Functions of plain tasks hold handles of these. Takes the lock."""

@@ -55,8 +55,8 @@ class WorkerTasks:
         process = self.process
         with process.lock:
             ledger = process.ledger
-            process.ended_at = time.time()
-            colour = ledger.finish_task(call_id, process.ended_at, is_error=is_error)
+            process.recording.ended_at = time.time()
+            colour = ledger.finish_task(call_id, process.recording.ended_at, is_error=is_error)
             process.threads.pop(call_id, None)
             process.streams.end(call_id)
             if process.heard_of:
@@ -92,7 +92,7 @@ class WorkerTasks:
         """Whether nothing here may act, or has let something go that is not followed, and no snapshot is open."""
         loose = UNFOLLOWED.loose()
         is_loose = loose.started or loose.given or loose.scattered
-        return self._is_at_rest() and not (is_loose or self.process.reports or own_threads())
+        return self._is_at_rest() and not (is_loose or self.process.recording.reports or own_threads())
 
     def retire(self, *, is_ending: bool = True) -> None:
         """Send the final counts, if there is nothing to come; with `is_ending` the process ends behind this: wait."""
@@ -104,7 +104,7 @@ class WorkerTasks:
             process.turn_red(is_forced=False)
             report = process.ledger.leave()
             process.is_closed = True
-            reports = list(process.reports.values())
+            reports = list(process.recording.reports.values())
         for retired in ON_RETIRED:
             retired(process)
         process.control.end()

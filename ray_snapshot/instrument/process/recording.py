@@ -1,0 +1,164 @@
+"""What one process records of its machine, and when: at a boundary, or where it is forced to.
+
+A boundary is between two calls, in a tracked wait, or between two steps of a loop. Beside the ledger's own report stands
+what only the process can tell: where its calls are, what its threads and loops may do, what it holds of its node. Used under
+the lock of the process where nothing else is said.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.instrument import capacity
+from ray_snapshot.instrument.guard import ours
+from ray_snapshot.instrument.here import own_threads
+from ray_snapshot.instrument.process.callbacks import callback_wait
+from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.shown import ShownStates
+from ray_snapshot.instrument.process.threads import signals, threads_of
+from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
+from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.here import call_site_of
+
+if TYPE_CHECKING:
+    from ray_snapshot.encoding import Encoded
+    from ray_snapshot.instrument.process.process import Process
+    from ray_snapshot.instrument.process.states import SavedValue
+    from ray_snapshot.protocol.calls import MachineReport
+
+
+class Recording:
+    """Of one process."""
+
+    def __init__(self, process: Process, *, library_states: bool) -> None:
+        self.process = process
+        self.reports: dict[int, ProcessReport] = {}
+        """What was recorded, until it is closed or given up."""
+        self.ended_at = time.time()
+        """When a call last ended here, or a thread of the app's was last seen."""
+        self.was_quiet = False
+        """Whether nothing beside calls could act when this was last recorded."""
+        self.kept: SavedValue | None = None
+        """The state as it was copied last."""
+        self.shown_states = ShownStates(library_states)
+
+    def record_soon(self) -> None:
+        """Record as soon as it can be done from outside the app's threads. Takes the lock."""
+        process = self.process
+        with process.lock:
+            if not process.ledger.must_record:
+                return
+            loop = process.actor_loop.to_ask() or process.program_loop.to_ask()
+            try:
+                if loop is not None:
+                    loop.call_soon_threadsafe(ours, self._record_on_loop)
+                    return
+            except RuntimeError:  # it was closed meanwhile
+                pass
+            self.record()
+
+    def _record_on_loop(self) -> None:
+        with self.process.lock:
+            if self.process.ledger.must_record:
+                self.record()
+
+    def record(self, *, is_forced: bool = False) -> None:
+        """Turn red if this is a boundary; `is_forced`: in the middle of an action if need be, without a state."""
+        process, loop = self.process, self.process.actor_loop
+        has_no_state = process.machine == DRIVER or process.is_worker
+        between_steps = has_no_state or loop.is_between_steps()
+        if process.making.under_way:
+            if not is_forced:
+                return
+            process.making.wait_for_others(process.lock)
+            if not process.ledger.must_record:
+                return
+        was_starting, now = bool(process.making.under_way), time.time()
+        in_threads: dict[int, Any] = {}
+        if process.handed.waits and not loop.is_async:
+            in_threads = process.handed.park(process.ledger, process.threads, now)
+        at_yields: list[int] = []
+        if process.streams.running or process.streams.blocking:
+            at_yields = process.streams.park(process.ledger, process.threads, now, has_loop=loop.is_async)
+        try:
+            if is_forced or between_steps or process.ledger.can_copy:
+                process.started_tasks.refs_of.update(in_threads)
+                self._record_now(now, between_steps=between_steps, was_starting=was_starting)
+        finally:
+            for wait_id in in_threads:
+                process.started_tasks.refs_of.pop(wait_id, None)
+            for wait_id in (*in_threads, *at_yields):
+                process.ledger.wake(wait_id)
+
+    def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
+        process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
+        sites, threads = self.call_sites(), threads_of(own_threads())
+        self.kept = None
+        parked, left = loop.park(ledger, now, sites) if between_steps else [], callback_wait(now)
+        acting = self._background()
+        ledger.outcomes = process.started_tasks.outcomes()
+        ledger.streams = process.streams.report()
+        held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
+        for number in ledger.record(self._copy_state, between_steps=between_steps):
+            mail = None if process.mail is None else process.mail.part(number)
+            if number in ledger.open:
+                report = loop.resolved(process.program_loop.resolved(self._rested(ledger.report(number))))
+                report = replace(report, held=held)
+                if left is not None:
+                    report = replace(report, waits=(*report.waits, left))
+                facts = (UNFOLLOWED.loose(), threads, loop.blocking_call or process.streams.blocking, acting)
+                has_parked = any(wait.is_local for wait in report.waits)
+                passed, before = process.passed.known() if has_parked else ((), ())
+                births = process.making.unborn(report)
+                self.reports[number] = ProcessReport(
+                    report, now, sites, *facts, self.kept, births, passed, before, mail, was_starting
+                )
+                process.control.report(self.reports[number])
+        for wait_id in parked:
+            ledger.wake(wait_id)
+
+    def call_sites(self) -> dict[str, str]:
+        """Where the calls are that run and do not wait."""
+        process = self.process
+        found = process.streams.sites()
+        for call_id, running in process.ledger.running.items():
+            thread = process.threads.get(call_id)
+            if running.waits or thread is None or call_id in found:
+                continue
+            if site := process.actor_loop.site_of(call_id) or call_site_of(thread):
+                found[call_id] = site
+        return found
+
+    def _background(self) -> str:
+        """What may act here besides calls and threads; "" if nothing."""
+        process = self.process
+        found = process.actor_loop.background() or process.program_loop.background()
+        return " and ".join(filter(None, (found, signals(is_program=process.machine == DRIVER))))
+
+    def _quiet_since(self, now: float, *, is_quiet: bool) -> float:
+        """Since when nothing has acted here; `now` if something does, or did when this was asked before."""
+        was_quiet, self.was_quiet = self.was_quiet, is_quiet
+        if not (was_quiet and is_quiet):
+            self.ended_at = now
+        if not self.process.ledger.can_copy:
+            return now
+        return max([self.ended_at, *(wait.waiting_since for wait in self.process.ledger.waits.values())])
+
+    def _rested(self, report: MachineReport) -> MachineReport:
+        """A driver that waits for a verdict waits for no machine: it is passive."""
+        resting = self.process.resting
+        if resting is None:
+            return report
+        waits = tuple(wait for wait in report.waits if wait.wait_id != resting)
+        return replace(report, waits=waits, status="blocked" if waits else "passive")
+
+    def _copy_state(self) -> Encoded | None:
+        """The state as JSON; an app's object is asked for nothing that could run its code."""
+        process = self.process
+        if process.body is None:
+            return None
+        if process.reloading.keeps:
+            self.kept = process.reloading.keep_state(process.body)
+        return self.shown_states.of(process.body)
