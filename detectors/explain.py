@@ -32,7 +32,8 @@ def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> list[dict[
     `k` beside mode `k_of_n`; `alternatives` (a list of `{"k", "of"}`) where several conditions are each
     enough; `waits_for_count` where more than 100 machines are waited for and the list was cut;
     `waits_for_calls` (`Class.method`) where calls are waited for; `waits_for_later_call` (True) where a call waits inside its
-    own actor (on a queue, a lock, an event), and any of `waits_for` could end that by a later call to this actor.
+    own actor (on a queue, a lock, an event), and any of `waits_for` could end that by a later call to this actor;
+    `waits_for_a_reader` (True) where Ray holds a generator at a `yield` until one of `waits_for` takes an item of it.
     """
     if not len(nodes):
         return []
@@ -88,6 +89,7 @@ class _About:
             **_wait([(k, [self.nodes[other].machine for other in on]) for k, on in alternatives]),
             **({"waits_for_calls": list(dict.fromkeys(calls))[:MOST_LISTED]} if calls else {}),
             **({"waits_for_later_call": True} if _callers(self, node) else {}),
+            **({"waits_for_a_reader": True} if node in self.generators else {}),
             **({"needs": why} if (why := self.room(node)) else {}),
         }
 

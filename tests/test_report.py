@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.views.report import MOST_LINES, MOST_NAMES, deadlock_report, wait_tree
+from ray_snapshot.views.report import deadlock_report, wait_line, wait_lines, wait_tree
 
 
 def member(machine: str, on: str, **more: Any) -> dict[str, Any]:
@@ -108,3 +108,22 @@ def test_what_holds_only_as_long_as_the_cluster_stays_as_it_is_says_so() -> None
 def test_a_task_that_has_not_begun_is_named_once() -> None:
     record = member("a", "f()", waits_for_calls=["f"])
     assert deadlock_report({"members": [record]}, "app", "s").endswith("(bank.py:14) waits for f()")
+
+
+def test_a_generator_that_ray_holds_waits_for_its_reader_to_take_an_item() -> None:
+    record = {
+        "machine": "Pages-0",
+        "class": "Pages",
+        "method": "pages",
+        "call_site": "app.py:7",
+        "waits_for": ["driver"],
+    }
+    assert (
+        wait_line({**record, "waits_for_a_reader": True})
+        == "Pages-0 in Pages.pages (app.py:7) waits for driver to take an item"
+    )
+
+
+def test_a_record_that_stands_for_many_calls_counts_as_many() -> None:
+    record = {"machine": "A-0", "class": "A", "method": "ask", "waits_for": ["B-0"]}
+    assert wait_lines([{**record, "count": 3}, record]) == ["    A-0 in A.ask waits for B-0 (4 calls)"]

@@ -360,11 +360,16 @@ def _grows(nodes: Iterable[str]) -> bool | None:
     """A monitor without a configuration names each node's type after the node."""
     if internal_kv._internal_kv_get(b"__autoscaler_v2_enabled") == b"1":
         return _grows_by_sdk(nodes)
-    told = internal_kv._internal_kv_get(ray_constants.DEBUG_AUTOSCALING_STATUS)
-    if told is None:
-        return None
-    types = (json.loads(told).get("autoscaler_report") or {}).get("active_nodes") or {}
+    return may_grow(internal_kv._internal_kv_get(AUTOSCALING_STATUS), nodes)
+
+
+def may_grow(status: bytes | None, nodes: Iterable[str]) -> bool | None:
+    """Whether an autoscaler may add nodes, from what its monitor tells (`AUTOSCALING_STATUS`); None: not known (yet)."""
+    types = {} if status is None else (json.loads(status).get("autoscaler_report") or {}).get("active_nodes") or {}
     return any(not _is_of_a_node(name, nodes) for name in types) if types else None
+
+
+AUTOSCALING_STATUS = ray_constants.DEBUG_AUTOSCALING_STATUS.encode()
 
 
 def _grows_by_sdk(nodes: Iterable[str]) -> bool | None:

@@ -14,6 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from ray_snapshot.detectors.reduction import knots
 from ray_snapshot.unprepared.records import (
     ALIVE,
     IN_QUEUE,
@@ -402,59 +405,11 @@ def _covers(room: Mapping[str, float], part: Mapping[str, float]) -> bool:
 
 
 def _core(helpers: Mapping[str, list[str]]) -> frozenset[str]:
-    """The members of strongly connected components that lead nowhere else (Tarjan 1972, without recursion; O(V + E))."""
-    walk = _Walk(helpers)
-    for key in helpers:
-        if key not in walk.order:
-            walk.start(key)
-    core: set[str] = set()
-    for component in walk.components:
-        inside = set(component)
-        if all(helper in inside for key in component for helper in helpers[key]):
-            core |= inside
-    return frozenset(core)
-
-
-@dataclass(slots=True)
-class _Walk:
-    """The state of Tarjan's search."""
-
-    helpers: Mapping[str, list[str]]
-    order: dict[str, int] = field(default_factory=dict)
-    low: dict[str, int] = field(default_factory=dict)
-    open: list[str] = field(default_factory=list)
-    is_open: set[str] = field(default_factory=set)
-    components: list[list[str]] = field(default_factory=list)
-
-    def start(self, root: str) -> None:
-        """Search from here."""
-        path = [(root, iter(self._enter(root)))]
-        while path:
-            key, rest = path[-1]
-            following = next(rest, None)
-            if following is None:
-                path.pop()
-                if path:
-                    self.low[path[-1][0]] = min(self.low[path[-1][0]], self.low[key])
-                if self.low[key] == self.order[key]:
-                    self._close(key)
-            elif following not in self.order:
-                path.append((following, iter(self._enter(following))))
-            elif following in self.is_open:
-                self.low[key] = min(self.low[key], self.order[following])
-
-    def _enter(self, key: str) -> list[str]:
-        self.order[key] = self.low[key] = len(self.order)
-        self.open.append(key)
-        self.is_open.add(key)
-        return self.helpers[key]
-
-    def _close(self, key: str) -> None:
-        component: list[str] = []
-        while True:
-            member = self.open.pop()
-            self.is_open.discard(member)
-            component.append(member)
-            if member == key:
-                break
-        self.components.append(component)
+    """Those that wait only for one another: the knots that no edge leaves."""
+    if not helpers:
+        return frozenset()
+    number = {key: place for place, key in enumerate(helpers)}
+    edges = [(number[key], number[helper]) for key, some in helpers.items() for helper in some]
+    source, target = np.array(edges, np.int64).reshape(-1, 2).T
+    in_core = knots(len(number), source, target).in_core.tolist()
+    return frozenset(key for key, is_inside in zip(number, in_core, strict=True) if is_inside)

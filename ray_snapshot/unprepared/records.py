@@ -17,6 +17,7 @@ import ray
 
 from ray_snapshot.errors import ClusterError
 from ray_snapshot.instrument import cluster_shape
+from ray_snapshot.instrument.capacity import AUTOSCALING_STATUS, may_grow
 from ray_snapshot.instrument.private import importing
 
 with importing():
@@ -230,14 +231,9 @@ class Records:
             return 0
 
     def _grows(self, nodes: Iterable[str]) -> bool | None:
-        """As `capacity.cluster` has it: a monitor without a configuration names each node's type after the node."""
         if self._store.internal_kv_get(b"__autoscaler_v2_enabled", None, _SECONDS) == b"1":
             return None
-        told = self._store.internal_kv_get(b"__autoscaling_status", None, _SECONDS)
-        if told is None:
-            return False
-        types = (json.loads(told).get("autoscaler_report") or {}).get("active_nodes") or {}
-        return any(not (name.startswith("node_") and name[5:] in nodes) for name in types)
+        return may_grow(self._store.internal_kv_get(AUTOSCALING_STATUS, None, _SECONDS), nodes)
 
 
 def unfinished(

@@ -12,7 +12,7 @@ from typing import Any
 
 from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
 from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Look, Task
-from ray_snapshot.views.report import MOST_LINES, short_site, wait_line
+from ray_snapshot.views.report import MOST_LINES, short_site, wait_lines
 
 MOST_FRAMES = 6
 _MOST_TARGETS = 4
@@ -279,10 +279,10 @@ def lines(told: Mapping[str, Any], refusal: str | None) -> list[str]:
     program = _program(told["entrypoint"]) or "a program"
     found = [f"job {told['job']} ({program}, process {told['driver_pid']}): {_headline(told)}"]
     if verdict != NONE:
-        found += _listed(told["members"])
+        found += wait_lines(told["members"])
         if told["stuck_behind"]:
             found.append("  behind them:")
-            found += _listed(told["stuck_behind"])
+            found += wait_lines(told["stuck_behind"])
         found += _queues(told["actors"])
     others = [one for one in told["pending"] if verdict == NONE or not one["is_stuck"]]  # those stand above
     if others:
@@ -305,16 +305,6 @@ def _headline(told: Mapping[str, Any]) -> str:
         return f"it cannot be told whether {'these are' if told['members'] else 'it is'} stuck ({apart})"
     count = told["unfinished"]
     return f"nothing suspected: {count:,} unfinished {'call' if count == 1 else 'calls'} and tasks" if count else "idle"
-
-
-def _listed(records: list[Any]) -> list[str]:
-    places: Counter[str] = Counter()
-    for record in records:
-        places[wait_line(record)] += record.get("count", 1)
-    shown = list(places.items())[:MOST_LINES]
-    found = [f"    {line}" + (f" ({count:,} calls)" if count > 1 else "") for line, count in shown]
-    more = places.total() - sum(count for _, count in shown)
-    return found + ([f"    ... and {more:,} more"] if more > 0 else [])
 
 
 def _queues(actors: list[Any]) -> list[str]:

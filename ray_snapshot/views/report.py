@@ -23,10 +23,10 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
     """The report of a deadlock verdict: which machine waits for which, which are stuck behind them, what to change."""
     members, behind = evidence.get("members", []), evidence.get("stuck_behind", [])
     lines = [f"ray-snapshot: deadlock in {system} (snapshot {snapshot_id}): these can never move again"]
-    lines += _listed(members, evidence.get("member_count", len(members)))
+    lines += wait_lines(members, evidence.get("member_count", len(members)))
     if behind:
         lines.append("  stuck behind them:")
-        lines += _listed(behind, evidence.get("stuck_behind_count", len(behind)))
+        lines += wait_lines(behind, evidence.get("stuck_behind_count", len(behind)))
     if any(record.get("needs") for record in (*members, *behind)):
         lines.append("  this holds as long as no node joins, and nobody outside gives anything back")
     advice = (short_sites(text) for text in evidence.get("advice", ()))
@@ -34,12 +34,17 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
     return "\n".join(lines)
 
 
-def _listed(records: list[Any], count: int) -> list[str]:
-    """A line for each place, with how many calls of one machine wait there."""
-    places = Counter(map(wait_line, records))
+def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -> list[str]:
+    """A line for each place, with how many calls of one machine wait there; `count`: of all, where these are but some.
+
+    A record with a `count` of its own stands for so many.
+    """
+    places: Counter[str] = Counter()
+    for record in records:
+        places[wait_line(record)] += record.get("count", 1)
     shown = list(places.items())[:MOST_LINES]
     lines = [f"    {line}" + (f" ({calls:,} calls)" if calls > 1 else "") for line, calls in shown]
-    if (more := count - sum(calls for _, calls in shown)) > 0:
+    if (more := (places.total() if count is None else count) - sum(calls for _, calls in shown)) > 0:
         lines.append(f"    ... and {more:,} more")
     return lines
 
@@ -71,6 +76,8 @@ def _targets(record: Mapping[str, Any]) -> str:
         machine = str(record["machine"])
         others = [name for name in names if name != machine] or names
         return f"a later call to {machine}, by {'any of ' * (len(others) > 1)}{_some(others, count - len(names))}"
+    if record.get("waits_for_a_reader"):
+        return f"{_some(names, count - len(names))} to take an item"
     calls = [str(call) for call in record.get("waits_for_calls", ())]
     if len(calls) == len(names):
         pairs = zip(names, calls, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import uvloop
 from lone_process import BOUND_S, lone_process
 from until import until
 
+from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.process import process as processes
 from ray_snapshot.instrument.process import program_loop
 from ray_snapshot.instrument.process.coroutines import note_wait
@@ -222,3 +224,35 @@ def test_a_server_in_the_program_is_told_for_a_request_may_come(program: Program
     found = program.recorded_in(serves)
 
     assert (found.report.status, found.background) == ("blocked", "sockets on the loop")
+
+
+@pytest.mark.parametrize("how", ["a ref", "gather"])
+def test_when_ctrl_c_cancels_a_program_it_is_recorded_as_it_waited(
+    program: Program, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """asyncio cancels all awaits in one step; who is told of that first is asked for a diagnosis while all of them stand."""
+    recorded: list[tuple[str, set[str | None]]] = []
+
+    def diagnose(runner: Any) -> None:
+        assert isinstance(runner, asyncio.Runner)
+        number = len(recorded) + 1
+        thread = threading.Thread(target=program.process.obey, args=(Request(number),))  # the control thread
+        thread.start()
+        thread.join(BOUND_S)
+        report = program.process.recording.reports[number].report
+        recorded.append((report.status, {call for wait in report.waits for call in wait.on}))
+
+    async def asks(ref: str) -> None:
+        awaited = asyncio.get_running_loop().create_future()
+        tracking._follow(awaited, ref)
+        await awaited
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(0.0, signal.raise_signal, signal.SIGINT)
+        await (asks(ASKED) if how == "a ref" else asyncio.gather(asks(ASKED), asks(OTHER)))
+
+    monkeypatch.setattr(tracking, "ON_INTERRUPT", [diagnose])
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+
+    assert recorded[0] == ("blocked", {ASKED} if how == "a ref" else {ASKED, OTHER})

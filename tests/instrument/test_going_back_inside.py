@@ -106,7 +106,7 @@ def test_a_program_that_waits_for_a_verdict_still_waits_when_another_thread_has_
     assert driver.recording.reports[1].report.status == "passive"
     driver.end_wait(wait_id, [])
     driver.obey(Request(2))
-    assert 2 not in driver.reports or driver.recording.reports[2].report.status == "active"
+    assert 2 not in driver.recording.reports or driver.recording.reports[2].report.status == "active"
     assert not driver.ledger.waits
 
 

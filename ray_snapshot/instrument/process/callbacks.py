@@ -1,8 +1,7 @@
 """What the app has put on replies to come (`ref.future().add_done_callback(...)`): when one comes, a thread of Ray's runs it.
 
 So a process that waits may act before its wait is over. Which futures Ray makes of refs is told by `future_made`, in place of
-the class that it makes them of; whether something of the app's is on one is seen when the machine is recorded. Standard
-library only.
+the class that it makes them of; whether something of the app's is on one is seen when the machine is recorded.
 """
 
 from __future__ import annotations
