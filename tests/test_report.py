@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.views.report import deadlock_report, wait_line, wait_lines, wait_tree
+from ray_snapshot.views.report import MOST_LINES, MOST_NAMES, deadlock_report, wait_line, wait_lines, wait_tree
 
 
 def member(machine: str, on: str, **more: Any) -> dict[str, Any]:
