@@ -7,6 +7,14 @@ user's second terminal has no such variable. `test_clean.py` sees to it that eve
 from __future__ import annotations
 
 import os
+import signal
+
+
+def hear_signals() -> None:
+    """What a shell starts in the background, or `nohup`, ignores these, and so would every program that is started here."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def clean_environment(**more: str) -> dict[str, str]:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from clean import hear_signals
 
 os.environ.setdefault("RAY_USE_UVLOOP", "0")
 """uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
-for number in (signal.SIGHUP, signal.SIGQUIT):
-    signal.signal(number, signal.SIG_DFL)
-"""What a shell starts in the background, or `nohup`, ignores these, and so would every program that a test starts."""
+hear_signals()
 
 
 LONGEST = ("test_fuzzed_jobs.py", "test_fuzz.py", "test_a_fault_stays_ours.py", "test_crash_points.py")

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from catalogue import ALL, named
+from clean import hear_signals
 from comparing import Result, compare
 from real_page import cells, page
 
@@ -28,6 +29,7 @@ def main() -> int:
     parser.add_argument("--histories", type=Path, help="keep what the watched runs recorded in this folder")
     parser.add_argument("--times", type=int, default=1, help="run each so often, in turns; the least wall time counts")
     options = parser.parse_args()
+    hear_signals()
     KEPT.mkdir(parents=True, exist_ok=True)
     differ = False
     for program in map(named, options.names or [one.name for one in ALL]):
