@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from ray_snapshot.detectors.breakers import breakers
 from ray_snapshot.detectors.common import (
     MOST_LISTED,
     Booleans,
@@ -111,6 +112,7 @@ class Deadlock:
         waits = _with_rooms(waits, certain)
         stuck = _stuck(waits, certain)
         evidence = stuck.evidence(snapshot, waits)
+        evidence |= breakers(snapshot, waits, certain, (*evidence["members"], *evidence["stuck_behind"]))
         return answer(self, snapshot, True, evidence, f"Deadlock: {_story(snapshot, evidence, waits, stuck)}.")
 
 

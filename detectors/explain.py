@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ Alternatives = dict[int, list[tuple[int, list[int]]]]
 def records(snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> list[dict[str, Any]]:
     """A record for each of `nodes` (machines and calls): `machine, class, method, call_site, waits_for, mode`.
 
+    `call` (its id) and `since` (ISO 8601; when it began, or was made) of a call, where deadlocks are to be broken;
     `k` beside mode `k_of_n`; `alternatives` (a list of `{"k", "of"}`) where several conditions are each
     enough; `waits_for_count` where more than 100 machines are waited for and the list was cut;
     `waits_for_calls` (`Class.method`) where calls are waited for; `waits_for_later_call` (True) where a call waits inside its
@@ -51,6 +53,9 @@ class _Node:
     call_site: str | None = None
     is_call: bool = False
     is_running: bool = False
+    call_id: str | None = None
+    since: datetime | None = None
+    """When the call began; of one that has not begun: when it was made."""
 
     @property
     def call(self) -> str | None:
@@ -68,6 +73,7 @@ class _About:
     def __init__(self, snapshot: Snapshot, waits: WaitGraph, nodes: Integers) -> None:
         self.snapshot = snapshot
         self.waits = waits
+        self.is_to_break = "ended_by" in snapshot.coverage
         self.alternatives = _alternatives(waits, nodes)
         awaited = [on for choices in self.alternatives.values() for _, on in choices]
         known = np.unique(np.concatenate([nodes, *(np.array(on, np.int64) for on in awaited)]))
@@ -86,6 +92,7 @@ class _About:
             "class": found.class_name,
             "method": found.method,
             "call_site": found.call_site,
+            **({"call": found.call_id, "since": found.since.isoformat()} if self.is_to_break and found.since else {}),
             **_wait([(k, [self.nodes[other].machine for other in on]) for k, on in alternatives]),
             **({"waits_for_calls": list(dict.fromkeys(calls))[:MOST_LISTED]} if calls else {}),
             **({"waits_for_later_call": True} if _callers(self, node) else {}),
@@ -115,9 +122,11 @@ def _described(snapshot: Snapshot, waits: WaitGraph, known: Integers, nodes: Int
         method, call_site = methods.get(names[node], (None, None))
         found[node] = _Node(names[node], classes.get(node), method, call_site)
     for table, is_running, calls in _call_rows(waits, known):
-        columns = ["method", "call_site"] if is_running else ["method"]
+        since = "started_at" if is_running else "sent_at"
+        columns = ["method", "call_id", since, *(["call_site"] if is_running else [])]
         rows = snapshot.tables[table].select(columns).take(waits.calls.row[calls - waits.first_call]).to_pylist()
         for node, row in zip(calls.tolist(), rows, strict=True):
+            row["since"] = row.pop(since)
             found[node] = _Node(names[node], classes.get(node), **row, is_call=True, is_running=is_running)
     return found
 

@@ -78,7 +78,7 @@ def play(
     watch = [conservation, detectors.Termination()]
     with rs.System("bank", history=history, every=every, detectors=watch) as system:
         if on_verdict:
-            system.subscribe(on_verdict)
+            system.subscribe(on_verdict, repeat=True)
         names = [f"account-{number}" for number in range(accounts)]
         people = [system.machine(name) for name in names]
         arguments = [(balance, people[:n] + people[n + 1 :], transfers, n) for n in range(accounts)]

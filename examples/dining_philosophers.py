@@ -124,7 +124,7 @@ def play(
     watch = [detectors.Deadlock(), detectors.Termination()]
     with rs.System("dining_philosophers", history=history, every=every, detectors=watch) as system:
         if on_verdict:
-            system.subscribe(on_verdict)
+            system.subscribe(on_verdict, repeat=True)
         seats = range(philosophers)
         names = [f"philosopher-{seat}" for seat in seats]
         people = [system.machine(name) for name in names]

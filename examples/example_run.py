@@ -110,7 +110,7 @@ def play(
     watch = [up_to_the_cut, detectors.Termination()]
     with rs.System("example_run", history=history, every=every, detectors=watch) as system:
         if on_verdict:
-            system.subscribe(on_verdict)
+            system.subscribe(on_verdict, repeat=True)
         p1 = system.spawn(P1, name="P1")
         p2 = system.spawn(P2, p1, name="P2")
         p3 = system.spawn(P3, name="P3")

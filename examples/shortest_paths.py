@@ -95,7 +95,7 @@ def play(
     graph = graph or load_graph()
     with rs.System("shortest_paths", history=history, every=every, detectors=[detectors.Termination()]) as system:
         if on_verdict:
-            system.subscribe(on_verdict)
+            system.subscribe(on_verdict, repeat=True)
         machines = {name: system.machine(name) for name in graph}
         arguments = [([(machines[other], weight) for other, weight in others.items()],) for others in graph.values()]
         system.spawn_many(Vertex, args=arguments, names=list(graph), per_host=(len(graph) + 1) // 2)

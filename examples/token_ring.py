@@ -59,7 +59,7 @@ def play(
     unique = detectors.UniqueToken(state="$.right", messages={"enter": "$[0]"})
     with rs.System("token_ring", history=history, every=every, detectors=[unique, detectors.Termination()]) as system:
         if on_verdict:
-            system.subscribe(on_verdict)
+            system.subscribe(on_verdict, repeat=True)
         names = [f"member-{number}" for number in range(members)]
         half = (members + 1) // 2
         # Neighbours live on different hosts: every hand-over crosses from one process to another.

@@ -109,9 +109,9 @@ def play(
     verdicts: list[rs.Verdict] = []
     watch = [everyone_said_idle, detectors.Termination()]
     with rs.System("work_pool", history=history, every=every, detectors=watch) as system:
-        system.subscribe(verdicts.append)
+        system.subscribe(verdicts.append, repeat=True)
         if on_verdict:
-            system.subscribe(on_verdict)
+            system.subscribe(on_verdict, repeat=True)
         late = system.machine("latecomer")
         names = [f"worker-{number}" for number in range(workers)]
         team = [system.machine(name) for name in names]

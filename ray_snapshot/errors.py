@@ -94,6 +94,13 @@ class NeverHoldsError(SnapshotTimeoutError):
     """What was waited for can never come any more: the wait ended before its bound; `.waited_for`, `.seconds`, `.verdict`."""
 
 
+class DeadlockError(RaySnapshotError, RuntimeError):
+    """A wait can never end, for what it waits for is deadlocked (`on_deadlock="raise"`); the report is its text.
+
+    `.verdict`, `.evidence` (the verdict's), `.snapshot_id`.
+    """
+
+
 class SnapshotAbortedError(RaySnapshotError, RuntimeError):
     """A snapshot was given up; `.snapshot_id`, `.reason`, `.machine`, `.call_site`."""
 

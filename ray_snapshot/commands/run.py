@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class OnDeadlock(StrEnum):
+    """What to do about a deadlock."""
+
+    REPORT = "report"
+    RAISE = "raise"
+    EXIT = "exit"
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +35,19 @@ def run(
     exit_on: Annotated[
         str | None, typer.Option(help="End the program with exit code 3 when this detector holds.")
     ] = None,
+    on_deadlock: Annotated[
+        OnDeadlock,
+        typer.Option(
+            help="When a deadlock stands: only report it, raise DeadlockError in the program, or exit with code 3."
+        ),
+    ] = OnDeadlock.REPORT,
+    deadlock_grace: Annotated[
+        float, typer.Option(min=0, help="So many seconds a deadlock must stand before --on-deadlock does anything.")
+    ] = 10.0,
+    victim: Annotated[
+        str | None,
+        typer.Option(help="Raise inside one call of the deadlock: youngest, or what MODULE:FUNCTION chooses."),
+    ] = None,
     library_states: Annotated[
         bool, typer.Option("--library-states", help="Record the states of actors of Ray's own libraries, too.")
     ] = False,
@@ -38,7 +60,15 @@ def run(
     if exit_on is not None and exit_on not in wanted:
         wanted.append(exit_on)
     options = Options(
-        every=every, history=history, detectors=wanted, exit_on=exit_on, name=name, library_states=library_states
+        every=every,
+        history=history,
+        detectors=wanted,
+        exit_on=exit_on,
+        name=name,
+        library_states=library_states,
+        on_deadlock=on_deadlock.value,
+        deadlock_grace=deadlock_grace,
+        victim=victim,
     )
     return run_program(_split(program), options)
 

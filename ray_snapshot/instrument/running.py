@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -25,7 +26,8 @@ from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import Ending
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.watching import Watch
-from ray_snapshot.runtime.settings import check_writable
+from ray_snapshot.runtime.settings import OnDeadlock, check_writable
+from ray_snapshot.runtime.subscribers import News
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
 from ray_snapshot.views.streams import give_back, shown
@@ -52,6 +54,9 @@ class Options:
     exit_on: str | None
     name: str | None
     library_states: bool = False
+    on_deadlock: OnDeadlock = "report"
+    deadlock_grace: float = 10.0
+    victim: Any = None
 
 
 def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
@@ -65,6 +70,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     code = _compiled(script) if script is not None else None
     with _modules_of(script):
         found = [ReadyMade(item) if item in READY_MADE else check_detector(item) for item in options.detectors]
+        victim = _function(options.victim) if options.victim not in (None, "youngest") else options.victim
     reporter = Reporter(options)
     watching.install(
         options.name or system_name(script, module),
@@ -75,6 +81,9 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         detectors=found,
         snapshot_timeout=SNAPSHOT_S,
         library_states=options.library_states,
+        on_deadlock=options.on_deadlock,
+        deadlock_grace=options.deadlock_grace,
+        victim=victim,
     )
     try:
         if code is not None and script is not None:
@@ -117,6 +126,18 @@ def run_script(script: str, arguments: list[str], is_ours: Callable[[BaseExcepti
         _show(error)
         return 1
     return 0
+
+
+def _function(reference: str) -> Any:
+    """What "module:name" names; raises `SettingError`."""
+    module, colon, name = reference.partition(":")
+    try:
+        found = getattr(import_module(module), name) if colon else None
+    except Exception as error:  # whatever the user's module does when it is imported
+        raise SettingError(f"--victim {reference} cannot be loaded: {type(error).__name__}: {error}") from None
+    if not callable(found):
+        raise SettingError(f"--victim {reference}: name a function as MODULE:FUNCTION, or youngest")
+    return found
 
 
 @contextmanager
@@ -202,6 +223,7 @@ class Reporter:
         self.options = options
         self.watch: Watch | None = None
         self.told: set[Any] = set()
+        self.news = News(lambda name: None if self.watch is None else self.watch.alarm_when(name))
         self.end: threading.Thread | None = None
         """Ends the program, once it was asked for."""
         self.interrupted: Callable[[], Any] = lambda: None
@@ -212,18 +234,16 @@ class Reporter:
         self.watch = watch
         tracking.ON_INTERRUPT[:] = [self.last_words]
         _say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
-        watch.subscribe(self.hear)
+        watch.subscribe(self.hear, repeat=True)
 
     def hear(self, verdict: Verdict) -> None:
         """A verdict: say it once for each deadlock, each alarm, and each detector that fails."""
         if "error" in verdict.evidence and (key := (verdict.detector, "error")) not in self.told:
             self.told.add(key)
             _say(f"ray-snapshot: {' '.join(verdict.sentence.split())}")
-        if verdict.holds and (verdict.alarm or verdict.detector == self.options.exit_on):
-            key = _key(verdict)
-            if key not in self.told:
-                self.told.add(key)
-                _say(self.text(verdict))
+        is_wanted = verdict.alarm or (verdict.holds and verdict.detector == self.options.exit_on)
+        if self.news.has(verdict) and is_wanted:
+            _say(self.text(verdict))
         if verdict.holds and verdict.detector == self.options.exit_on and self.end is None:
             self.end = threading.Thread(target=self._end, name="ray-snapshot-exit", daemon=True)
             self.end.start()
@@ -283,13 +303,6 @@ _TOLD = "_ray_snapshot_told"
 def diagnose_command(system: str) -> str:
     """What to type in another terminal, as long as the program runs."""
     return f"ray-snapshot diagnose {system} --address {shape.own_address()}"
-
-
-def _key(verdict: Verdict) -> Any:
-    members = verdict.evidence.get("members")
-    if members is None:
-        return verdict.detector
-    return verdict.detector, frozenset((one.get("machine"), one.get("method")) for one in members)
 
 
 def _say(text: str) -> None:

@@ -22,6 +22,7 @@ from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.hooks.calls import plain_class, watched_class
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
+from ray_snapshot.instrument.raising import Raiser
 from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.names import NAMESPACE, PREFIX, check_system_name
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
 
 MOST_NAMESAKES = 100
+
+EVERY_S = 1.0
+"""Seconds between snapshots where something is to be done about a deadlock, if the program does not say."""
 
 
 class Watch(Session):
@@ -69,7 +73,13 @@ class Watch(Session):
                 raise SettingError(
                     f"watch({setting}=...): that is for machines of one's own (rs.System), not for Ray actors"
                 )
-        super().__init__(name, settings_of({**settings}), kind="watch", history=history, detectors=detectors)
+        given = settings_of({**settings})
+        is_acting = given.on_deadlock != "report"
+        if is_acting and given.every is None:
+            given = given.model_copy(update={"every": EVERY_S})
+        super().__init__(name, given, kind="watch", history=history, detectors=detectors)
+        if is_acting and not Raiser.names_in(self.detectors):
+            self.detectors.append(ReadyMade("deadlock"))
         self.is_asked_for = True
         """Whether the program itself has called `watch`."""
         self.joined: System | None = None
@@ -82,12 +92,13 @@ class Watch(Session):
         if is_awaited:
             self._await_services(opened)
         self.process = attaching.attach_driver(f"{self.name}:{self.run_id}", self._service, self._terms())
+        self.process.raising.is_on |= given.on_deadlock == "raise"
         self._part = _Part(self.process)
         self._on_watch = on_watch
         if is_awaited and not self.restored:
             self.start()
         if not is_awaited:
-            steps = [lambda: self._await_services(opened), self.start, self._tell]
+            steps = [lambda: self._await_services(opened), self._act_on_deadlocks, self.start, self._tell]
             self._opening = threading.Thread(
                 target=open_beside, args=(steps, self.close), name="ray-snapshot-opening", daemon=True
             )
@@ -97,11 +108,16 @@ class Watch(Session):
         if self._opening is not None:
             self._opening.start()
         else:
+            self._act_on_deadlocks()
             self._tell()
 
     def _terms(self) -> Terms | None:
         """The terms of the driver, where its watcher is made with its facts; None where it must ask."""
         return None if self.is_checkpointing else Terms(library_states=self.settings.library_states)
+
+    def _act_on_deadlocks(self) -> None:
+        if self.settings.on_deadlock != "report":
+            self._hear_by(Raiser(self, has_reporter=self._on_watch is not None))
 
     def _tell(self) -> None:
         if self._on_watch is not None:
@@ -125,6 +141,8 @@ class Watch(Session):
                 limits=self._limits(),
                 has_beginning=not self.restored,
                 driver=None if self._terms() is None else attaching.driver_facts(),
+                tells_callers=settings.on_deadlock != "report",
+                raises_inside=settings.victim is not None,
             )
         except ValueError:
             ray.kill(analyst)
@@ -277,7 +295,9 @@ def watch(
     """Watch the actors of this app from now on; returns a system that takes snapshots of them.
 
     `every`: seconds between snapshots; `history`: folder, or None; `detectors`: default termination and deadlock. Actors of
-    classes made with `@rs.remote`, `rs.wrap`, or after `rs.install()`, are followed. Raises `SystemRunningError`,
+    classes made with `@rs.remote`, `rs.wrap`, or after `rs.install()`, are followed. `on_deadlock`: "report" (the default: only
+    the verdict), "raise" (`DeadlockError` out of what the program waits for, or with `victim` inside one call of it) or
+    "exit" (the program ends, with exit code 3), when it has stood for `deadlock_grace` seconds. Raises `SystemRunningError`,
     `SettingError`, `UnsupportedRayError`.
     """
     if _watches:

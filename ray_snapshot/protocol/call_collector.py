@@ -104,7 +104,8 @@ class CompletedCallSnapshot:
     idle_holds: tuple[str, ...] = ()
     """Machines of which a worker may have a handle that idles: any task may come to use it."""
     callers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """While something waits for room on a node, of each machine that holds some of one: who may call it, or drop it."""
+    """Of some machines: who may call one, or drop it, kill it, or cancel what it runs. While something waits for room on a
+    node, of those that hold some of one; of those that are blocked, if deadlocks are to be broken."""
     unclean: frozenset[str] = frozenset()
     """Processes in whose garbage the generator may lie whose items one that is held at a `yield` waits for."""
 
@@ -122,9 +123,12 @@ class PendingCallSnapshot:
         left: Mapping[str, MachineReport] | None = None,
         dead: Iterable[str] = (),
         idle_holds: Iterable[str] = (),
+        *,
+        tells_callers: bool = False,
     ) -> None:
         self.number = number
         self.idle_holds = set(idle_holds)
+        self.tells_callers = tells_callers
         self.awaited = set(machines)
         self.dead = frozenset(dead)
         self.reports: dict[str, MachineReport] = {}
@@ -182,7 +186,9 @@ class PendingCallSnapshot:
 
     def copy(self) -> PendingCallSnapshot:
         """An independent copy, for a world that tries every order."""
-        found = PendingCallSnapshot(self.number, self.awaited, self.final, self.dead, self.idle_holds)
+        found = PendingCallSnapshot(
+            self.number, self.awaited, self.final, self.dead, self.idle_holds, tells_callers=self.tells_callers
+        )
         found.reports, found.gone, found.unborn = {**self.reports}, {**self.gone}, {*self.unborn}
         return found
 
@@ -196,7 +202,10 @@ class PendingCallSnapshot:
         if not self.is_complete:
             raise ProtocolError(f"snapshot {self.number} waits for {self.waits_for()}", number=self.number)
         final = {name: report for name, report in self.final.items() if name not in self.reports}
-        return _Join(self.number, {**self.reports, **final}, self.gone, self.dead, self.idle_holds).completed()
+        told = {**self.reports, **final}
+        return _Join(
+            self.number, told, self.gone, self.dead, self.idle_holds, tells_callers=self.tells_callers
+        ).completed()
 
 
 class _Join:
@@ -209,8 +218,11 @@ class _Join:
         gone: Mapping[str, str],
         dead: frozenset[str],
         idle_holds: Iterable[str] = (),
+        *,
+        tells_callers: bool = False,
     ) -> None:
         self.number = number
+        self.tells_callers = tells_callers
         self.tasks = TasksOfCut(told.values())
         self.streams = StreamsOfCut(told.values(), self.tasks)
         self.reports = reports = self.streams.told_apart(apart(told.values()))
@@ -251,6 +263,7 @@ class _Join:
         for name, report in self.reports.items():
             for other in report.reads:
                 self.getters.setdefault(other, set()).add(name)
+        self._gotten: dict[frozenset[str], frozenset[str]] = {}
         self.holders: dict[str, set[str]] = {}
         """By machine: who has a handle of it."""
         for name, report in self.reports.items():
@@ -433,16 +446,37 @@ class _Join:
         found = set(self.holders.get(machine, ()))
         if machine in self.idle_holds or EVERY in self.idle_holds:  # whoever starts a task may have it called
             found |= self.reports.keys()
-        stack = list(found)
-        while stack:
-            holder = stack.pop()
-            fresh = self.getters.get(holder, set()) - found
-            found |= fresh
-            stack += fresh
-        found = {name for name in found if not is_worker(name)}  # what they run, and may run, is among them
-        return tuple(sorted(found | {machine, *self._tasks_to_begin()}))
+        return tuple(sorted(self._getters_of(frozenset(found)) | {machine, *self._tasks_to_begin()}))
+
+    def _getters_of(self, holders: frozenset[str]) -> frozenset[str]:
+        """These, and who may get from them what they have. Kept: most machines are held by the same ones."""
+        known = self._gotten.get(holders)
+        if known is None:
+            found, stack = set(holders), list(holders)
+            while stack:
+                fresh = self.getters.get(stack.pop(), set()) - found
+                found |= fresh
+                stack += fresh
+            # what workers run, and may run, is among them
+            known = self._gotten[holders] = frozenset(name for name in found if not is_worker(name))
+        return known
 
     def _callers(self) -> Mapping[str, tuple[str, ...]]:
+        return {**self._callers_of_holders(), **self._callers_of_blocked()}
+
+    def _callers_of_blocked(self) -> Mapping[str, tuple[str, ...]]:
+        """Who has a ref to what a machine runs may cancel that, as who has its handle may kill it."""
+        if not self.tells_callers:
+            return {}
+        readers: dict[str, set[str]] = {}
+        for name, report in self.reports.items():
+            for other in (*report.reads, *(task for one in report.tasks for task in one.log)):
+                readers.setdefault(other, set()).add(name)
+        blocked = [name for name, report in self.reports.items() if report.status == "blocked"]
+        found = ((name, self._getters_of(frozenset(readers.get(name, ())))) for name in blocked)
+        return {name: tuple(sorted({*self._who_may_call(name), *more} - {name})) for name, more in found}
+
+    def _callers_of_holders(self) -> Mapping[str, tuple[str, ...]]:
         demands = {sent.demand for channel in self.channels for sent in channel.in_flight.values()}
         if not demands - {None, NOTHING}:
             return {}
@@ -503,6 +537,8 @@ class CallParties:
         self.ended_workers: set[str] = set()
         """Workers that are forgotten here; the others are to be told."""
         self.pending: dict[int, PendingCallSnapshot] = {}
+        self.tells_callers = False
+        """Whether snapshots tell who may end the machines that are blocked."""
 
     def register(self, machine: str, incarnation: int, colour: int, last: int) -> int:
         """A machine is about to accept its constructor, sent in this colour; returns the colour to be born with.
@@ -526,7 +562,12 @@ class CallParties:
     def open(self, number: int) -> PendingCallSnapshot:
         """A snapshot is started, pending on every machine."""
         pending = self.pending[number] = PendingCallSnapshot(
-            number, self.machines, self.left_reports, self.dead, self.idle_holds
+            number,
+            self.machines,
+            self.left_reports,
+            self.dead,
+            self.idle_holds,
+            tells_callers=self.tells_callers,
         )
         for machine, reason in self.restarting.items():
             pending.died(machine, reason)
@@ -590,6 +631,6 @@ class CallParties:
         found.machines, found.restarting = {**self.machines}, {**self.restarting}
         found.dead, found.left_reports = {*self.dead}, {**self.left_reports}
         found.idle_holds, found.ended_workers = {*self.idle_holds}, {*self.ended_workers}
-        found.has_tasks = self.has_tasks
+        found.has_tasks, found.tells_callers = self.has_tasks, self.tells_callers
         found.pending = {number: pending.copy() for number, pending in self.pending.items()}
         return found

@@ -163,7 +163,8 @@ class CallLedger:
         self.kept_back: list[Acks] = []
         """Red acknowledgements, until this machine is red too."""
         self._unacknowledged: dict[tuple[str, int, int], list[int]] = {}
-        self._last_wait = 0
+        self.last_wait = 0
+        """The number of the latest wait."""
         self._last_unknown = 0
         self._own_waits = 0
 
@@ -189,7 +190,7 @@ class CallLedger:
             self.machine, incarnation=incarnation, colour=colour, acts_unasked=self.acts_unasked, others=others
         )
         found.holds, found.reads, found.to_tasks = set(self.holds), set(self.reads), set(self.to_tasks)
-        found._last_wait = self._last_wait
+        found.last_wait = self.last_wait
         found.waits = {key: wait for key, wait in self.waits.items() if wait.call_id is None}
         found._own_waits = len(found.waits)
         return found
@@ -494,9 +495,9 @@ class CallLedger:
             self.running[call_id].waits += 1
         else:
             raise ProtocolError(f"{self.machine}: {call_id} waits and does not run", machine=self.machine)
-        self._last_wait += 1
-        self.waits[self._last_wait] = CallWait(
-            self._last_wait,
+        self.last_wait += 1
+        self.waits[self.last_wait] = CallWait(
+            self.last_wait,
             call_id,
             tuple(on),
             k,
@@ -514,7 +515,7 @@ class CallLedger:
             is_long=is_long,
             is_unsure=is_unsure,
         )
-        return self._last_wait
+        return self.last_wait
 
     def ready(self, wait_id: int) -> None:
         """What it waits for has come, and it will go on by itself when its thread or loop has time."""

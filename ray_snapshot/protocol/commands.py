@@ -249,9 +249,19 @@ class Collect:
     """Collect garbage: in it may be a handle of an actor whose resources others wait for."""
 
 
+@dataclass(frozen=True, slots=True)
+class Condemn:
+    """The waits of this call end in this error, as far as snapshot `number` has seen them: they can never end otherwise."""
+
+    number: int
+    call_id: str
+    error: Any
+
+
 ProcessCommand = (
     Request
     | Collect
+    | Condemn
     | Overdue
     | Close
     | Abort

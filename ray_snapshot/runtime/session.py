@@ -39,7 +39,7 @@ from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
-from ray_snapshot.runtime.subscribers import Subscribers
+from ray_snapshot.runtime.subscribers import Hears, News, Subscriber, Subscribers
 from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
 
@@ -156,15 +156,17 @@ class Session(ABC):
     def snapshot(self, *, timeout: float | None = None) -> Snapshot:
         """Take a snapshot now."""
 
-    def wait_for(self, detector: Any, *, timeout: float = 60.0) -> Verdict:
+    def wait_for(self, detector: Any, *, timeout: float = 60.0, stop_on_alarm: bool | None = None) -> Verdict:
         """Block until `detector` (a name or a detector) holds on a snapshot begun from now on; returns that verdict.
 
         With `recover` also until the system does not go back behind that snapshot by itself, unless the verdict is an alarm:
         what that says has been seen. A snapshot that cannot be restored does not count: a later one must.
 
         While it waits the driver is passive. Without a clock snapshots are taken as often as they complete, at most every
-        50 ms at first and every second later. Raises `SnapshotTimeoutError` (with the last verdicts), `NeverHoldsError` (one
-        of these) at once if termination is waited for in a deadlock, and whatever stops the system.
+        50 ms at first and every second later. Raises `SnapshotTimeoutError` (with the last verdicts), and whatever stops the
+        system; and `NeverHoldsError` (a `SnapshotTimeoutError`) at once if termination is waited for in a deadlock and nothing
+        is left that could break it. `stop_on_alarm`: True: also where something might (a subscriber, a thread, a kill from
+        outside); False: never before the timeout.
         """
         self._check()
         seconds = seconds_of("wait_for", timeout)
@@ -187,8 +189,8 @@ class Session(ABC):
                 seen, fresh = self._poll(seen, min(1.0, until - now))
                 for number, verdict in fresh:
                     last[verdict.detector] = verdict
-                    if number > begun:
-                        self._check_hope(item, last, seconds)
+                    if number > begun and stop_on_alarm is not False:
+                        self._check_hope(item, last, seconds, is_any=bool(stop_on_alarm))
                     if number > begun and verdict.detector == item.name and verdict.holds:
                         if self._is_certain(verdict, deadline):
                             return verdict
@@ -204,15 +206,17 @@ class Session(ABC):
             seconds=timeout,
         )
 
-    def _check_hope(self, item: Detector, last: dict[str, Verdict], seconds: float) -> None:
+    def _check_hope(self, item: Detector, last: dict[str, Verdict], seconds: float, *, is_any: bool) -> None:
         """Raise `NeverHoldsError` if the last verdicts say that termination, waited for, will never come.
 
-        Not where the driver may yet go back to a snapshot, or hears of verdicts: its callbacks may act.
+        Not where the driver may yet go back to a snapshot, or hears of verdicts: its callbacks may act. `is_any`: any deadlock
+        is enough.
         """
-        if not self._is_closed_world or self._is_checkpointing or self._subscribers is not None:
+        may_be_broken = not self._is_closed_world or self._is_checkpointing or self._subscribers is not None
+        if may_be_broken and not is_any:
             return
-        stuck = for_ever_stuck(item, last, self.detectors)
-        if stuck is not None and self._is_of_ours(stuck):
+        stuck = for_ever_stuck(item, last, self.detectors, is_any=is_any)
+        if stuck is not None and (is_any or self._is_of_ours(stuck)):
             raise NeverHoldsError(
                 f"{item.name} can never hold any more, as snapshot {stuck.snapshot_id} shows: {stuck.sentence}",
                 waited_for=item.name,
@@ -256,16 +260,26 @@ class Session(ABC):
         found: tuple[int, list[tuple[int, Verdict]]] = self._again(ask, "the analyst")
         return found
 
-    def subscribe(self, callback: Callable[[Verdict], None]) -> None:
-        """Call `callback` with every verdict from now on, in a thread of the driver; all before `close` returns.
+    def subscribe(self, callback: Callable[[Verdict], None], *, repeat: bool = False) -> None:
+        """Call `callback` with verdicts from now on, in a thread of the driver; all before `close` returns.
 
-        A callback that raises does not keep the others from hearing; `close` says so.
+        With each that begins an alarm, and with the one that ends it (`.alarm` tells which); of a detector without an alarm,
+        when it begins to hold and when it does no more. `repeat`: with every verdict on every snapshot. A callback that raises
+        does not keep the others from hearing; `close` says so.
         """
+        self._hear_by(Subscriber(callback, None if repeat else News(self.alarm_when)))
+
+    def alarm_when(self, name: str) -> bool | None:
+        """Which answer of this detector is an alarm; None: neither."""
+        return next((one.alarm_when for one in self.detectors if one.name == name), None)
+
+    def _hear_by(self, hearing: Hears) -> None:
+        """This hears of every verdict from now on."""
         self._check()
         with self._lock:
             if self._subscribers is None:
                 self._subscribers = Subscribers(self._analyst, is_again=self._memory is not None)
-            self._subscribers.callbacks.append(callback)
+            self._subscribers.hearing.append(hearing)
 
     def _restorable_id(self, snapshot: Snapshot | str, how: str) -> str:
         """The id of what the program wants to go back to; `how` snapshots that can be restored are taken."""
@@ -399,16 +413,19 @@ def _checkpoint_key() -> bytes:
     return checkpoint_key()
 
 
-def for_ever_stuck(item: Detector, last: Mapping[str, Verdict], known: Iterable[Detector]) -> Verdict | None:
+def for_ever_stuck(
+    item: Detector, last: Mapping[str, Verdict], known: Iterable[Detector], *, is_any: bool = False
+) -> Verdict | None:
     """The verdict of a deadlock because of which the system will never terminate; None if it may, or if `item` asks otherwise.
 
     On one snapshot some are deadlocked, and nothing is active that could do anything about it: no machine, and not the driver.
+    `is_any`: whatever is active.
     """
     names = {str((spec_of(one) or {}).get("type")): one.name for one in known}
     verdict, stuck = last.get(item.name), last.get(names.get("deadlock", ""))
     if spec_of(item) != {"type": "termination", "name": item.name} or verdict is None or stuck is None:
         return None
-    is_quiet = verdict.holds is False and verdict.evidence["active"] == 0
+    is_quiet = verdict.holds is False and (is_any or verdict.evidence["active"] == 0)
     return stuck if stuck.holds and is_quiet and verdict.snapshot_id == stuck.snapshot_id else None
 
 

@@ -27,6 +27,12 @@ _ALIGNING = ("aligned-barrier", "unaligned-barrier")
 Protocols = Literal["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier"]
 
 
+OnDeadlock = Literal["report", "raise", "exit"]
+
+OF_WATCHES = ("on_deadlock", "deadlock_grace", "victim")
+"""Settings of apps that are watched, which machines of one's own have no use for."""
+
+
 class Settings(BaseModel):
     """What a system can be told, beside `history`, `detectors` and `address`; seconds everywhere."""
 
@@ -55,6 +61,13 @@ class Settings(BaseModel):
     library_states: bool = False
     """Whether the states of actors of Ray's own libraries (Serve, Data, Tune, `ray.util`) are recorded, in an app that is
     watched; their waits are followed either way."""
+    on_deadlock: OnDeadlock = "report"
+    """What to do about a deadlock of an app that is watched, when it has stood for `deadlock_grace` and nothing that acts could
+    break it: only the verdict, `DeadlockError` out of what the program waits for, or the program's end with exit code 3."""
+    deadlock_grace: float = Field(10.0, ge=0)
+    victim: Any = None
+    """With `on_deadlock="raise"`: the error comes inside one call of the deadlock in place of the program. Which: "youngest",
+    or what a function of the members' records returns; None: of the program's own waits."""
     trace: bool = False
     """Whether every action is logged in the history, for `ray-snapshot witness`."""
     checkpoint: bool = False
@@ -98,6 +111,9 @@ class WatchSettingsGiven(TypedDict, total=False):
     snapshot_timeout: float
     most_open: int
     library_states: bool
+    on_deadlock: OnDeadlock
+    deadlock_grace: float
+    victim: Any
     checkpoint: bool
     recover: Literal["rollback"] | None
     most_failures: int
@@ -180,6 +196,12 @@ def _fitting(found: Settings) -> Settings:
             f"System(): alignment_timeout: it belongs to protocol {' and '.join(_ALIGNING)}; {found.protocol} does not align"
             f" so (got {found.alignment_timeout!r}): leave it out, or choose one of these"
         )
+    if found.victim is not None and found.victim != "youngest" and not callable(found.victim):
+        raise SettingError(
+            f'victim={found.victim!r}: it is "youngest", or a function that is given the records of the members and returns one'
+        )
+    if found.victim is not None and found.on_deadlock != "raise":
+        raise SettingError(f'victim={found.victim!r}: it belongs to on_deadlock="raise" (got {found.on_deadlock!r})')
     return found
 
 

@@ -1,11 +1,11 @@
-"""Subscribers: callbacks of the driver that get every verdict, called one after the other in a thread of their own."""
+"""Subscribers: callbacks of the driver that hear of verdicts, called one after the other in a thread of their own."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.runtime import waits
@@ -22,8 +22,62 @@ MOST_HEARD = 10_000
 """So many verdicts are remembered as handed out: more than an analyst ever evaluates again."""
 
 
+class News:
+    """Which verdicts begin something, or end it: an alarm; of a detector without one, that it holds.
+
+    A deadlock begins anew with each core that shares no machine with one that is known. What cannot be told ends nothing.
+    """
+
+    def __init__(self, alarm_when: Callable[[str], bool | None]) -> None:
+        """`alarm_when`: of the detector of this name; None: it has no alarm."""
+        self.alarm_when = alarm_when
+        self.known: dict[str, list[frozenset[str]]] = {}
+        """By detector: the cores of what has begun."""
+
+    def has(self, verdict: Verdict) -> bool:
+        """Whether this one tells anything new."""
+        wanted = self.alarm_when(verdict.detector)
+        if verdict.holds is None:
+            return False
+        if verdict.holds is not (True if wanted is None else wanted):
+            return self.known.pop(verdict.detector, None) is not None
+        cores = [frozenset(core) for core in verdict.evidence.get("cores", ())] or [ALL]
+        known = self.known.get(verdict.detector, [])
+        is_new = any(all(core.isdisjoint(one) for one in known) for core in cores)
+        self.known[verdict.detector] = cores
+        return is_new
+
+
+ALL = frozenset({"all"})
+"""The core of what has none."""
+
+
+class Subscriber:
+    """A callback of the program's."""
+
+    def __init__(self, callback: Callable[[Verdict], None], news: News | None) -> None:
+        """`news`: what it hears; None: every verdict."""
+        self.callback = callback
+        self.news = news
+
+    def hear(self, number: int, verdict: Verdict) -> None:  # noqa: ARG002 - others ask for it
+        """A verdict on snapshot `number`."""
+        if self.news is None or self.news.has(verdict):
+            self.callback(verdict)
+
+    def __repr__(self) -> str:
+        return getattr(self.callback, "__qualname__", repr(self.callback))
+
+
+class Hears(Protocol):
+    """Whatever is told of verdicts."""
+
+    def hear(self, number: int, verdict: Verdict) -> None:
+        """A verdict on snapshot `number`."""
+
+
 class Subscribers:
-    """Hands each verdict from now on to every callback, exactly once, in order."""
+    """Hands each verdict from now on to everybody who hears of them, exactly once, in order."""
 
     def __init__(self, analyst: Any, *, is_again: bool = False) -> None:
         self.analyst = analyst
@@ -31,7 +85,7 @@ class Subscribers:
         """Whether another analyst takes the place of one that dies; it hands out again what it evaluates again."""
         self.heard: OrderedDict[tuple[str, str], None] = OrderedDict()
         """(snapshot, detector) of the latest verdicts that were handed out."""
-        self.callbacks: list[Callable[[Verdict], None]] = []
+        self.hearing: list[Hears] = []
         self.trouble: RaySnapshotError | None = None
         """What the first callback that failed raised; the others go on."""
         self.is_closing = threading.Event()
@@ -49,15 +103,15 @@ class Subscribers:
                     return  # the system says so
                 self.is_closing.wait(AGAIN_S)
                 continue
-            for verdict in fresh:
-                self._hand_out(verdict)
+            for number, verdict in fresh:
+                self._hand_out(number, verdict)
             if is_last and not fresh:
                 return
 
-    def _ask(self, seconds: float) -> list[Verdict]:
+    def _ask(self, seconds: float) -> list[tuple[int, Verdict]]:
         ref = self.analyst.verdicts_after.remote(self.seen, seconds, subscriber=True)
         self.seen, found = waits.answer_of(ref)
-        return [verdict for _, verdict in found if not self.is_again or self._is_new(verdict)]
+        return [one for one in found if not self.is_again or self._is_new(one[1])]
 
     def _is_new(self, verdict: Verdict) -> bool:
         key = verdict.snapshot_id, verdict.detector
@@ -67,12 +121,12 @@ class Subscribers:
             self.heard.popitem(last=False)
         return is_new
 
-    def _hand_out(self, verdict: Verdict) -> None:
-        for callback in list(self.callbacks):
+    def _hand_out(self, number: int, verdict: Verdict) -> None:
+        for one in list(self.hearing):
             try:
-                callback(verdict)
+                one.hear(number, verdict)
             except Exception as error:
-                self.trouble = self.trouble or _raised(callback, verdict, error)
+                self.trouble = self.trouble or _raised(one, verdict, error)
 
     def close(self, timeout: float) -> None:
         """Hand out what there is; the analyst must have evaluated everything."""
@@ -82,8 +136,8 @@ class Subscribers:
             self.thread.join(timeout)
 
 
-def _raised(callback: Any, verdict: Verdict, error: Exception) -> RaySnapshotError:
-    name = getattr(callback, "__qualname__", repr(callback))
+def _raised(one: Hears, verdict: Verdict, error: Exception) -> RaySnapshotError:
+    name = repr(one)
     return RaySnapshotError(
         f"the subscriber {name} raised {type(error).__name__}: {safe_text_of(error)} on the verdict of {verdict.detector}"
         f" on {verdict.snapshot_id}; the other verdicts were handed out",

@@ -50,7 +50,15 @@ from ray_snapshot.runtime.service.actor import ServiceActor
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
-from ray_snapshot.runtime.settings import Settings, SettingsGiven, arguments, check_writable, seconds_of, settings_of
+from ray_snapshot.runtime.settings import (
+    OF_WATCHES,
+    Settings,
+    SettingsGiven,
+    arguments,
+    check_writable,
+    seconds_of,
+    settings_of,
+)
 from ray_snapshot.runtime.spawning import Call, Spawner
 from ray_snapshot.runtime.tracing import main_module
 from ray_snapshot.snapshot import Snapshot
@@ -84,6 +92,11 @@ class System(Session):
         **settings: Unpack[SettingsGiven],
     ) -> None:
         check_system_name(name)
+        for setting in OF_WATCHES:
+            if setting in settings:
+                raise SettingError(
+                    f"System({setting}=...): that is for an app that is watched (rs.watch, ray-snapshot run)"
+                )
         given = settings_of({**settings})
         if given.trace and history is None:
             raise SettingError("System(trace=True): the trace is kept in a history: give history=..., too")

@@ -162,13 +162,14 @@ def _waited(k: int) -> Callable[[_Work, float], tuple[bool, Any]]:
 
 def _sliced(
     process: Process,
+    wait_id: int,
     refs: list[Any],
     k: int,
     timeout: float | None,
     work: _Work,
     one: Callable[[_Work, float], tuple[bool, Any]],
 ) -> Any:
-    """Wait in slices, and look between them whether the app is being rolled back: then this action is to end.
+    """Wait in slices, and look between them whether the wait is to end: the app is being rolled back, or it is deadlocked.
 
     What exists, and has only to be fetched from another node, is fetched in one piece: with each wait that ends, Ray gives up
     the transfers that it has begun, and what takes longer than a slice would never come.
@@ -179,7 +180,9 @@ def _sliced(
         is_there, found = one(work, min(LOOK_S, left))
         if is_there or left <= LOOK_S:
             break
-        ours(process.reloading.check_waiting, ())
+        if process.machine != DRIVER:
+            ours(process.reloading.check_waiting, ())
+        ours(process.raising.check, wait_id)
         if ours(_exist, refs, k):
             return work(None if timeout is None else max(0.0, deadline - time.monotonic()))
     if isinstance(found, GetTimeoutError) and not is_there:
@@ -217,8 +220,8 @@ def _followed(
     wait_id, on = begun
     end = _End(len(refs))
     try:
-        is_sliced = process.reloading.keeps and process.machine != DRIVER
-        found = _sliced(process, refs, k, timeout, work, one) if is_sliced else work(timeout)
+        is_sliced = process.raising.is_on or (process.reloading.keeps and process.machine != DRIVER)
+        found = _sliced(process, wait_id, refs, k, timeout, work, one) if is_sliced else work(timeout)
         if k == len(refs) and (raises or len(found[0]) == k):  # a `ray.wait` may have run out of time
             end.answered = on
     except BaseException as error:
@@ -287,7 +290,7 @@ def future_of(original: Callable[..., Any], future: Any, **options: Any) -> Any:
     awaited = original(future, **options)
     ref = getattr(future, "object_ref", None)
     if ref is not None and _is_known(ref):  # whatever answers another may do so unseen
-        _follow(awaited, ref)
+        _follow(awaited, ref, future)
     elif ref is None and awaited is not future and CURRENT.get() is not None:
         note_source(awaited, future)
     return awaited
@@ -301,7 +304,7 @@ def _is_known(ref: Any) -> bool:
     )
 
 
-def _follow(awaited: Any, ref: Any) -> None:
+def _follow(awaited: Any, ref: Any, future: Any) -> None:
     process = process_here()
     if process is None or not process.follows():
         return
@@ -312,6 +315,7 @@ def _follow(awaited: Any, ref: Any) -> None:
         return
     wait_id, on = begun
     note_wait(awaited, wait_id)
+    process.raising.awaited(wait_id, future)
 
     def ended(done: Any) -> None:
         """Before the coroutine goes on: callbacks run in the order in which they were added."""

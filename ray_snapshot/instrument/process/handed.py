@@ -91,6 +91,20 @@ class HandedWork:
         return None
 
 
+def joins(frame: FrameType) -> bool:
+    """Whether a thread's innermost frame waits for the end of another thread, without a bound."""
+    return _joined_by(frame) is not None
+
+
+def _joined_by(inner: FrameType) -> threading.Thread | None:
+    """The thread that another one joins without a bound."""
+    frame = inner if inner.f_code is _JOIN else inner.f_back
+    if inner.f_code not in _JOINS or frame is None or frame.f_locals.get("timeout") is not None:
+        return None
+    joined = frame.f_locals.get("self")
+    return joined if isinstance(joined, threading.Thread) else None
+
+
 def _awaited_by(thread: int, frames: Mapping[int, FrameType]) -> int | None:
     """The thread that another one waits for without a bound: it joins it, or needs the result of what it runs."""
     inner = frames.get(thread)
@@ -98,9 +112,8 @@ def _awaited_by(thread: int, frames: Mapping[int, FrameType]) -> int | None:
     if inner is None or outer is None:
         return None
     if inner.f_code in _JOINS:
-        names = (inner if inner.f_code is _JOIN else outer).f_locals
-        joined = names.get("self")
-        return joined.ident if names.get("timeout") is None and isinstance(joined, threading.Thread) else None
+        joined = _joined_by(inner)
+        return None if joined is None else joined.ident
     if outer.f_code not in _RESULTS or not is_parked(inner):
         return None
     future = outer.f_locals.get("self")

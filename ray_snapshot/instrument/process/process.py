@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 from ray.exceptions import RayActorError
 
 from ray_snapshot import redaction
-from ray_snapshot.errors import RolledBackError
+from ray_snapshot.errors import DeadlockError, RolledBackError
 from ray_snapshot.instrument import capacity, shape, task_shape
 from ray_snapshot.instrument.guard import blamed, ours
 from ray_snapshot.instrument.here import CURRENT, HOOK
@@ -28,6 +28,8 @@ from ray_snapshot.instrument.process.handed import HandedWork, ThreadWait
 from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
 from ray_snapshot.instrument.process.program_loop import ProgramLoop
+from ray_snapshot.instrument.process.program_threads import ProgramThreads
+from ray_snapshot.instrument.process.raising import Raising, ended_by
 from ray_snapshot.instrument.process.recording import Recording
 from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Share, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -43,6 +45,7 @@ from ray_snapshot.protocol.commands import (
     Based,
     Close,
     Collect,
+    Condemn,
     Died,
     HostsLeft,
     Leave,
@@ -98,6 +101,7 @@ class Process:
         self.body: Any = None
         self.actor_loop = ActorLoop()
         self.program_loop = ProgramLoop()
+        self.program_threads = ProgramThreads()
         self.handed = HandedWork()
         self.streams = Streams()
         self.making = Making()
@@ -115,6 +119,7 @@ class Process:
         self.resting: int | None = None
         """The wait of a driver for a verdict, if it is in one."""
         self.recording = Recording(self, library_states=terms.library_states)
+        self.raising = Raising(is_on=terms.raises)
         self.reloading = Reloading(self, terms)
         self.mail: Mail | None = None
         """What this process sends to machines of hosts, if that is of the same system."""
@@ -385,6 +390,7 @@ class Process:
                 keeps_cpu=not is_blocking,
                 items=items if any(one is not None for one in items) else (),
             )
+            self.raising.begin(wait_id, refs)
             if raises and len(refs) > 1:
                 self.started_tasks.refs_of[wait_id] = refs
             if is_resting:
@@ -396,6 +402,8 @@ class Process:
                     self.program_loop.block(wait_id)
                 else:
                     self.program_loop.begin_wait(wait_id, is_certain=not may_act)
+            if is_blocking and self.machine == DRIVER:
+                self.program_threads.begin(wait_id, is_certain=not may_act)
             if is_blocking:
                 hearing.is_waiting, hearing.colour = True, 0
                 self.actor_loop.block(call_id)
@@ -418,7 +426,9 @@ class Process:
                 self._take_in()
             self.actor_loop.wait_tasks.pop(wait_id, None)
             self.program_loop.end_wait(wait_id)
+            self.program_threads.end(wait_id)
             self.started_tasks.refs_of.pop(wait_id, None)
+            self.raising.end(wait_id)
             if hearing.is_waiting:
                 colour = max(colour, hearing.colour)
                 self.actor_loop.unblock()
@@ -511,6 +521,15 @@ class Process:
             return False
         return threading.current_thread() is not threading.main_thread()
 
+    # ---- ending waits that can never end ----------------------------------------------------------------------------
+
+    def condemn(self, number: int, call_id: str | None, error: DeadlockError) -> int:
+        """Waits of this call (None: of the machine itself) end in the error; returns how many do not, for they had enough."""
+        with self.lock:
+            futures, spared = self.raising.condemn(self.ledger, number, call_id, error)
+        ended_by(error, futures)
+        return spared
+
     # ---- recording ------------------------------------------------------------------------------------------------
 
     def send_with(self, mail: Mail) -> None:
@@ -557,6 +576,9 @@ class Process:
         """Do what the watcher asks for."""
         if isinstance(command, (Roll, Release)):
             self.reloading.obey(command)
+            return
+        if isinstance(command, Condemn):
+            self.condemn(command.number, command.call_id, command.error)
             return
         if isinstance(command, Request):
             capacity.STORES.look()  # beside the lock: calls go on meanwhile

@@ -94,17 +94,20 @@ class Recording:
 
     def _record_now(self, now: float, *, between_steps: bool, was_starting: bool) -> None:
         process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
-        sites, threads = self.call_sites(), threads_of(own_threads())
+        sites, threads = self.call_sites(), threads_of(own_threads(), process.program_threads.waiting())
         self.kept = None
         parked, left = loop.park(ledger, now, sites) if between_steps else [], callback_wait(now)
         acting = self._background()
         ledger.outcomes = process.started_tasks.outcomes()
         ledger.streams = process.streams.report()
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
-        for number in ledger.record(self._copy_state, between_steps=between_steps):
+        numbers = ledger.record(self._copy_state, between_steps=between_steps)
+        process.raising.recorded(numbers, ledger)
+        for number in numbers:
             mail = None if process.mail is None else process.mail.part(number)
             if number in ledger.open:
                 report = loop.resolved(process.program_loop.resolved(self._rested(ledger.report(number))))
+                report = process.program_threads.resolved(report)
                 report = replace(report, held=held)
                 if left is not None:
                     report = replace(report, waits=(*report.waits, left))

@@ -92,6 +92,8 @@ class Terms:
     """Whether the states of actors of Ray's own libraries are recorded."""
     recovers: bool = False
     """Whether the app goes back by itself when a process dies."""
+    raises: bool = False
+    """Whether its waits may be ended, for they can never end by themselves."""
     is_returning: bool = False
     """Whether it comes up in place of one that has died, and everything is about to go back for that."""
 

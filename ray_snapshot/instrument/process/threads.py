@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import thread as executors
 from dataclasses import dataclass
 from types import FrameType
 
 from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
 
 _WAIT = threading.Condition.wait.__code__
+_WORKS = executors._worker.__code__
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,15 @@ class Threads:
     """Threads that wait until another thread, or a reply that comes, wakes them."""
 
 
-def threads_of(threads: Iterable[threading.Thread]) -> Threads:
-    """What these threads are doing now."""
+def threads_of(threads: Iterable[threading.Thread], waiting: Collection[int] = ()) -> Threads:
+    """What these threads are doing now; `waiting`: those that only go on when a reply comes, which the ledger knows."""
     frames = frames_of_threads()
     found: dict[bool, list[str]] = {True: [], False: []}
     for thread in threads:
         frame = frames.get(thread.ident or 0)  # none of the one that asks, and is acting
         place = call_site_here() if thread.ident == threading.get_ident() else call_site(_app_frame(frame))
-        found[frame is not None and is_parked(frame)].append(f"{thread.name} ({place})" if place else thread.name)
+        is_idle = thread.ident in waiting or (frame is not None and is_parked(frame))
+        found[is_idle].append(f"{thread.name} ({place})" if place else thread.name)
     return Threads((*found[False], *_unlisted(frames)), tuple(found[True]))
 
 
@@ -102,7 +105,10 @@ def _app_frame(frame: FrameType | None) -> FrameType | None:
 
 def is_parked(frame: FrameType) -> bool:
     """Whether a thread's innermost frame waits to be notified; once notified, it is no waiter of the condition any
-    more."""
+    more. So does a thread of an executor that has nothing to do."""
+    if frame.f_code is _WORKS:
+        names = frame.f_locals
+        return names.get("work_item") is None and names["work_queue"].empty()
     if frame.f_code is not _WAIT:
         return False
     names = frame.f_locals

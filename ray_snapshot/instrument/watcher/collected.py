@@ -47,6 +47,8 @@ class CollectedCalls:
     """What a restore needs of those machines (`checkpointing.Section`)."""
     life: int = 0
     """Which of the systems that have joined the watch they are."""
+    tells_callers: bool = False
+    """Whether the coverage says who may end the machines that are blocked."""
     looks: Looks | None = None
     """What Ray told of nodes, if something waits for room on one."""
     sections_of_actors: int = 1

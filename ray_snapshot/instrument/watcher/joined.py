@@ -12,7 +12,7 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
-from ray_snapshot.instrument.watcher.resources import resources
+from ray_snapshot.instrument.watcher.resources import by, resources
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.instrument.watcher.stores import stores
 from ray_snapshot.names import DRIVER
@@ -134,10 +134,12 @@ class Tables:
             "groups": {
                 facts["shown"]: facts["groups"] for facts in self.collected.facts.values() if facts.get("groups")
             },
-            "blocked_loops": {self.shown(name): self._run_id(call) for name, call in self.blocking.items()},
+            "blocked_loops": {self.shown(name): self.run_id(call) for name, call in self.blocking.items()},
         }
-        if held := [self._run_id(str(one.wait.call_id)) for one in self.completed.waits if one.wait.at_yield]:
+        if held := [self.run_id(str(one.wait.call_id)) for one in self.completed.waits if one.wait.at_yield]:
             coverage |= {"held_generators": held}
+        if self.collected.tells_callers:
+            coverage |= {"ended_by": self._ended_by()}
         if self.collected.looks is not None:
             coverage |= {"resources": resources(self, self.collected.looks)}
         if short := stores(self):
@@ -146,6 +148,11 @@ class Tables:
         of_program = self._threads(DRIVER)  # it is not rolled back, whichever of its threads acts
         unknown = [text for text in (*uncovered, *self.collected.apart) if text not in of_program]
         return coverage, obstacles + obstacles_of(self.collected, unknown)
+
+    def _ended_by(self) -> dict[str, list[str] | None]:
+        """By machine that is blocked: who may kill it, or cancel what it runs; None: anything that acts."""
+        blocked = (name for name, one in self.own.items() if one.status == "blocked" and name != DRIVER)
+        return {self.shown(name): by(self, name) for name in blocked}
 
     def _of_libraries(self) -> list[str]:
         """Actors of Ray's own libraries, whose states are not recorded unless they are wanted."""
@@ -310,7 +317,7 @@ class Tables:
             for call in report.calls:
                 yield {
                     "machine": self.shown(report.machine),
-                    "call_id": self._run_id(call.call_id),
+                    "call_id": self.run_id(call.call_id),
                     "caller": self._caller(call),
                     "method": call.method,
                     "concurrency_group": call.group,
@@ -338,7 +345,8 @@ class Tables:
                     "started_at": int(wait.waiting_since * 1e6),
                 }
 
-    def _run_id(self, call_id: str) -> str:
+    def run_id(self, call_id: str) -> str:
+        """The id that a call that runs has in the snapshot."""
         base, mark, run = call_id.partition("#")
         if base.startswith("?/"):
             _, incarnation, machine, number = base.split("/")
@@ -358,7 +366,7 @@ class Tables:
                 is_own = wait.call_id is None or machine in self.hosted
                 common = {
                     "machine": self.shown(machine),
-                    "call_id": None if is_own else self._run_id(str(wait.call_id)),
+                    "call_id": None if is_own else self.run_id(str(wait.call_id)),
                     "alternative": at,
                     "k": wait.k,
                     "waiting_since": int(wait.waiting_since * 1e6),
@@ -417,11 +425,11 @@ class Tables:
         for call_id in sorted(stalled):
             yield {
                 "machine": self.shown(machine),
-                "call_id": self._run_id(call_id),
+                "call_id": self.run_id(call_id),
                 "alternative": 0,
                 "k": 1,
                 "on_machine": self.shown(machine),
-                "on_call_id": self._run_id(self.blocking[machine]),
+                "on_call_id": self.run_id(self.blocking[machine]),
                 "satisfied": False,
             }
 

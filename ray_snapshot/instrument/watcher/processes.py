@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ray_snapshot.errors import RolledBackError, SnapshotAbortedError
+from ray_snapshot.errors import DeadlockError, RolledBackError, SnapshotAbortedError
 from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.capacity import Cluster
 from ray_snapshot.instrument.process.reloading import Welcome, generation_of
@@ -34,6 +34,7 @@ from ray_snapshot.protocol.commands import (
     Acknowledged,
     Close,
     Collect,
+    Condemn,
     Died,
     HostsLeft,
     Overdue,
@@ -54,6 +55,9 @@ MOST_UNPRUNED = 1_000
 
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
+
+MOST_LATEST = 3
+"""So many snapshots are kept whole, where their calls may be told to end."""
 
 MOST_LOOKS = 100
 """Of so many snapshots it is kept what Ray told of nodes behind them."""
@@ -87,7 +91,10 @@ class Processes:
         library_states: bool,
         limits: Limits | None = None,
         has_beginning: bool = True,
+        tells_callers: bool = False,
+        raises_inside: bool = False,
     ) -> None:
+        """`tells_callers`: deadlocks are to be broken; `raises_inside`: by errors inside their members."""
         self.library_states = library_states
         self.roster = Roster(lambda machine: machine in self.parties.dead, lambda: self.directory.places)
         self.outboxes = Outboxes()
@@ -110,6 +117,10 @@ class Processes:
         """Machines that start plain tasks."""
         self.begun_with: dict[int, int] = {}
         """Deaths before each snapshot that is on its way to the analyst, where they are undone."""
+        self.tells_callers = tells_callers
+        self.raises_inside = raises_inside
+        self.latest: dict[int, CollectedCalls] = {}
+        """The latest snapshots, where their calls may be told to end."""
         self.rolling = Rolling(self, keeps=keeps)
         self.recovering = Recovering(self, limits, has_beginning=has_beginning)
 
@@ -123,6 +134,7 @@ class Processes:
         self.collecting = service.collecting
         self.coordinator = service.coordinator
         self.parties = service.coordinator.calls
+        self.parties.tells_callers = self.tells_callers
         self.senders = Senders(self.coordinator)
         self.looker = asyncio.get_event_loop().create_task(self._look())
 
@@ -354,19 +366,35 @@ class Processes:
         self.surroundings.is_room_wanted = needs_room
         for machine in garbage(calls, header.started_at):
             self.tell(machine, Collect())
-        return CollectedCalls(
+        collected = CollectedCalls(
             header,
             calls,
             pending.recorded,
             dict(self.roster.facts),
             looks=Looks(pending.seen.cluster, None) if needs_room else None,
             apart=self.surroundings.apart((one.loose for one in told), is_followed=self.parties.has_tasks),
+            tells_callers=self.parties.tells_callers,
             reserved=dict(self.roster.reserved),
             parts=[payload.part for payload in payloads],
             hosted=tuple(hosted),
             sections=sections_of(payloads),
             life=self.life(),
         )
+        if self.raises_inside:
+            self.latest[header.number] = collected
+            while len(self.latest) > MOST_LATEST:
+                del self.latest[min(self.latest)]
+        return collected
+
+    def condemn(self, number: int, call_id: str, error: DeadlockError) -> str | None:
+        """End what this call (its id in snapshot `number`) waits for, in its process; returns why that is not done, or None."""
+        from ray_snapshot.instrument.watcher.condemned import condemned
+
+        found = condemned(self.latest[number], call_id)
+        if isinstance(found, str):
+            return found
+        self.tell(found.process, Condemn(number, found.call_id, error))
+        return None
 
     async def settled(self, collected: Any) -> Any:
         """With what Ray tells of nodes behind the cut, if something waits for room on one: asked once for each snapshot."""

@@ -187,13 +187,13 @@ def _holders(tables: Tables) -> Iterator[dict[str, Any]]:
             "devices": {name: [list(part) for part in parts] for name, parts in held.devices.items()},
             "task": is_task(name),
             "keeps_cpu": any(wait.keeps_cpu for wait in report.waits),
-            "by": _by(tables, name),
+            "by": by(tables, name),
             "checked": _is_checked(tables, name),
         }
 
 
-def _by(tables: Tables, machine: str) -> list[str] | None:
-    """Who could call an actor, or drop its handle; None: anything that acts."""
+def by(tables: Tables, machine: str) -> list[str] | None:
+    """Who could call an actor, or drop its handle (`CompletedCallSnapshot.callers`); None: anything that acts."""
     completed = tables.completed
     callers = completed.callers.get(machine)
     if callers is None or EVERY in completed.idle_holds or tables.may_be_reached(machine):

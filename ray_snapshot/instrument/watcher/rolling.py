@@ -112,6 +112,7 @@ class Rolling:
             self.is_rolling,
             later,
             self.processes.library_states,
+            raises=self.processes.raises_inside,
             recovers=self.processes.recovering.limits is not None,
             is_returning=is_returning,
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.errors import DeadlockError, RaySnapshotError
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.processes import Processes
@@ -44,8 +44,13 @@ class Watcher(Service):
         limits: Limits | None = None,
         has_beginning: bool = True,
         driver: dict[str, Any] | None = None,
+        tells_callers: bool = False,
+        raises_inside: bool = False,
     ) -> None:
-        """`limits`: where the app goes back by itself. `driver`: facts of the driver, which then takes part from the start."""
+        """`limits`: where the app goes back by itself. `driver`: facts of the driver, which then takes part from the start.
+
+        For the others see `Processes`.
+        """
         self.processes = Processes(
             ready=ready,
             keeps=keeps,
@@ -53,6 +58,8 @@ class Watcher(Service):
             library_states=library_states,
             limits=limits,
             has_beginning=has_beginning,
+            tells_callers=tells_callers,
+            raises_inside=raises_inside,
         )
         self.joined: JoinedSystem | None = None
         self.lives = 0
@@ -89,6 +96,15 @@ class Watcher(Service):
     async def unwatched(self, machine: str) -> None:
         """A process takes part no more."""
         self.processes.unwatched(machine)
+
+    async def condemn(self, number: int, call_id: str, error: DeadlockError) -> tuple[str | None, int] | None:
+        """What this call waits for is to end in an error; see `Processes.condemn`.
+
+        And the number of the last snapshot that may show the call as it was. None: snapshot `number` is not at hand any more.
+        """
+        if number not in self.processes.latest:
+            return None
+        return self.processes.condemn(number, call_id, error), self.processes.coordinator.last
 
     async def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""

@@ -1,0 +1,203 @@
+"""What is done about a deadlock that stands: the program's waits end in `DeadlockError`, or those of one call of it, or the
+program ends.
+
+Only when it has outlasted a grace, and nothing that can act could break it by itself: a watchdog with a handle may kill one of
+its members, or cancel what that runs. Nothing is killed here; an error unwinds, and drops handles as errors do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ray_snapshot.errors import DeadlockError
+from ray_snapshot.instrument.guard import ours
+from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.faults import first_line
+from ray_snapshot.runtime.settings import spec_of
+from ray_snapshot.verdicts import Detector, Verdict
+from ray_snapshot.views.report import deadlock_report
+from ray_snapshot.views.streams import shown
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.watching import Watch
+
+FIRED = 3
+"""The exit code of a program that is ended because of a verdict."""
+
+BREAK_S = 10.0
+"""How long the watcher may take to tell a process."""
+
+Choice = Literal["youngest"] | Callable[[list[dict[str, Any]]], Any] | None
+"""Which call of a core gets the error: the one that began last, or what a function of the members' records returns."""
+
+
+@dataclass(slots=True)
+class _Core:
+    """One core, for as long as verdicts in a row have it."""
+
+    machines: frozenset[str]
+    since: float = field(default_factory=time.monotonic)
+
+
+class Raiser:
+    """Hears every verdict of a watch; in the thread of its subscribers."""
+
+    def __init__(self, watch: Watch, *, has_reporter: bool) -> None:
+        """`has_reporter`: whether somebody else prints what is found."""
+        settings = watch.settings
+        self.has_reporter = has_reporter
+        self.watch = watch
+        self.how = settings.on_deadlock
+        self.grace = settings.deadlock_grace
+        self.victim: Choice = settings.victim
+        self.names = self.names_in(watch.detectors)
+        self.cores: list[_Core] = []
+        self.tried: set[str] = set()
+        """Calls that have been told, or get no error, of the cores that stand."""
+        self.done_until = 0
+        """What was done about a deadlock, only snapshots behind this one can show."""
+        self.said: set[str] = set()
+        self.timer: threading.Timer | None = None
+        self.is_ending = False
+
+    @staticmethod
+    def names_in(detectors: Iterable[Detector]) -> set[str]:
+        """Those that find deadlocks."""
+        return {one.name for one in detectors if (spec_of(one) or {}).get("type") == "deadlock"}
+
+    def hear(self, number: int, verdict: Verdict) -> None:
+        """A verdict on snapshot `number`."""
+        if verdict.detector in self.names:
+            self._follow(verdict)
+            if self.cores and not self.is_ending:
+                self._consider(number, verdict)
+
+    def _follow(self, verdict: Verdict) -> None:
+        """Note which cores stand. A core may grow; one that shares a member with an earlier one is the same."""
+        found = [frozenset(core) for core in verdict.evidence.get("cores", ())] if verdict.holds else []
+        known, self.cores = self.cores, []
+        for machines in found:
+            since = min((core.since for core in known if core.machines & machines), default=time.monotonic())
+            self.cores.append(_Core(machines, since))
+        if not found:
+            self.tried.clear()
+
+    def _consider(self, number: int, verdict: Verdict) -> None:
+        now = time.monotonic()
+        concerned = [core for core in self.cores if DRIVER in core.machines] or self.cores
+        left = max(core.since + self.grace - now for core in concerned)
+        if left > 0:
+            self._look_again(left)
+        elif by := verdict.evidence.get("may_be_broken_by"):
+            doing = "the program is not ended" if self.how == "exit" else "nothing is raised"
+            self._say_once(f"{doing}: the deadlock may yet be broken by {', '.join(by)}")
+        elif number <= self.done_until:
+            return
+        elif self.how == "exit":
+            self.is_ending = True
+            threading.Thread(target=self._end, args=(verdict,), name="ray-snapshot-exit", daemon=True).start()
+        else:
+            self._raise(number, verdict)
+
+    def _look_again(self, seconds: float) -> None:
+        """A snapshot when the grace is over: the clock may be slow."""
+        if self.timer is None or not self.timer.is_alive():
+            self.timer = threading.Timer(seconds, lambda: ours(self._begin_snapshot))
+            self.timer.name, self.timer.daemon = "ray-snapshot-grace", True
+            self.timer.start()
+
+    def _begin_snapshot(self) -> None:
+        if not self.watch._is_closed:
+            self.watch._service.begin_snapshot.remote()
+
+    def _raise(self, number: int, verdict: Verdict) -> None:
+        error = deadlock_error(verdict, self.watch.name)
+        if self.victim is not None and self._break_one(number, verdict, error):
+            return
+        records = (*verdict.evidence["members"], *verdict.evidence["stuck_behind"])
+        if any(record["machine"] == DRIVER for record in records) and self.watch.process.condemn(number, None, error):
+            self._say_once("nothing more is raised: the program waits for the same again and again")
+
+    # ---- a call of the core -----------------------------------------------------------------------------------------
+
+    def _break_one(self, number: int, verdict: Verdict, error: DeadlockError) -> bool:
+        """Whether a call of the core has been told to end in the error; the next one gets it if that does not help."""
+        members = [one for one in verdict.evidence["members"] if one.get("call", "") not in {"", *self.tried}]
+        while members and (chosen := self._chosen(members)) is not None:
+            name = f"{chosen['machine']}.{chosen['method']}()"
+            told = self._told(number, chosen["call"], error)
+            if told is None:
+                return True  # a later verdict may come in time
+            refusal, self.done_until = told
+            members.remove(chosen)
+            self.tried.add(chosen["call"])
+            if refusal is None:
+                place = f" ({chosen['call_site']})" if chosen["call_site"] else ""
+                self._say(f"to break the deadlock, DeadlockError is raised in {name}{place}")
+                return True
+            self._say(f"not raised in {name}: {refusal}")
+        return False
+
+    def _chosen(self, members: list[dict[str, Any]]) -> dict[str, Any] | None:
+        if not callable(self.victim):
+            return max(members, key=lambda one: one["since"])
+        try:
+            found = self.victim([dict(one) for one in members])
+        except Exception as error:
+            self._say(
+                f"victim={self.victim!r} raised {type(error).__name__}: {first_line(error)}; the program gets the error"
+            )
+            return None
+        call = found.get("call") if isinstance(found, Mapping) else None
+        chosen = next((one for one in members if one["call"] == call), None)
+        if found is not None and chosen is None:
+            self._say(
+                f"victim={self.victim!r} returned no record of those that it was given; the program gets the error"
+            )
+        return chosen
+
+    def _told(self, number: int, call: str, error: DeadlockError) -> tuple[str | None, int] | None:
+        """As `Watcher.condemn`; None also if the watcher does not answer: the watching may be over."""
+        asked = self.watch._service.condemn.remote(number, call, error)
+        with suppress(Exception):
+            found: tuple[str | None, int] | None = asked.future().result(BREAK_S)
+            return found
+        return None
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def _end(self, verdict: Verdict) -> None:
+        """Write what was seen, and end the program with all that it has started, wherever its own threads are."""
+        from ray_snapshot.instrument.watching import close_quietly
+
+        if not self.has_reporter:
+            self._say(str(deadlock_error(verdict, self.watch.name)))
+        self._say(f"the deadlock stands: the program ends, with exit code {FIRED}")
+        close_quietly()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(FIRED)
+
+    def _say_once(self, text: str) -> None:
+        if text not in self.said:
+            self.said.add(text)
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        lines = text.split("\n")
+        with suppress(OSError, ValueError):
+            print("ray-snapshot: " + "\n".join(map(shown, lines)), file=sys.stderr, flush=True)
+
+
+def deadlock_error(verdict: Verdict, system: str) -> DeadlockError:
+    """What a wait ends in that is stuck as this verdict says."""
+    text = deadlock_report(verdict.evidence, system, verdict.snapshot_id).removeprefix("ray-snapshot: ")
+    return DeadlockError(text, verdict=verdict, evidence=verdict.evidence, snapshot_id=verdict.snapshot_id)
