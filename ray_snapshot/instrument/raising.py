@@ -147,7 +147,7 @@ class Raiser:
 
     def _chosen(self, members: list[dict[str, Any]]) -> dict[str, Any] | None:
         if not callable(self.victim):
-            return max(members, key=lambda one: one["since"])
+            return max(members, key=lambda one: str(one.get("since", "")))
         try:
             found = self.victim([dict(one) for one in members])
         except Exception as error:

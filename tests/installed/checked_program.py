@@ -50,7 +50,7 @@ if __name__ == "__main__":
         many: list[rs.MachineHandle[Account]] = system.spawn_many(Account, args=[(1,)] * 3)
         till: rs.MachineHandle[Till] = Till.remote()
         system.connect(a, till, port="left")
-        system.subscribe(hear)
+        system.subscribe(hear, repeat=True)
         system.start()
         a.transfer.send(many[0], 10)
         a.transfer.send_after(0.1, many[0], 10)

@@ -108,7 +108,7 @@ def test_a_killed_host_costs_nothing_but_time_and_a_line_says_so(
     bank: rs.System, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alarms: list[rs.Verdict] = []
-    bank.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None)
+    bank.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None, repeat=True)
     many = town(bank)
     for machine in many:
         for _ in range(5):
@@ -202,7 +202,7 @@ def test_hosts_are_killed_at_random_every_second(ray_cluster: None, protocol: st
     options: dict[str, Any] = {"recover": "rollback", "every": 0.2, "most_failures": 100, "protocol": protocol}
     with rs.System("chaos", detectors=[conservation(TOTAL)], **options) as system:
         alarms: list[rs.Verdict] = []
-        system.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None)
+        system.subscribe(lambda verdict: alarms.append(verdict) if verdict.alarm else None, repeat=True)
         many = town(system)
         for machine in many:
             for _ in range(5):

@@ -77,7 +77,7 @@ class Ear:
 
     def __init__(self, system: rs.System) -> None:
         self.heard: list[rs.Verdict] = []
-        system.subscribe(self.heard.append)
+        system.subscribe(self.heard.append, repeat=True)
 
     def check(self) -> None:
         """No alarm, and nothing twice."""

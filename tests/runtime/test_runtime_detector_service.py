@@ -82,7 +82,7 @@ def _verdicts(system: rs.System) -> dict[str, rs.Verdict]:
             is_complete.set()
 
     heard: dict[str, dict[str, rs.Verdict]] = {}
-    system.subscribe(hear)
+    system.subscribe(hear, repeat=True)
     wanted[0] = system.snapshot().snapshot_id
     if len(heard.get(wanted[0], ())) < len(system.detectors):
         assert is_complete.wait(BOUND_S)
@@ -192,8 +192,8 @@ def test_a_run_is_in_its_history_with_every_snapshot_and_verdict_and_subscribers
 
     folder = tmp_path / "history"
     system = rs.System("kept", history=folder, every=0.05, detectors=[detectors.Termination(), raises])
-    system.subscribe(stumble)
-    system.subscribe(heard.append)
+    system.subscribe(stumble, repeat=True)
+    system.subscribe(heard.append, repeat=True)
     log = system.spawn(Log, name="log")
     system.start()
     for number in range(50):

@@ -101,7 +101,7 @@ def test_snapshots_asked_for_at_once_by_threads_machines_and_the_clock_are_all_c
 ) -> None:
     system, handles = circle
     verdicts: list[rs.Verdict] = []
-    system.subscribe(verdicts.append)
+    system.subscribe(verdicts.append, repeat=True)
     before = system.snapshot().sequence
     for handle in handles:
         handle.begin.send(60)

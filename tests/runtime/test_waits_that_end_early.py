@@ -13,6 +13,7 @@ from ray_snapshot import detectors
 from ray_snapshot.runtime.session import for_ever_stuck
 
 NEVER_S = 10_000.0
+SOON_S = 1.0
 """A test that waited so long would have failed by then."""
 
 WHOLE, PART, STUCK = detectors.Termination(), detectors.Termination(machines=["a"]), detectors.Deadlock()
@@ -60,7 +61,15 @@ def test_termination_is_not_waited_for_in_a_deadlock_nor_in_a_system_that_anothe
         assert isinstance(caught.value, rs.SnapshotTimeoutError)
         assert (caught.value.waited_for, caught.value.verdict.detector) == ("termination", "deadlock")
 
+        with pytest.raises(rs.SnapshotTimeoutError) as waited:
+            system.wait_for("termination", timeout=SOON_S, stop_on_alarm=False)
+        assert not isinstance(waited.value, rs.NeverHoldsError), "it was to be waited for"
+
         heard = threading.Event()
+        system.subscribe(lambda verdict: heard.set() if verdict.holds else None)
+        with pytest.raises(rs.NeverHoldsError):
+            system.wait_for("termination", timeout=NEVER_S, stop_on_alarm=True)
+        heard.clear()
         system.subscribe(lambda verdict: heard.set() if verdict.holds else None)
         closer = threading.Thread(target=lambda: heard.wait(BOUND_S) and system.close())
         closer.start()

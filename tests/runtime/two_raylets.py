@@ -42,7 +42,7 @@ def main() -> None:
     alarms: list[Any] = []
     watched = [conservation(COUNT * TOKENS)]
     with rs.System("noded", recover="rollback", every=0.2, detectors=watched) as system:
-        system.subscribe(lambda verdict: alarms.append(verdict.sentence) if verdict.alarm else None)
+        system.subscribe(lambda verdict: alarms.append(verdict.sentence) if verdict.alarm else None, repeat=True)
         arguments = [(TOKENS, names) for _ in names]
         many = system.spawn_many(Here, args=arguments, names=list(names), per_host=4, resources={"place": 1})
         system.start()

@@ -1,0 +1,86 @@
+"""`--on-deadlock`: a deadlock that stands ends in an error out of a wait of the program or of one call, or ends the program."""
+
+from __future__ import annotations
+
+import pytest
+from app_runner import Done, Runner
+
+pytestmark = pytest.mark.ray
+
+DEADLOCKED = 3
+by_night = pytest.mark.nightly
+
+
+def _run(runner: Runner, scenario: str, how: str, *more: str) -> Done:
+    options = ("--every", "0.5", "--on-deadlock", how, "--deadlock-grace", "2", "--name", scenario, *more)
+    done = runner.command("run", *options, "raising.py", scenario)
+    assert "fault of ours" not in done.errors
+    return done
+
+
+def _said(done: Done) -> list[str]:
+    return [line.removeprefix("app: ") for line in done.output.splitlines() if line.startswith("app: ")]
+
+
+def test_every_kind_of_wait_ends_in_the_error_and_the_program_may_go_on(runner: Runner) -> None:
+    done = _run(runner, "every_kind", "raise")
+    kinds = ("get", "wait", "threads", "awaits", "next")
+    expected = []
+    for at, how in enumerate(kinds):
+        expected += [f"{how} ended in DeadlockError on ['Account-{2 * at}', 'Account-{2 * at + 1}']"]
+        expected += ["then RayTaskError(ActorDiedError)"]
+    assert _said(done) == [*expected, "the end"], done.errors
+    assert done.exit_code == 0
+
+
+def test_an_error_that_nobody_catches_shows_the_programs_line_and_the_report(runner: Runner) -> None:
+    done = _run(runner, "uncaught", "raise")
+    assert done.exit_code == 1
+    trace = done.errors[done.errors.index("Traceback") :]
+    assert 'print("app:", ray.get([a.pay.remote(), b.pay.remote()]))' in trace
+    assert "ray_snapshot/instrument" not in trace
+    assert "DeadlockError: deadlock in uncaught (snapshot " in trace
+    assert "Account-0 in Account.pay" in trace
+    assert "to do: " in trace
+
+
+def test_one_call_gets_the_error_and_its_caller_an_ordinary_one(runner: Runner) -> None:
+    done = _run(runner, "one_call", "raise", "--victim", "youngest")
+    assert sorted(_said(done)) == ["RayTaskError(DeadlockError) with 2 members", "got 2", "the end"], done.errors
+    assert "ray-snapshot: to break the deadlock, DeadlockError is raised in Account-" in done.errors
+
+
+@by_night
+@pytest.mark.parametrize("scenario", ["one_call_of_two_kinds", "a_task"])
+def test_one_call_of_another_kind_gets_it(runner: Runner, scenario: str) -> None:
+    done = _run(runner, scenario, "raise", "--victim", "youngest")
+    assert _said(done)[-1] == "the end", done.errors
+    assert "to break the deadlock, DeadlockError is raised in " in done.errors
+
+
+@by_night
+def test_what_ray_would_run_again_is_no_victim_and_the_program_gets_it(runner: Runner) -> None:
+    done = _run(runner, "retried", "raise", "--victim", "youngest")
+    assert _said(done) == ["DeadlockError", "the end"], done.errors
+    assert done.errors.count("Ray would run it again (retry_exceptions, or max_task_retries)") == 2
+
+
+@by_night
+def test_who_waits_for_the_same_again_and_again_is_told_three_times(runner: Runner) -> None:
+    done = _run(runner, "again_and_again", "raise")
+    assert _said(done) == ["DeadlockError"] * 3 + ["killed", "the end"], done.errors
+
+
+@by_night
+def test_nothing_is_raised_while_a_watchdog_may_end_it(runner: Runner) -> None:
+    done = _run(runner, "watchdog", "raise")
+    assert _said(done) == ["ActorDiedError", "the end"], done.errors
+    assert "nothing is raised: the deadlock may yet be broken by thread Thread-" in done.errors
+
+
+def test_a_program_may_be_ended(runner: Runner) -> None:
+    done = _run(runner, "uncaught", "exit")
+    assert done.exit_code == DEADLOCKED
+    assert done.errors.count("these can never move again") == 1
+    assert "the deadlock stands: the program ends, with exit code 3" in done.errors
+    assert "Traceback" not in done.errors

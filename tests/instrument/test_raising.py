@@ -1,0 +1,362 @@
+"""Which waits end in `DeadlockError`, when, and how often. No Ray but its refs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from typing import Any
+
+import pytest
+import ray
+from lone_process import BOUND_S, lone_process
+
+import ray_snapshot as rs
+from ray_snapshot.instrument import raising
+from ray_snapshot.instrument.hooks import tracking
+from ray_snapshot.instrument.process.process import Process
+from ray_snapshot.instrument.process.raising import MOST_RAISED
+from ray_snapshot.instrument.process.reloading import Terms
+from ray_snapshot.instrument.raising import FIRED, Raiser
+from ray_snapshot.names import DRIVER
+from ray_snapshot.protocol.calls import CallLedger
+from ray_snapshot.runtime.settings import settings_of
+from ray_snapshot.verdicts import ReadyMade, Verdict
+
+ERROR = rs.DeadlockError("deadlock in app", snapshot_id="s", evidence={"cores": [["A"]]})
+
+
+def a_ref() -> Any:
+    return ray.ObjectRef.from_random()
+
+
+def driver() -> Any:
+    return lone_process(CallLedger(DRIVER, acts_unasked=True), Terms(raises=True))
+
+
+def recorded(process: Process, number: int) -> None:
+    """The snapshot is recorded while everything is as it is now."""
+    process.ledger.request(number)
+    process.recording.record(is_forced=True)
+
+
+def begun(process: Process, ref: Any, timeout: float | None = None) -> int:
+    wait_id, _ = process.begin_wait([ref], 1, timeout, "app.py:7", is_blocking=False)
+    return wait_id
+
+
+def test_a_wait_that_a_snapshot_has_seen_ends_once_and_another_one_does_not() -> None:
+    with driver() as process:
+        seen, bounded = begun(process, a_ref()), begun(process, a_ref(), timeout=5.0)
+        recorded(process, 1)
+        later = begun(process, a_ref())
+
+        process.condemn(1, None, ERROR)
+
+        assert set(process.raising.errors) == {seen}, "not one with a timeout, nor one that began behind the snapshot"
+        with pytest.raises(rs.DeadlockError, match="deadlock in app") as caught:
+            process.raising.check(seen)
+        assert caught.value is not ERROR
+        assert caught.value.evidence == ERROR.evidence
+        process.condemn(1, None, ERROR)
+        assert not process.raising.errors, "it is told already"
+        process.raising.check(seen)
+        for wait_id in (seen, bounded, later):
+            process.end_wait(wait_id, [])
+        kept = process.raising.open, process.raising.futures, process.raising.errors, process.raising.told
+        assert not any(kept), "nothing is kept of a wait that is over"
+
+
+def test_another_snapshot_or_another_call_is_no_reason() -> None:
+    with driver() as process:
+        begun(process, a_ref())
+        recorded(process, 1)
+        process.condemn(2, None, ERROR)
+        process.condemn(1, "driver/0/A/1", ERROR)
+        assert not process.raising.errors
+
+
+def test_waits_for_one_ref_end_so_three_times_and_then_no_more() -> None:
+    ref, ends = a_ref(), 0
+    with driver() as process:
+        for number in range(1, MOST_RAISED + 3):
+            wait_id = begun(process, ref)
+            recorded(process, number)
+            spared = process.condemn(number, None, ERROR)
+            ends += wait_id in process.raising.errors
+            assert spared == (wait_id not in process.raising.errors)
+            process.end_wait(wait_id, [])
+    assert ends == MOST_RAISED
+
+
+def test_a_blocked_get_ends_and_a_reply_that_comes_first_wins() -> None:
+    """As `ray.get` is called in an app, but for Ray."""
+    for comes in (False, True):
+        with driver() as process, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tracking, "_exist", lambda *_: False)
+            asked, outcome = threading.Event(), list[Any]()
+            is_there = threading.Event()
+
+            def original(_: Any, timeout: float | None = None, *, asked=asked, is_there=is_there) -> str:  # type: ignore[no-untyped-def]
+                asked.set()
+                assert timeout is not None, "it waits in slices"
+                if is_there.wait(timeout):
+                    return "the reply"
+                raise ray.exceptions.GetTimeoutError
+
+            def program(original=original, outcome=outcome) -> None:  # type: ignore[no-untyped-def]
+                try:
+                    outcome.append(tracking.get(original, a_ref()))
+                except rs.DeadlockError as error:
+                    outcome.append(error)
+
+            thread = threading.Thread(target=program)
+            thread.start()
+            assert asked.wait(BOUND_S)
+            recorded(process, 1)
+            with process.lock:
+                if comes:
+                    is_there.set()
+                process.condemn(1, None, ERROR)
+            thread.join(BOUND_S)
+            assert [str(one) for one in outcome] == (["the reply"] if comes else ["deadlock in app"])
+
+
+def test_an_await_ends_and_what_comes_later_is_not_in_the_way() -> None:
+    ref, future = a_ref(), concurrent.futures.Future[str]()
+    future.object_ref = ref  # type: ignore[attr-defined]
+    noise = list[Any]()
+
+    async def program(process: Process) -> str:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tracking, "_is_known", lambda _: True)
+            awaited = tracking.future_of(asyncio.wrap_future, future)
+        recorded(process, 1)
+        await asyncio.to_thread(process.condemn, 1, None, ERROR)
+        try:
+            await awaited
+        except rs.DeadlockError as error:
+            return str(error)
+        return "nothing was raised"
+
+    with driver() as process:
+        assert asyncio.run(program(process)) == "deadlock in app"
+        assert not process.raising.futures
+    assert not noise
+    assert future.done(), "Ray gives its result to no future that has one"
+
+
+# ---- when ---------------------------------------------------------------------------------------------------------------
+
+
+class Watched:
+    """A watch, as far as it is told what to do; `refusals`: what its watcher answers, one after the other."""
+
+    name = "app"
+    is_asked_for = True
+    _is_closed = False
+
+    def __init__(self, refusals: list[Any] | None = None, **settings: Any) -> None:
+        self.settings = settings_of({"on_deadlock": "raise", "deadlock_grace": 10.0, **settings})
+        self.detectors = [ReadyMade("termination"), ReadyMade("deadlock")]
+        self.process = self._service = self
+        self.refusals = refusals or []
+        self.told: list[Any] = []
+        self.begin_snapshot = self
+
+    def remote(self) -> None:
+        self.told.append("a snapshot")
+
+    @property
+    def condemn(self) -> Any:
+        return _Condemn(self)
+
+
+class _Condemn:
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+
+    def __call__(self, number: int, call_id: str | None, error: rs.DeadlockError) -> int:
+        self.watched.told.append((number, call_id, str(error).partition(" (")[0]))
+        return 0
+
+    def remote(self, number: int, call_id: str, _: rs.DeadlockError) -> Any:
+        self.watched.told.append((number, call_id))
+        found: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        found.set_result(self.watched.refusals.pop(0))
+        found.future = lambda: found  # type: ignore[attr-defined]
+        return found
+
+
+def member(machine: str, since: int) -> dict[str, Any]:
+    began = f"2026-11-25T10:00:0{since}+00:00"
+    waits = {"waits_for": ["B"], "mode": "all"}
+    site = {"method": "ask", "call_site": "app.py:7"}
+    return {"machine": machine, "class": machine, **site, "call": f"driver/0/{machine}/1", "since": began, **waits}
+
+
+def deadlock(*cores: tuple[str, ...], by: tuple[str, ...] = (), behind: tuple[str, ...] = (DRIVER,)) -> Verdict:
+    evidence = {
+        "members": [member(name, at) for core in cores for at, name in enumerate(core)],
+        "stuck_behind": [{**member(name, 0), "class": None} for name in behind],
+        "cores": [list(core) for core in cores],
+        "may_be_broken_by": list(by),
+    }
+    return Verdict(detector="deadlock", holds=True, evidence=evidence, snapshot_id="s", alarm=True)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What `time.monotonic` says: the last item."""
+    now = [0.0]
+    monkeypatch.setattr(raising.time, "monotonic", lambda: now[-1])
+    monkeypatch.setattr(raising.threading.Timer, "start", lambda self: self.function())
+    return now
+
+
+RAISED = (2, None, "deadlock in app")
+
+
+def test_nothing_is_raised_before_a_core_has_outlasted_the_grace(clock: list[float]) -> None:
+    watched = Watched()
+    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser.hear(1, deadlock(("A", "B")))
+    assert watched.told == ["a snapshot"], "one is asked for when the grace is over"
+    clock.append(10.0)
+    raiser.hear(2, deadlock(("A", "B", "C")))
+    assert watched.told[1:] == [RAISED], "a core that has grown is the same"
+
+
+def test_a_core_that_was_gone_begins_anew_and_a_young_one_delays_who_may_be_behind_it(clock: list[float]) -> None:
+    watched = Watched()
+    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    for now, verdict in (
+        (0.0, deadlock(("A", "B"))),
+        (9.0, Verdict(detector="deadlock", holds=False)),
+        (9.5, deadlock(("A", "B"))),
+        (12.0, deadlock(("A", "B"), ("C", "D"))),
+        (21.0, deadlock(("A", "B"), ("C", "D"))),
+    ):
+        clock.append(now)
+        raiser.hear(1, verdict)
+    assert set(watched.told) == {"a snapshot"}
+    clock.append(22.0)
+    raiser.hear(2, deadlock(("A", "B"), ("C", "D")))
+    assert watched.told[-1] == RAISED
+
+
+def test_nothing_is_raised_where_something_that_acts_may_break_it(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched = Watched(deadlock_grace=0.0)
+    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    for number in (1, 2):
+        raiser.hear(number, deadlock(("A", "B"), by=("Watchdog-0",)))
+    assert not watched.told
+    said = "ray-snapshot: nothing is raised: the deadlock may yet be broken by Watchdog-0\n"
+    assert capsys.readouterr().err == said, "once"
+
+
+def test_a_program_that_is_not_stuck_gets_no_error(clock: list[float]) -> None:
+    watched = Watched(deadlock_grace=0.0)
+    Raiser(watched, has_reporter=True).hear(1, deadlock(("A", "B"), behind=()))  # type: ignore[arg-type]
+    assert not watched.told
+
+
+def test_other_detectors_are_not_its_affair(clock: list[float]) -> None:
+    watched = Watched(deadlock_grace=0.0)
+    found = deadlock(("A", "B")).model_copy(update={"detector": "money"})
+    Raiser(watched, has_reporter=True).hear(1, found)  # type: ignore[arg-type]
+    assert not watched.told
+
+
+# ---- in whom ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_youngest_call_gets_it_and_the_next_one_only_if_that_does_not_help(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched = Watched([(None, 4), ("Ray would run it again", 7)], deadlock_grace=0.0, victim="youngest")
+    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser.hear(3, deadlock(("A", "B")))
+    raiser.hear(4, deadlock(("A", "B")))
+    assert watched.told == [(3, "driver/0/B/1")], "snapshot 4 may have seen it as it was"
+    raiser.hear(5, deadlock(("A", "B")))
+    assert watched.told[1:] == [(5, "driver/0/A/1"), (5, None, "deadlock in app")], "and at last the program"
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "ray-snapshot: to break the deadlock, DeadlockError is raised in B.ask() (app.py:7)",
+        "ray-snapshot: not raised in A.ask(): Ray would run it again",
+    ]
+
+
+def test_a_deadlock_that_comes_again_finds_its_calls_untried(clock: list[float]) -> None:
+    watched = Watched([(None, 1), (None, 5)], deadlock_grace=0.0, victim="youngest")
+    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser.hear(1, deadlock(("A", "B")))
+    raiser.hear(2, Verdict(detector="deadlock", holds=False))
+    raiser.hear(5, deadlock(("A", "B")))
+    assert watched.told == [(1, "driver/0/B/1"), (5, "driver/0/B/1")]
+
+
+def test_who_comes_too_late_tries_with_the_next_verdict(clock: list[float]) -> None:
+    watched = Watched([None, (None, 5)], deadlock_grace=0.0, victim="youngest")
+    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser.hear(1, deadlock(("A", "B")))
+    raiser.hear(4, deadlock(("A", "B")))
+    assert watched.told == [(1, "driver/0/B/1"), (4, "driver/0/B/1")]
+
+
+def test_a_function_of_the_members_chooses(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    def oldest(members: list[dict[str, Any]]) -> dict[str, Any]:
+        return min(members, key=lambda one: str(one["since"]))
+
+    watched = Watched([(None, 1)], deadlock_grace=0.0, victim=oldest)
+    Raiser(watched, has_reporter=True).hear(1, deadlock(("A", "B")))  # type: ignore[arg-type]
+    assert watched.told == [(1, "driver/0/A/1")]
+
+    for wrong in (lambda _: "A", lambda members: members[7]):
+        watched = Watched(deadlock_grace=0.0, victim=wrong)
+        Raiser(watched, has_reporter=True).hear(2, deadlock(("A", "B")))  # type: ignore[arg-type]
+        assert watched.told == [RAISED], "the program gets it, and a line says why"
+    said = capsys.readouterr().err
+    assert "returned no record of those that it was given" in said
+    assert "IndexError" in said
+
+
+# ---- the end ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_ended_with_its_report_and_exit_code_3(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended, code = threading.Event(), list[int]()
+    monkeypatch.setattr(raising.os, "_exit", lambda found: (code.append(found), ended.set()))
+    raiser = Raiser(Watched(deadlock_grace=0.0, on_deadlock="exit"), has_reporter=False)  # type: ignore[arg-type]
+    raiser.hear(1, deadlock(("A", "B")))
+    raiser.hear(2, deadlock(("A", "B")))
+    assert ended.wait(BOUND_S)
+    assert code == [FIRED]
+    said = capsys.readouterr().err
+    assert said.count("deadlock in app (snapshot s)") == 1
+    assert "the program ends, with exit code 3" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"on_deadlock": "explode"}, "on_deadlock"),
+        ({"on_deadlock": "raise", "victim": "oldest"}, "youngest"),
+        ({"victim": "youngest"}, 'belongs to on_deadlock="raise"'),
+        ({"on_deadlock": "raise", "deadlock_grace": -1}, "deadlock_grace"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(rs.SettingError, match=said):
+        settings_of(given)
+
+
+def test_machines_of_ones_own_are_told_that_it_is_for_watched_apps() -> None:
+    with pytest.raises(rs.SettingError, match=r"on_deadlock.*an app that is watched"):
+        rs.System("bank", on_deadlock="raise")  # type: ignore[call-arg]
