@@ -245,10 +245,13 @@ def own_threads() -> list[threading.Thread]:
         for thread in threading.enumerate()
         if thread is not threading.main_thread()
         and not isinstance(thread, threading._DummyThread)
-        and not thread.name.startswith(_KNOWN_THREADS)
+        and not thread.name.startswith((*_KNOWN_THREADS, *HARNESS))
     ]
     rays = shape.rays_threads() if found else ()
     return [thread for thread in found if thread not in rays]
 
+
+HARNESS: set[str] = set()
+"""Packages that run a program, as a test runner does: their threads, timers and handlers may end it, and end no wait of it."""
 
 _KNOWN_THREADS = ("ray-snapshot", "ray_", "PythonGCThread", "AsyncIO Thread", "Dummy", "raylet")

@@ -7,6 +7,7 @@ its members, or cancel what that runs. Nothing is killed here; an error unwinds,
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -66,6 +67,12 @@ class Raiser:
         self.said: set[str] = set()
         self.timer: threading.Timer | None = None
         self.is_ending = False
+        self.title: Callable[[], str] = lambda: watch.name
+        """What errors call the program."""
+        self.narrow: Callable[[Verdict], Verdict] = lambda verdict: verdict
+        """The part of a deadlock that counts: tests leave stuck actors behind."""
+        self.on_raise: Callable[[DeadlockError], None] = lambda _: None
+        """Called before the waits of the program end in an error."""
 
     @staticmethod
     def names_in(detectors: Iterable[Detector]) -> set[str]:
@@ -75,9 +82,10 @@ class Raiser:
     def hear(self, number: int, verdict: Verdict) -> None:
         """A verdict on snapshot `number`."""
         if verdict.detector in self.names:
-            self._follow(verdict)
+            found = self.narrow(verdict) if verdict.holds else verdict
+            self._follow(found)
             if self.cores and not self.is_ending:
-                self._consider(number, verdict)
+                self._consider(number, found)
 
     def _follow(self, verdict: Verdict) -> None:
         """Note which cores stand. A core may grow; one that shares a member with an earlier one is the same."""
@@ -97,7 +105,8 @@ class Raiser:
             self._look_again(left)
         elif by := verdict.evidence.get("may_be_broken_by"):
             doing = "the program is not ended" if self.how == "exit" else "nothing is raised"
-            self._say_once(f"{doing}: the deadlock may yet be broken by {', '.join(by)}")
+            if _has_program(verdict) or self.victim is not None:  # else it would get no error anyway
+                self._say_once(f"{doing}: the deadlock may yet be broken by {', '.join(by)}")
         elif number <= self.done_until:
             return
         elif self.how == "exit":
@@ -108,22 +117,23 @@ class Raiser:
 
     def _look_again(self, seconds: float) -> None:
         """A snapshot when the grace is over: the clock may be slow."""
-        if self.timer is None or not self.timer.is_alive():
+        if seconds < math.inf and (self.timer is None or not self.timer.is_alive()):
             self.timer = threading.Timer(seconds, lambda: ours(self._begin_snapshot))
             self.timer.name, self.timer.daemon = "ray-snapshot-grace", True
             self.timer.start()
 
     def _begin_snapshot(self) -> None:
-        if not self.watch._is_closed:
+        if not self.watch.is_closed:
             self.watch._service.begin_snapshot.remote()
 
     def _raise(self, number: int, verdict: Verdict) -> None:
-        error = deadlock_error(verdict, self.watch.name)
+        error = deadlock_error(verdict, self.title())
         if self.victim is not None and self._break_one(number, verdict, error):
             return
-        records = (*verdict.evidence["members"], *verdict.evidence["stuck_behind"])
-        if any(record["machine"] == DRIVER for record in records) and self.watch.process.condemn(number, None, error):
-            self._say_once("nothing more is raised: the program waits for the same again and again")
+        if _has_program(verdict):
+            self.on_raise(error)
+            if self.watch.process.condemn(number, None, error):
+                self._say_once("nothing more is raised: the program waits for the same again and again")
 
     # ---- a call of the core -----------------------------------------------------------------------------------------
 
@@ -178,7 +188,7 @@ class Raiser:
         from ray_snapshot.instrument.watching import close_quietly
 
         if not self.has_reporter:
-            self._say(str(deadlock_error(verdict, self.watch.name)))
+            self._say(str(deadlock_error(verdict, self.title())))
         self._say(f"the deadlock stands: the program ends, with exit code {FIRED}")
         close_quietly()
         with suppress(OSError, ValueError):
@@ -195,6 +205,11 @@ class Raiser:
         lines = text.split("\n")
         with suppress(OSError, ValueError):
             print("ray-snapshot: " + "\n".join(map(shown, lines)), file=sys.stderr, flush=True)
+
+
+def _has_program(verdict: Verdict) -> bool:
+    records = (*verdict.evidence["members"], *verdict.evidence["stuck_behind"])
+    return any(record["machine"] == DRIVER for record in records)
 
 
 def deadlock_error(verdict: Verdict, system: str) -> DeadlockError:

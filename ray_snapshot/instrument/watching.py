@@ -82,6 +82,8 @@ class Watch(Session):
             self.detectors.append(ReadyMade("deadlock"))
         self.is_asked_for = True
         """Whether the program itself has called `watch`."""
+        self.raiser: Raiser | None = None
+        """What acts on deadlocks that stand."""
         self.joined: System | None = None
         """The system of machines that has joined."""
         self._opening: threading.Thread | None = None
@@ -117,7 +119,13 @@ class Watch(Session):
 
     def _act_on_deadlocks(self) -> None:
         if self.settings.on_deadlock != "report":
-            self._hear_by(Raiser(self, has_reporter=self._on_watch is not None))
+            self.raiser = Raiser(self, has_reporter=self._on_watch is not None)
+            self._hear_by(self.raiser)
+
+    def set_clock(self, every: float) -> None:
+        """From now on a snapshot every `every` seconds."""
+        self.settings = self.settings.model_copy(update={"every": every})
+        self._service.set_clock.remote(every)
 
     def _tell(self) -> None:
         if self._on_watch is not None:
@@ -369,6 +377,12 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         is_run = ending is not None  # what calls `install` itself has its watch when `ray.init` returns
         _watch_as(plan.pop("name"), {**plan, "is_awaited": not is_run, "on_watch": on_watch})
     return found
+
+
+def name_next(name: str) -> None:
+    """What the next `ray.init` begins is watched under this name."""
+    for plan in _plans:
+        plan["name"] = check_system_name(name)
 
 
 def _is_client(address: str | None) -> bool:

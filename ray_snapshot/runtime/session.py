@@ -177,7 +177,7 @@ class Session(ABC):
         last: dict[str, Verdict] = {}
         uncertain = ""
         pause, due = 0.05, 0.0
-        with self._part.rest():
+        with self.at_rest():
             while (now := time.monotonic()) < deadline:
                 self._check()
                 until = deadline
@@ -235,6 +235,10 @@ class Session(ABC):
         left = max(0.1, deadline - time.monotonic())
         ask = partial(self._service.is_certain.remote, verdict.snapshot_id, left)
         return bool(self._again(ask, f"whether {verdict.snapshot_id} is kept", left + 10))
+
+    def at_rest(self) -> AbstractContextManager[None]:
+        """For the time of the block the program waits for a verdict, and does nothing else."""
+        return self._part.rest()
 
     def _known(self, detector: Any) -> Detector:
         """The detector of this name that is evaluated, or this one, from now on."""
@@ -352,6 +356,11 @@ class Session(ABC):
         except RaySnapshotError:
             if kind is None:  # else what the block raised says more
                 raise
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
 
     @property
     def failure(self) -> RaySnapshotError | None:

@@ -13,6 +13,7 @@ from concurrent.futures import thread as executors
 from dataclasses import dataclass
 from types import FrameType
 
+from ray_snapshot.instrument.here import HARNESS
 from ray_snapshot.runtime.here import call_site, call_site_here, frames_of_threads
 
 _WAIT = threading.Condition.wait.__code__
@@ -47,7 +48,11 @@ def _unlisted(frames: Mapping[int, FrameType]) -> list[str]:
     A thread of Ray's that sets the result of a future has no frame of Ray's, and none of the app's either.
     """
     listed = {thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
-    found = [frame for ident, frame in frames.items() if ident not in listed and not _is_begun_by(frame, _NOT_THE_APPS)]
+    found = [
+        frame
+        for ident, frame in frames.items()
+        if ident not in listed and not _is_begun_by(frame, (*_NOT_THE_APPS, *HARNESS))
+    ]
     return [f"without a name ({site})" for frame in found if (site := call_site(frame)) is not None]
 
 
@@ -70,7 +75,7 @@ def is_timer_set(thread: int) -> bool:
     """Whether a timer may interrupt this thread so."""
     if thread != threading.main_thread().ident or not hasattr(signal, "getitimer"):
         return False
-    return signal.getitimer(signal.ITIMER_REAL)[0] > 0 and callable(signal.getsignal(signal.SIGALRM))
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0 and _is_the_apps(signal.getsignal(signal.SIGALRM))
 
 
 _FROM_OUTSIDE = ("SIGCHLD", "SIGUSR1", "SIGUSR2")
@@ -85,14 +90,14 @@ def signals(*, is_program: bool) -> str:
     if not hasattr(signal, "getitimer"):
         return ""
     is_set = signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    found = ["a timer"] if is_set and (not is_program or callable(signal.getsignal(signal.SIGALRM))) else []
+    found = ["a timer"] if is_set and (not is_program or _is_the_apps(signal.getsignal(signal.SIGALRM))) else []
     handled = [name for name in _FROM_OUTSIDE if _is_the_apps(signal.getsignal(getattr(signal, name)))]
     return " and ".join([*found, *(f"the handler of {name}" for name in handled)])
 
 
 def _is_the_apps(handler: object) -> bool:
     module = str(getattr(handler, "__module__", ""))
-    return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio."))
+    return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio.", *HARNESS))
 
 
 def _app_frame(frame: FrameType | None) -> FrameType | None:

@@ -140,6 +140,12 @@ class Service:
         """Take a snapshot every `every` seconds from now on."""
         self.clock.start(every)
 
+    async def set_clock(self, every: float) -> None:
+        """Take a snapshot every `every` seconds from now on, whatever it was before."""
+        self.clock.stop()
+        self.clock.task = None
+        self.clock.start(every)
+
     async def completed_after(self, number: int) -> int:
         """How many snapshots with higher numbers have been completed (of the latest 10,000)."""
         return self.collecting.line.completed_after(number)

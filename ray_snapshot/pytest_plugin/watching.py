@@ -1,0 +1,356 @@
+"""What the plugin does when it is asked for: one watch for each Ray that the tests start, and what is said of each test.
+
+Tests leave stuck actors behind. A deadlock is of the test that runs if a call of it began in that test, or if the test itself
+waits for it. A deadlock that was caught fails its test all the same, unless that expects one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ray_snapshot.detectors import Deadlock, Termination
+from ray_snapshot.errors import DeadlockError, SettingError
+from ray_snapshot.instrument import here, watching
+from ray_snapshot.instrument.raising import deadlock_error
+from ray_snapshot.instrument.watching import Watch
+from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.settings import check_writable
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict, check_detector, evaluate
+
+HARNESS = frozenset({"execnet", "xdist", "pytest_timeout"})
+"""What runs tests: its threads, timers and handlers end a test, and never a wait of it."""
+
+PAUSE_S = 0.05
+"""Between the first looks at whether everything has ended; later ones take longer."""
+
+LOOK_S = 10.0
+"""How long a last snapshot may take, where a test expects a deadlock and none was seen."""
+
+
+class RaySnapshotWarning(UserWarning):
+    """A test came to a deadlock, and deadlocks are only reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says."""
+
+    worker: str
+    every: float
+    grace: float
+    fails: bool
+    """Whether a deadlock fails its test."""
+    folder: str | None
+    """Where history and report of failed tests are kept."""
+
+
+@dataclass(slots=True)
+class Running:
+    """The test that runs."""
+
+    name: str
+    expects: bool
+    every: float
+    began: float = field(default_factory=time.time)
+    found: list[DeadlockError] = field(default_factory=list)
+    """The deadlocks that are its own, each once."""
+    left: set[str] = field(default_factory=set)
+    """Machines that earlier tests have left stuck."""
+    raised: DeadlockError | None = None
+    """The first that its waits have ended in."""
+    has_failed: bool = False
+
+
+class TestRun:
+    """All tests of this process."""
+
+    __test__ = False
+
+    def __init__(self, options: Options) -> None:
+        """Puts the hooks in place. Raises `SettingError`, `UnsupportedRayError`, `HistoryWriteError`."""
+        if not options.every > 0 or not options.grace >= 0:
+            raise SettingError("--ray-snapshot-every and --ray-snapshot-grace are seconds")
+        self.options = options
+        self.running: Running | None = None
+        self.watch: Watch | None = None
+        self.latest: Verdict | None = None
+        """What was last known of deadlocks."""
+        self.has_failures = False
+        self.lock = threading.Lock()
+        self.history = self._new_history()
+        here.HARNESS.update(HARNESS)
+        watching.install(
+            self._name("tests"),
+            self._begun,
+            every=options.every,
+            history=self.history,
+            on_deadlock="raise",
+            deadlock_grace=options.grace if options.fails else NEVER_S,
+        )
+
+    def _new_history(self) -> Path | None:
+        if self.options.folder is None:
+            return None
+        folder = Path(self.options.folder).absolute()
+        check_writable(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"history-{self.options.worker}-", dir=folder)) / "history"
+
+    def _name(self, test: str) -> str:
+        return f"pytest-{self.options.worker}-{_file_name(test).lower()}"[:MOST_NAME]
+
+    # ---- Ray -------------------------------------------------------------------------------------------------------------
+
+    def _begun(self, watch: Watch) -> None:
+        """A Ray of the tests' is watched."""
+        self.watch, self.latest = watch, None
+        watch.subscribe(self._hear, repeat=True)
+        if watch.raiser is not None:
+            watch.raiser.title, watch.raiser.narrow, watch.raiser.on_raise = self._title, self.own_part, self._raised
+        self._set_clock()
+
+    def _set_clock(self) -> None:
+        every = self.options.every if self.running is None else self.running.every
+        if self.watch is not None and not self.watch.is_closed and every != self.watch.settings.every:
+            self.watch.set_clock(every)
+
+    @contextmanager
+    def named(self, what: str) -> Iterator[None]:
+        """A Ray that begins meanwhile belongs to this test, module or class."""
+        watching.name_next(self._name(what))
+        try:
+            yield
+        finally:
+            watching.name_next(self._name("tests"))
+
+    def _title(self) -> str:
+        running = self.running
+        return "the tests" if running is None else running.name
+
+    def _raised(self, error: DeadlockError) -> None:
+        """What the program waits for is about to end in it, whoever catches that."""
+        with self.lock:
+            if self.running is not None and self.running.raised is None:
+                self.running.raised = error
+
+    def _hear(self, verdict: Verdict) -> None:
+        if "cores" in verdict.evidence and verdict.holds is not None:
+            self.latest = verdict
+        if verdict.alarm and "cores" in verdict.evidence:
+            self.note(verdict)
+
+    def note(self, verdict: Verdict) -> None:
+        """A deadlock is of the test that runs if a call of it began there, or if the test waits for it."""
+        with self.lock:
+            running = self.running
+            if running is None or not (verdict.holds and _is_of(running, verdict)):
+                return
+            known = {frozenset(core) for error in running.found for core in error.evidence["cores"]}
+            own = self.own_part(verdict)
+            if any(frozenset(core) not in known for core in own.evidence["cores"]):
+                running.found.append(deadlock_error(own, running.name))
+
+    def own_part(self, verdict: Verdict) -> Verdict:
+        """The cores of which a call began in the test that runs; all of them, if there are none: the test may wait for those
+        that others have left."""
+        running, evidence = self.running, verdict.evidence
+        began = 0.0 if running is None else running.began
+        new = {record["machine"] for record in evidence["members"] if _since(record) >= began}
+        own = [core for core in evidence["cores"] if not new.isdisjoint(core)]
+        if not own:
+            return verdict
+        names = {name for core in own for name in core}
+        members = [record for record in evidence["members"] if record["machine"] in names]
+        behind = [one for one in evidence["stuck_behind"] if one["machine"] == DRIVER or _since(one) >= began]
+        counts = {"member_count": len(members), "stuck_behind_count": len(behind), "core_count": len(own)}
+        lists = {"members": members, "stuck_behind": behind, "cores": own}
+        return verdict.model_copy(update={"evidence": {**evidence, **lists, **counts}})
+
+    def left_behind(self) -> set[str]:
+        """Machines that were stuck when the test began."""
+        return set() if self.running is None else self.running.left
+
+    # ---- tests -----------------------------------------------------------------------------------------------------------
+
+    def begin(self, item: pytest.Item) -> None:
+        """A test begins, with its setup."""
+        marker = item.get_closest_marker("ray_snapshot")
+        given = {} if marker is None else marker.kwargs
+        every, expects = given.get("every", self.options.every), given.get("expect") is not None
+        with self.lock:
+            self.running = Running(item.nodeid, expects, every, left=_stuck(self.latest))
+        self._set_clock()
+
+    def end(self) -> None:
+        """It is over, with its teardown."""
+        with self.lock:
+            running, self.running = self.running, None
+        if running is not None and running.has_failed:
+            self.has_failures = True
+
+    @contextmanager
+    def judged(self) -> Iterator[None]:
+        """The body of the test runs inside: what it raises, and what it has come to, is what it is to come to, or it fails."""
+        running = self.running
+        assert running is not None
+        try:
+            yield
+        except DeadlockError:
+            if not running.expects:
+                raise
+            return
+        if running.expects:
+            if not running.found:
+                self._look()
+            if not running.found:
+                pytest.fail("this test expects a deadlock, and came to none", pytrace=False)
+        elif running.raised is not None:
+            pytest.fail(f"this test has caught a DeadlockError: {running.raised}", pytrace=False)
+
+    def _look(self) -> None:
+        """A snapshot now: the test may be over before the clock has taken one."""
+        if self.watch is None or self.watch.is_closed:
+            return
+        self.note(evaluate(Deadlock(), self.watch.snapshot(timeout=LOOK_S)))
+
+    def reported(self, item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
+        """A part of a test is over."""
+        running = self.running
+        if running is None:
+            return
+        if call.when == "teardown" and report.passed and running.found and not (self.options.fails or running.expects):
+            text = f"{item.nodeid} came to a {running.found[0]}"
+            item.warn(RaySnapshotWarning(text))
+        if not report.failed:
+            return
+        running.has_failed = True
+        if self.options.folder is not None:
+            folder = self._keep(item, running, call)
+            report.sections.append(("ray-snapshot", f"kept in {folder}"))
+
+    def _keep(self, item: pytest.Item, running: Running, call: pytest.CallInfo[Any]) -> Path:
+        folder = Path(str(self.options.folder)).absolute() / f"{_file_name(item.nodeid)}-{self.options.worker}"
+        folder.mkdir(parents=True, exist_ok=True)
+        began = datetime.fromtimestamp(running.began).astimezone().isoformat(timespec="seconds")
+        said = [str(error) for error in running.found] or [str(call.excinfo.value) if call.excinfo else ""]
+        about = [item.nodeid, f"began {began}", f"history: {self.history}", "", *said]
+        (folder / "report.txt").write_text("\n".join(about) + "\n", encoding="utf-8")
+        return folder
+
+    def watched(self, item: pytest.Item) -> WatchedTest:
+        """What the fixture gives."""
+        return WatchedTest(self, item)
+
+    def close(self) -> None:
+        """The tests are over: what is kept of those that passed is not wanted."""
+        watching.close_quietly()
+        if self.history is not None and not self.has_failures:
+            shutil.rmtree(self.history.parent, ignore_errors=True)
+
+
+NEVER_S = math.inf
+"""The grace where deadlocks are only reported."""
+
+MOST_NAME = 60
+
+
+class WatchedTest:
+    """What a test does with Ray, for its assertions."""
+
+    __test__ = False
+
+    def __init__(self, run: TestRun, item: pytest.Item) -> None:
+        self._run = run
+        self._item = item
+
+    @property
+    def watch(self) -> Watch:
+        """The watch of the Ray that runs now; fails the test if there is none."""
+        found = self._run.watch
+        if found is None or found.is_closed:
+            pytest.fail("there is nothing to look at: Ray has not been started yet (ray.init)", pytrace=False)
+        return found
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """A snapshot of the whole app, now."""
+        __tracebackhide__ = True
+        return self.watch.snapshot(timeout=timeout)
+
+    def assert_terminates(self, timeout: float = 30.0) -> Verdict:
+        """Wait until nothing runs any more and nothing is on its way; fails, with the reason, if that does not come.
+
+        At once where a deadlock is in the way. What an earlier test has left stuck does not count.
+        """
+        __tracebackhide__ = True
+        deadline, pause = time.monotonic() + timeout, PAUSE_S
+        with self.watch.at_rest():
+            while True:
+                snapshot = self.snapshot()
+                found = self._ended(snapshot)
+                if found.holds:
+                    return found
+                stuck = evaluate(Deadlock(), snapshot)
+                if stuck.holds and not self._run.left_behind().issuperset(_stuck(stuck)):
+                    raise AssertionError(
+                        f"it never terminates: {deadlock_error(self._run.own_part(stuck), self._item.nodeid)}"
+                    )
+                if time.monotonic() + pause > deadline:
+                    raise AssertionError(f"it has not terminated within {timeout:g} s: {found.sentence}")
+                time.sleep(pause)
+                pause = min(1.0, 1.5 * pause)
+
+    def _ended(self, snapshot: Snapshot) -> Verdict:
+        left = self._run.left_behind()
+        if not left:
+            return evaluate(Termination(), snapshot)
+        machines = set(snapshot.tables["machines"]["machine"].to_pylist()) - left
+        return evaluate(Termination(machines=sorted(machines), senders=[]), snapshot)
+
+    def assert_conserved(self, detector: Any) -> Verdict:
+        """Evaluate a detector (a name, or one of `ray_snapshot.detectors`) on a snapshot of now; fails unless it holds."""
+        __tracebackhide__ = True
+        item = check_detector(detector)
+        found = evaluate(item, self.snapshot())
+        if found.holds is not True:
+            raise AssertionError(found.sentence)
+        return found
+
+
+def _stuck(verdict: Verdict | None) -> set[str]:
+    """Machines that can never move again, but for the program."""
+    if verdict is None or not verdict.holds:
+        return set()
+    records = (*verdict.evidence["members"], *verdict.evidence["stuck_behind"])
+    return {record["machine"] for record in records} - {DRIVER}
+
+
+def _since(record: Mapping[str, Any]) -> float:
+    """When a call began, as `time.time` counts; 0 if that is not known."""
+    since = record.get("since")
+    return 0.0 if since is None else datetime.fromisoformat(str(since)).timestamp()
+
+
+def _is_of(running: Running, verdict: Verdict) -> bool:
+    records = (*verdict.evidence["members"], *verdict.evidence["stuck_behind"])
+    if any(record["machine"] == DRIVER for record in records):
+        return True
+    return any(_since(record) >= running.began for record in records)
+
+
+def _file_name(text: str) -> str:
+    """A test's name as one of files and systems: letters, digits and dashes."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", text.rpartition("/")[2]).strip("-")[-MOST_NAME:]
