@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,3 +128,10 @@ def test_no_class_on_ray_is_extended_twice() -> None:
         (name, base, last) for name in bases for base in bases[name] for last in bases.get(base, ()) if last in bases
     }
     assert chains == set()
+
+
+def test_every_package_is_packed() -> None:
+    """A wheel has only what the list in pyproject.toml names; an editable install has all."""
+    packed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    ours = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("ray_snapshot/**/__init__.py")}
+    assert ours <= packed

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -64,7 +64,7 @@ class Raiser:
         """Calls that have been told, or get no error, of the cores that stand."""
         self.done_until = 0
         """What was done about a deadlock, only snapshots behind this one can show."""
-        self.said: set[str] = set()
+        self.said: set[Hashable] = set()
         self.timer: threading.Timer | None = None
         self.is_ending = False
         self.title: Callable[[], str] = lambda: watch.name
@@ -106,7 +106,8 @@ class Raiser:
         elif by := verdict.evidence.get("may_be_broken_by"):
             doing = "the program is not ended" if self.how == "exit" else "nothing is raised"
             if _has_program(verdict) or self.victim is not None:  # else it would get no error anyway
-                self._say_once(f"{doing}: the deadlock may yet be broken by {', '.join(by)}")
+                about = frozenset().union(*(core.machines for core in concerned))
+                self._say_once(about, f"{doing}: the deadlock may yet be broken by {', '.join(by)}")
         elif number <= self.done_until:
             return
         elif self.how == "exit":
@@ -133,7 +134,8 @@ class Raiser:
         if _has_program(verdict):
             self.on_raise(error)
             if self.watch.process.condemn(number, None, error):
-                self._say_once("nothing more is raised: the program waits for the same again and again")
+                text = "nothing more is raised: the program waits for the same again and again"
+                self._say_once(text, text)
 
     # ---- a call of the core -----------------------------------------------------------------------------------------
 
@@ -196,9 +198,9 @@ class Raiser:
             sys.stderr.flush()
         os._exit(FIRED)
 
-    def _say_once(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
+    def _say_once(self, about: Hashable, text: str) -> None:
+        if about not in self.said:
+            self.said.add(about)
             self._say(text)
 
     def _say(self, text: str) -> None:

@@ -27,6 +27,7 @@ from ray_snapshot.instrument import here, watching
 from ray_snapshot.instrument.raising import deadlock_error
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.collected import begun_at
 from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict, check_detector, evaluate
@@ -157,7 +158,9 @@ class TestRun:
         """A deadlock is of the test that runs if a call of it began there, or if the test waits for it."""
         with self.lock:
             running = self.running
-            if running is None or not (verdict.holds and _is_of(running, verdict)):
+            if running is None or not verdict.holds or begun_at(verdict.snapshot_id) < running.began:
+                return
+            if not _is_of(running, verdict):
                 return
             known = {frozenset(core) for error in running.found for core in error.evidence["cores"]}
             own = self.own_part(verdict)

@@ -5,6 +5,7 @@ Imports neither Arrow nor numpy: a service, and every worker that gets its handl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 CHECKPOINT_OFF = "nothing is kept to restore it from: System(checkpoint=True)"
 """The obstacle of every snapshot that was taken without `checkpoint=True`."""
+
+
+def begun_at(snapshot_id: str) -> float:
+    """When a snapshot was begun, as `time.time` counts, by its id; infinity of an id that does not tell."""
+    try:
+        return datetime.strptime(f"{snapshot_id.partition('-')[0]}+0000", "%Y%m%dT%H%M%S%fZ%z").timestamp()
+    except ValueError:
+        return math.inf
 
 
 @dataclass(slots=True)

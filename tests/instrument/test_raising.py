@@ -155,7 +155,7 @@ class Watched:
 
     name = "app"
     is_asked_for = True
-    _is_closed = False
+    is_closed = False
 
     def __init__(self, refusals: list[Any] | None = None, **settings: Any) -> None:
         self.settings = settings_of({"on_deadlock": "raise", "deadlock_grace": 10.0, **settings})

@@ -1,0 +1,156 @@
+"""`pytest --ray-snapshot` on a suite that we did not prepare: what hangs fails with the reason, and the rest goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from clean import clean_environment
+
+import ray_snapshot as rs
+
+pytest_plugins = "pytester"
+by_night = pytest.mark.nightly
+BOUND_S = 60.0
+FAILED, INTERNAL_ERROR, USAGE_ERROR = 1, 3, 4
+
+
+@pytest.mark.ray
+def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pytester: pytest.Pytester) -> None:  # type: ignore[no-untyped-def]
+    ran = suite("--ray-snapshot", "--ray-snapshot-grace=1", "--ray-snapshot-report=kept")
+    assert ran.outcomes == {
+        "test_hangs": "FAILED",
+        "test_that_comes_next": "PASSED",
+        "test_that_ends_beside_what_is_stuck": "PASSED",
+        "test_that_never_ends": "FAILED",
+        "test_that_catches_it": "FAILED",
+        "test_that_expects_it": "PASSED",
+        "test_that_expects_it_in_vain": "FAILED",
+        "test_conserved": "PASSED",
+        "test_not_conserved": "FAILED",
+        "test_with_a_fixture_that_hangs": "ERROR",
+        "test_that_somebody_ends": "PASSED",
+    }, ran.text
+    assert ran.exit_code == FAILED
+    for said in (
+        "DeadlockError: deadlock in test_bank.py::test_hangs (snapshot ",
+        "in Account.pay (test_bank.py:",
+        "AssertionError: it never terminates: deadlock in test_bank.py::test_that_never_ends (snapshot ",
+        "this test has caught a DeadlockError: deadlock in test_bank.py::test_that_catches_it (snapshot ",
+        "this test expects a deadlock, and came to none",
+        "deadlock in test_bank.py::test_with_a_fixture_that_hangs (snapshot ",
+    ):
+        assert said in ran.text, ran.text
+    _of_its_own_alone(ran.text)
+
+    kept = {path.parent.name for path in pytester.path.glob("kept/*/report.txt")}
+    failed = [name.replace("_", "-") for name, outcome in ran.outcomes.items() if outcome != "PASSED"]
+    assert kept == {f"test-bank-py-{name}-main" for name in failed}
+    report = (pytester.path / "kept/test-bank-py-test-hangs-main/report.txt").read_text(encoding="utf-8")
+    assert "deadlock in test_bank.py::test_hangs" in report
+    (history,) = (line.removeprefix("history: ") for line in report.splitlines() if line.startswith("history: "))
+    deadlocks = [one for one in rs.History(history).verdicts() if one.detector == "deadlock" and one.holds]
+    assert {one.evidence["member_count"] for one in deadlocks} >= {2}
+
+
+def _of_its_own_alone(text: str) -> None:
+    """No report names actors that an earlier test has left behind."""
+    for report in text.split("E       ray_snapshot.errors.DeadlockError: ")[1:]:
+        lines = report.split("stuck behind them", maxsplit=1)[0].splitlines()[1:]
+        assert sum("in Account.pay" in line for line in lines) == 2, report
+
+
+@by_night
+@pytest.mark.ray
+def test_the_same_under_xdist_with_a_cluster_for_each_worker(suite, pytester: pytest.Pytester) -> None:  # type: ignore[no-untyped-def]
+    ran = suite("--ray-snapshot", "--ray-snapshot-grace=1", "-n", "2", "--ray-snapshot-report=kept", own=True)
+    assert ran.exit_code == FAILED
+    assert ran.outcomes["test_hangs"] == "FAILED", ran.text
+    assert ran.outcomes["test_that_expects_it"] == "PASSED", ran.text
+    assert ran.outcomes["test_with_a_fixture_that_hangs"] == "ERROR", ran.text
+    assert len(ran.outcomes) == 11, ran.text
+    assert {path.name.split("-")[1] for path in pytester.path.glob("kept/history-*")} <= {"gw0", "gw1"}
+
+
+@by_night
+@pytest.mark.ray
+def test_a_deadlock_may_be_reported_only(suite) -> None:  # type: ignore[no-untyped-def]
+    ran = suite("--ray-snapshot", "--ray-snapshot-on-deadlock=report", "-k", "somebody_ends")
+    assert ran.outcomes == {"test_that_somebody_ends": "PASSED"}, ran.text
+    assert "RaySnapshotWarning: test_bank.py::test_that_somebody_ends came to a deadlock in " in ran.text
+
+
+@pytest.mark.ray
+def test_without_the_option_nothing_is_watched_and_who_needs_it_is_told(suite) -> None:  # type: ignore[no-untyped-def]
+    ran = suite(
+        "-k", "comes_next or ends_beside or expects_it", "--deselect", "test_bank.py::test_that_expects_it_in_vain"
+    )
+    assert {name: outcome for name, outcome in ran.outcomes.items() if outcome != "FAILED"} == {
+        "test_that_ends_beside_what_is_stuck": "ERROR",
+        "test_that_expects_it": "ERROR",
+    }, ran.text
+    assert "the fixture ray_snapshot needs --ray-snapshot" in ran.text
+    assert "this test expects a deadlock, and would hang: run pytest with --ray-snapshot" in ran.text
+
+
+def _pytest(pytester: pytest.Pytester, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments)
+    return subprocess.run(
+        command,
+        cwd=pytester.path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+
+
+def test_the_plugin_loads_neither_ray_nor_anything_heavy(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_nothing_is_there():
+            assert "ray_snapshot.pytest_plugin" in sys.modules
+            assert not {"ray", "pyarrow", "numpy", "pydantic"} & set(sys.modules)
+        """
+    )
+    ran = _pytest(pytester)
+    assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize("marker", ['expect="crash"', "every=0", "often=True", "'deadlock'"])
+def test_a_marker_that_means_nothing_is_refused(pytester: pytest.Pytester, marker: str) -> None:
+    pytester.makepyfile(f"import pytest\n\n@pytest.mark.ray_snapshot({marker})\ndef test_it():\n    pass\n")
+    ran = _pytest(pytester)
+    assert ran.returncode == USAGE_ERROR, ran.stdout + ran.stderr
+    assert 'the marker is ray_snapshot(every=SECONDS, expect="deadlock")' in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--ray-snapshot", "--ray-snapshot-every=0"), "--ray-snapshot-every"),
+        (("--ray-snapshot", "--ray-snapshot-report=/proc/none"), "a history cannot be kept in"),
+        (("--ray-snapshot-on-deadlock=explode",), "invalid choice"),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(pytester: pytest.Pytester, arguments: tuple[str, ...], said: str) -> None:
+    pytester.makepyfile("def test_it():\n    pass\n")
+    ran = _pytest(pytester, *arguments)
+    assert ran.returncode == USAGE_ERROR, ran.stdout + ran.stderr
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_setting_turns_it_on_and_help_tells_of_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import sys\n\ndef test_it():\n    assert 'ray_snapshot.instrument.watching' in sys.modules\n")
+    (Path(pytester.path) / "pytest.ini").write_text("[pytest]\nray_snapshot = true\n", encoding="utf-8")
+    ran = _pytest(pytester)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    helped = _pytest(pytester, "--help").stdout
+    for option in ("--ray-snapshot ", "--ray-snapshot-every", "--ray-snapshot-on-deadlock", "--ray-snapshot-report"):
+        assert option in helped
