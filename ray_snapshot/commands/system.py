@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from ray_snapshot.instrument.clusters import Found
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.unprepared.looking import Looked
+    from ray_snapshot.verdicts import Verdict
 
 _ABOUT_S = 10.0
 _CONNECT_S = 60.0
 """Bound for finding clusters, and for connecting to one; a healthy cluster on a busy machine never comes near it."""
+
+_STACKS_S = 30.0
 
 _Address = Annotated[
     str | None, typer.Option(help="The cluster's address, HOST:PORT; default: RAY_ADDRESS, or those on this machine.")
@@ -87,6 +90,13 @@ def diagnose(
         str | None, typer.Option(help="Only this job of Ray's, which nothing of ours watches; without a name.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the snapshot is given up.")] = 30.0,
+    stacks: Annotated[
+        bool | None,
+        typer.Option(help="Where the threads and coroutines of what waits are; with --json only if it is asked for."),
+    ] = None,
+    with_locals: Annotated[
+        bool, typer.Option("--locals", help="Their variables, too, without what is redacted; of a system.")
+    ] = False,
     json: _Json = False,
 ) -> int:
     """Say who waits for whom, now; exit code 0 healthy, 3 deadlock, 4 could not tell.
@@ -94,36 +104,64 @@ def diagnose(
     Of a system by one snapshot. Without a name: of every system, and of programs that were not started with ray-snapshot by
     two looks from outside; of these it says what is suspected.
     """
+    wanted = with_locals or (not json if stacks is None else stacks)
     if name is None:
-        return _diagnose_all(address, job, timeout, json)
+        return _diagnose_all(address, job, timeout, json, Stacks(wanted, with_locals))
     if job is not None:
         raise typer.BadParameter("--job is for programs that have no name here: leave the name out")
-    return _diagnose_system(name, address, timeout, json)
+    return _diagnose_system(name, address, timeout, json, Stacks(wanted, with_locals))
 
 
-def _diagnose_system(name: str, address: str | None, timeout: float, json: bool) -> int:
-    snapshot = _snapshot_of(name, address, timeout)
+class Stacks(NamedTuple):
+    """What is asked of the processes concerned."""
+
+    is_wanted: bool
+    with_locals: bool
+
+
+def _diagnose_system(name: str, address: str | None, timeout: float, json: bool, stacks: Stacks) -> int:
     from ray_snapshot import detectors
     from ray_snapshot.detectors.pending import why_pending
     from ray_snapshot.detectors.stores import short_of_room
-    from ray_snapshot.instrument.diagnosis import diagnosis
+    from ray_snapshot.instrument.diagnosis import diagnosis, stack_lines
 
-    asked = detectors.Deadlock(), detectors.Termination()
-    found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
+    with _service_of(name, address) as service:
+        snapshot = _snapshot_by(service, name, timeout)
+        asked = detectors.Deadlock(), detectors.Termination()
+        found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
+        told = _stacks_of(service, snapshot, found.verdicts[0], stacks)
     if json:
         _print([verdict.model_dump(mode="json") for verdict in found.verdicts], as_json=True)
+        rows = [
+            {"kind": "stack", "machine": machine, **one._asdict(), "frames": [frame._asdict() for frame in one.frames]}
+            for machine, those in told.items()
+            for one in those
+        ]
+        _print(rows, as_json=True)
     else:
-        print("\n".join(found.lines))
+        print("\n".join([*found.lines, *stack_lines(told, with_locals=stacks.with_locals)]))
     return found.exit_code
 
 
-def _diagnose_all(address: str | None, job: str | None, timeout: float, json: bool) -> int:
+def _stacks_of(service: Any, snapshot: Snapshot, verdict: Verdict, stacks: Stacks) -> dict[str, list[Any]]:
+    """By machine; none of a system of machines of one's own, whose hosts run actions one after the other."""
+    from ray_snapshot.instrument.diagnosis import concerned
+    from ray_snapshot.runtime.cluster import ask
+
+    names = concerned(snapshot, verdict) if stacks.is_wanted and hasattr(service, "stacks") else []
+    if not names:
+        return {}
+    found: dict[str, list[Any]] = ask(service.stacks.remote(names, stacks.with_locals), "the stacks", _STACKS_S)
+    return found
+
+
+def _diagnose_all(address: str | None, job: str | None, timeout: float, json: bool, stacks: Stacks) -> int:
     """Every watched system, and every program that is not watched, of all the clusters that are meant."""
     with visitor():
         from ray_snapshot.instrument.clusters import find
 
         found = _bounded(find, address)
-    codes = [] if job is not None else _codes_of_systems(found, timeout, json)
+    codes = [] if job is not None else _codes_of_systems(found, timeout, json, stacks)
     with visitor():
         from ray_snapshot.unprepared.looking import exit_code, look_twice
 
@@ -142,13 +180,13 @@ def _diagnose_all(address: str | None, job: str | None, timeout: float, json: bo
     return next((code for code in (3, 4) if code in codes), 0)
 
 
-def _codes_of_systems(found: Found, timeout: float, json: bool) -> list[int]:
+def _codes_of_systems(found: Found, timeout: float, json: bool, stacks: Stacks) -> list[int]:
     """Diagnose each watched system; one that cannot be asked is named, and it cannot be told of that one."""
     codes = []
     for cluster in found.clusters:
         for system in cluster.systems:
             try:
-                codes.append(_diagnose_system(system, cluster.address, timeout, json))
+                codes.append(_diagnose_system(system, cluster.address, timeout, json, stacks))
             except RaySnapshotError as error:
                 print(f"ray-snapshot: {error}", file=sys.stderr)
                 codes.append(4)
@@ -173,16 +211,29 @@ def _no_program(found: Found, job: str | None) -> str:
 
 def _snapshot_of(name: str, address: str | None, timeout: float) -> Snapshot:
     """A snapshot taken now of the system of that name, on whichever cluster of this machine it runs."""
+    with _service_of(name, address) as service:
+        return _snapshot_by(service, name, timeout)
+
+
+def _snapshot_by(service: Any, name: str, timeout: float) -> Snapshot:
+    from ray_snapshot.runtime.cluster import ask
+
+    collected = ask(service.snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
+    found: Snapshot = collected.snapshot()
+    return found
+
+
+@contextmanager
+def _service_of(name: str, address: str | None) -> Iterator[Any]:
+    """The service of the system of that name, on whichever cluster of this machine it runs."""
     check_system_name(name)
     with visitor():
         from ray_snapshot.instrument.clusters import find
-        from ray_snapshot.runtime.cluster import ask, service_of
+        from ray_snapshot.runtime.cluster import service_of
 
         cluster = _bounded(find, address).that_runs(name)
         with _visit(cluster.address):
-            collected = ask(service_of(name).snapshot.remote([], timeout), f"the snapshot of {name}", timeout + 10)
-            found: Snapshot = collected.snapshot()
-            return found
+            yield service_of(name)
 
 
 def _bounded(find: Callable[[str | None], Found], address: str | None) -> Found:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, evaluate
-from ray_snapshot.views.report import deadlock_report, place, short_sites, wait_tree
+from ray_snapshot.views.report import deadlock_report, place, short_site, short_sites, wait_tree
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.stacks import Stack, StackFrame
 
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
+
+MOST_STACKS = 20
+"""Of so many machines the stacks are asked for."""
+
+MOST_FRAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,35 @@ def diagnosis(
     if uncovered:
         lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))
     return Diagnosis(verdicts, lines, code)
+
+
+def concerned(snapshot: Snapshot, verdict: Verdict) -> list[str]:
+    """The machines of which a person wants to see the stacks: of a deadlock, its members and those behind; else what waits."""
+    records = (*verdict.evidence.get("members", ()), *verdict.evidence.get("stuck_behind", ()))
+    names = [str(one["machine"]) for one in records] or [row["machine"] for row in snapshot.calls]
+    return list(dict.fromkeys(names))[:MOST_STACKS]
+
+
+def stack_lines(told: Mapping[str, Sequence[Stack]], *, with_locals: bool) -> list[str]:
+    """Those with more than the line that stands with the wait already; all of them with their variables."""
+    found = Counter[str]()
+    for machine, stacks in told.items():
+        for one in stacks:
+            if with_locals:
+                lines = [f"    {machine}, {one.of}:", *(line for frame in one.frames for line in _frame_lines(frame))]
+                found["\n".join(lines)] += 1
+            elif len(one.frames) > 1:
+                frames = [f"{frame.function} ({short_site(f'{frame.file}:{frame.line}')})" for frame in one.frames]
+                more = [f"{len(frames) - MOST_FRAMES} more"] if len(frames) > MOST_FRAMES else []
+                found[f"    {machine}, {one.of}: {' < '.join([*frames[:MOST_FRAMES], *more])}"] += 1
+    lines = [text + (f" ({count:,} calls)" if count > 1 else "") for text, count in found.items()]
+    return ["  called from:", *lines] if lines else []
+
+
+def _frame_lines(frame: StackFrame) -> Iterator[str]:
+    yield f"      {frame.function} ({short_site(f'{frame.file}:{frame.line}')})"
+    if frame.variables not in (None, "{}"):
+        yield f"        {frame.variables}"
 
 
 def _without(line: str, evidence: Mapping[str, Any]) -> str:

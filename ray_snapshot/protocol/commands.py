@@ -258,8 +258,17 @@ class Condemn:
     error: Any
 
 
+@dataclass(frozen=True, slots=True)
+class TellStacks:
+    """Somebody asks where the threads and coroutines of the process are."""
+
+    question: int
+    with_locals: bool
+
+
 ProcessCommand = (
     Request
+    | TellStacks
     | Collect
     | Condemn
     | Overdue

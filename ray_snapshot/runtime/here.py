@@ -46,14 +46,15 @@ _RAYS_MAIN = str(PurePath("ray", "_private", "workers", "default_worker.py"))
 
 
 @lru_cache(1024)
-def _is_inner(module: str, file: str) -> bool:
+def is_inner(module: str, file: str) -> bool:
+    """Whether a module is ours, Ray's, or of a library that only waits."""
     return f"{module}.".startswith(_INNER) or (module == "__main__" and file.endswith(_RAYS_MAIN))
 
 
 def call_site(frame: FrameType | None) -> str | None:
     """ "file:line" of the innermost frame that is neither ours nor Ray's nor a library's that only waits."""
     while frame is not None:
-        if not _is_inner(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
+        if not is_inner(frame.f_globals.get("__name__", ""), frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None

@@ -34,7 +34,7 @@ def parked_at(task: Any, coroutine: Any) -> str | None:
 
     None if it may go on by itself, as far as can be told.
     """
-    frames = _frames(coroutine)
+    frames = frames_of(coroutine)
     if not frames or not _is_local(frames[-1]) or _goes_on(task):
         return None
     return site_of(coroutine)
@@ -42,7 +42,7 @@ def parked_at(task: Any, coroutine: Any) -> str | None:
 
 def site_of(coroutine: Any) -> str | None:
     """Where ("file:line") the app's own code is in a suspended coroutine."""
-    frames = _frames(coroutine)
+    frames = frames_of(coroutine)
     own = [frame for frame in frames if not _is_asyncio(frame) and "ray_snapshot" not in frame.f_code.co_filename]
     found = own[-1:] or frames[-1:]
     return f"{found[0].f_code.co_filename}:{found[0].f_lineno}" if found else None
@@ -70,7 +70,7 @@ def _is_waiting(task: Any) -> bool:
     """Whether a task that runs no call waits for a tracked reply, or for something of its own loop."""
     if _wait_of(task) is not None:
         return True
-    frames = _frames(task.get_coro()) if isinstance(task, asyncio.Task) else []
+    frames = frames_of(task.get_coro()) if isinstance(task, asyncio.Task) else []
     return bool(frames) and _is_local(frames[-1]) and not _goes_on(task)
 
 
@@ -139,7 +139,7 @@ def _own_waits(
     """(what a call waits for, which of its tasks' waits are in that)."""
     if any(wait.is_local or wait.wait_id not in tasks for wait in own):  # parked, or in a blocking `ray.get`
         return own, own
-    frames = _frames(coroutine)
+    frames = frames_of(coroutine)
     if not frames or _goes_on(task):
         return _free(own)
     if (wait_id := _wait_of(task)) is not None:
@@ -222,7 +222,7 @@ def awaiting(loop: Any) -> dict[int, str]:
     """By tracked wait of a task that the app has not written (of a ref in a `gather`): where ("file:line") that is awaited."""
     found = {}
     for task in asyncio.all_tasks(loop):
-        frames = _frames(task.get_coro())
+        frames = frames_of(task.get_coro())
         for child in _children(task, frames[-1])[0] if frames else ():
             if (wait_id := _wait_of(child)) is not None:
                 found[wait_id] = site_of(task.get_coro()) or ""
@@ -244,7 +244,7 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
     if item in seen or _is_waiting(item):
         return False
     seen.add(item)
-    frames, waiter = _frames(item.get_coro()), item._fut_waiter  # type: ignore[attr-defined]
+    frames, waiter = frames_of(item.get_coro()), item._fut_waiter  # type: ignore[attr-defined]
     inner = _children(item, frames[-1])[0] if frames else []
     inner = inner or ([waiter] if isinstance(waiter, asyncio.Task) else [])
     return _goes_on(item) or not inner or any(_may_go_on(one, seen) for one in inner if not one.done())
@@ -261,7 +261,7 @@ def _joined(waits: list[CallWait]) -> CallWait:
     )
 
 
-def _frames(coroutine: Any) -> list[Any]:
+def frames_of(coroutine: Any) -> list[Any]:
     """The frames of a suspended coroutine, the innermost last."""
     found = []
     item = coroutine

@@ -33,6 +33,7 @@ from ray_snapshot.instrument.process.raising import Raising, ended_by
 from ray_snapshot.instrument.process.recording import Recording
 from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Share, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.stacks import stacks
 from ray_snapshot.instrument.process.started_tasks import StartedTasks
 from ray_snapshot.instrument.process.streams import Streams
 from ray_snapshot.instrument.process.threads import may_be_interrupted
@@ -56,6 +57,7 @@ from ray_snapshot.protocol.commands import (
     Restarted,
     Roll,
     Stopped,
+    TellStacks,
 )
 from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
 from ray_snapshot.runtime.refs import apart
@@ -579,6 +581,11 @@ class Process:
             return
         if isinstance(command, Condemn):
             self.condemn(command.number, command.call_id, command.error)
+            return
+        if isinstance(command, TellStacks):
+            self.control.tell(
+                "stacks_told", command.question, self.machine, stacks(self, with_locals=command.with_locals)
+            )
             return
         if isinstance(command, Request):
             capacity.STORES.look()  # beside the lock: calls go on meanwhile

@@ -16,7 +16,9 @@ import ray
 from ray_snapshot.errors import DeadlockError, RaySnapshotError
 from ray_snapshot.instrument.process.reloading import Welcome
 from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.stacks import Stack
 from ray_snapshot.instrument.watcher.processes import Processes
+from ray_snapshot.instrument.watcher.questions import Questions
 from ray_snapshot.instrument.watcher.recovering import LOOK_S, Limits
 from ray_snapshot.names import DRIVER, run_of_machines
 from ray_snapshot.protocol.calls import Acks, MachineReport
@@ -61,6 +63,7 @@ class Watcher(Service):
             tells_callers=tells_callers,
             raises_inside=raises_inside,
         )
+        self.questions = Questions(self.processes)
         self.joined: JoinedSystem | None = None
         self.lives = 0
         super().__init__(config, analyst, self.processes)
@@ -105,6 +108,14 @@ class Watcher(Service):
         if number not in self.processes.latest:
             return None
         return self.processes.condemn(number, call_id, error), self.processes.coordinator.last
+
+    async def stacks(self, shown: list[str], with_locals: bool) -> dict[str, list[Stack]]:
+        """Where the machines of these names are, as their processes say; see `Questions`."""
+        return await self.questions.stacks(shown, with_locals=with_locals)
+
+    async def stacks_told(self, question: int, machine: str, told: list[Stack]) -> None:
+        """A process says where it is."""
+        self.questions.told(question, machine, told)
 
     async def left(self, report: MachineReport) -> None:
         """A process ends, with its final counts."""

@@ -1,0 +1,132 @@
+"""Where the threads and coroutines of this process are, told by the process itself: for a person who asks why it hangs.
+
+The lines of the app's own, from the inside out; on request with local variables, as a state is recorded: within bounds, by
+no code of the app's, and without what is redacted. Also without names that sound like secrets, for nobody may have thought
+of redacting them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ray_snapshot.encoding import to_json
+from ray_snapshot.instrument.here import own_threads
+from ray_snapshot.instrument.process.coroutines import frames_of
+from ray_snapshot.names import DRIVER
+from ray_snapshot.runtime.here import frames_of_threads, is_inner
+
+if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.process import Process
+
+MOST_STACKS = 50
+MOST_FRAMES = 50
+MOST_CHARACTERS = 2_000
+"""Of the local variables of one frame."""
+
+LOCALS_MS = 20.0
+"""How long the text of the variables of one frame may take."""
+
+_SECRET = re.compile(r"passw|secret|token|api_?key|credential|private_?key|authori[sz]ation", re.IGNORECASE)
+
+
+class StackFrame(NamedTuple):
+    """A line of the app's."""
+
+    function: str
+    file: str
+    line: int
+    variables: str | None = None
+    """JSON; None if they were not asked for."""
+
+
+class Stack(NamedTuple):
+    """A thread or a coroutine."""
+
+    of: str
+    """For people: the method of the call that it runs, "(the program)", or what the thread or task is called."""
+    call: str | None
+    frames: tuple[StackFrame, ...]
+    """From the inside out."""
+
+
+def stacks(process: Process, *, with_locals: bool) -> list[Stack]:
+    """Of all threads and coroutines in which code of the app's is. Takes the lock of the process for a moment."""
+    with process.lock:
+        methods = {call: running.method for call, running in process.ledger.running.items()}
+        calls = {thread: call for call, thread in process.threads.items()}
+        coroutines = dict(process.actor_loop.coroutines)
+        loop = process.actor_loop.loop or process.program_loop.loop
+    found = [*_of_threads(process.machine, methods, calls), *_of_coroutines(methods, coroutines, loop)]
+    told = [Stack(of, call, tuple(_told(frames, with_locals=with_locals))) for of, call, frames in found]
+    return [one for one in told if one.frames][:MOST_STACKS]
+
+
+_Found = tuple[str, str | None, list[FrameType]]
+
+
+def _of_threads(machine: str, methods: Mapping[str, str], calls: Mapping[int, str]) -> Iterator[_Found]:
+    frames = frames_of_threads()
+    main = threading.main_thread()
+    for thread in (main, *own_threads()):
+        call = calls.get(thread.ident or 0)
+        name = "(the program)" if thread is main and machine == DRIVER else f"thread {thread.name}"
+        yield methods.get(call or "", name), call, _outward(frames.get(thread.ident or 0))
+    known = {main.ident, *(thread.ident for thread in own_threads())}
+    for ident, call in calls.items():  # those that Ray has made for calls
+        if ident not in known:
+            yield methods.get(call, ""), call, _outward(frames.get(ident))
+
+
+def _outward(frame: FrameType | None) -> list[FrameType]:
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def _of_coroutines(
+    methods: Mapping[str, str], coroutines: Mapping[str, tuple[Any, Any]], loop: Any
+) -> Iterator[_Found]:
+    known = {id(task) for task, _ in coroutines.values()}
+    for call, (_, coroutine) in coroutines.items():
+        yield methods.get(call, ""), call, frames_of(coroutine)[::-1]
+    for task in [] if loop is None else asyncio.all_tasks(loop):
+        if id(task) not in known and isinstance(task, asyncio.Task):
+            yield f"task {task.get_name()}", None, frames_of(task.get_coro())[::-1]
+
+
+def _told(frames: list[FrameType], *, with_locals: bool) -> Iterator[StackFrame]:
+    for frame in itertools.islice(_own(frames), MOST_FRAMES):
+        code = frame.f_code
+        variables = _variables(frame) if with_locals else None
+        yield StackFrame(code.co_qualname, code.co_filename, frame.f_lineno, variables)
+
+
+def _own(frames: Iterable[FrameType]) -> Iterator[FrameType]:
+    """The app's, from the inside out, as far as ours, which runs the program or the call."""
+    is_inside = False
+    for frame in frames:
+        module = str(frame.f_globals.get("__name__", ""))
+        if not is_inner(module, frame.f_code.co_filename) and not module.startswith("ray_snapshot."):
+            is_inside = True
+            yield frame
+        elif is_inside and module.startswith("ray_snapshot."):
+            return
+
+
+def _variables(frame: FrameType) -> str:
+    if frame.f_code.co_name == "<module>":
+        return "{}"  # a module's are all its imports, classes and functions
+    found = {name: _REDACTED if _SECRET.search(name) else value for name, value in frame.f_locals.items()}
+    text = to_json(found, LOCALS_MS).text
+    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
+
+
+_REDACTED = "[redacted]"
