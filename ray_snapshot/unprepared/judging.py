@@ -51,10 +51,10 @@ def place_of(task: Task, look: Look) -> tuple[str, int]:
     if task.kind == "driver":
         job = look.jobs[task.job]
         return job.node, job.pid
-    if task.pid or task.actor not in look.actors:
+    actor = look.actors.get(task.actor)
+    if actor is None:
         return task.node, task.pid
-    actor = look.actors[task.actor]
-    return actor.node, actor.pid
+    return task.node or actor.node, task.pid or actor.pid  # of a constructor that runs, Ray records the process alone
 
 
 def first_suspects(look: Look) -> list[Task]:

@@ -81,6 +81,9 @@ def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: 
     assert found.exit_code == as_json.exit_code == DEADLOCKED, found.output + found.errors
     assert "waits for Helper-0 in Helper.report_to (deadlocks.py:" in found.output
     assert "a cycle: it waits for itself" in found.output
+    assert re.search(
+        r"\n    driver, \(the program\): \w+ \(deadlocks\.py:\d+\) < <module> \(deadlocks\.py", found.output
+    )
     assert [json.loads(line)["holds"] for line in as_json.output.splitlines()] == [True, False]
     assert done.exit_code == 130
     diagnosed, _, trace = done.errors.partition("Traceback (most recent call last):")

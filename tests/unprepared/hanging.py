@@ -186,6 +186,234 @@ def a_lock() -> None:
     ready(Peer.remote().with_a_lock.remote())
 
 
+@ray.remote(num_cpus=0)
+class Child:
+    """Its constructor asks who makes it."""
+
+    def __init__(self, maker: Any) -> None:
+        self.value_of_maker = ray.get(maker.value.remote())
+
+    def value(self) -> int:
+        return int(self.value_of_maker)
+
+
+@ray.remote(num_cpus=0)
+class Maker:
+    def make(self, me: Any) -> int:
+        return int(ray.get(Child.remote(me).value.remote()))
+
+    def value(self) -> int:
+        return 1
+
+
+def asks_its_maker() -> None:
+    maker = Maker.remote()
+    ready(maker.make.remote(maker))
+
+
+def ring_of_eight() -> None:
+    ready([peer.ask.remote() for peer in meeting(8)])
+
+
+def waits_for_both() -> None:
+    one, two = meeting(2)
+    calls = [one.ask.remote(), two.ask.remote()]
+    print("ready", flush=True)
+    ray.wait(calls, num_returns=2)
+
+
+@ray.remote(num_cpus=0)
+class Named:
+    """Finds the other one by its name."""
+
+    def ask(self, other: str) -> int:
+        return int(ray.get(ray.get_actor(other).value.remote()))
+
+    def value(self) -> int:
+        return 1
+
+
+def by_name() -> None:
+    names = [f"named-{uuid.uuid4().hex[:6]}" for _ in range(2)]
+    actors = [Named.options(name=name).remote() for name in names]
+    ready([actor.ask.remote(other) for actor, other in zip(actors, reversed(names), strict=True)])
+
+
+@ray.remote(num_cpus=0, concurrency_groups={"io": 1})
+class Grouped:
+    """Of its group for io one call runs at once."""
+
+    @ray.method(concurrency_group="io")
+    def load(self, me: Any) -> int:
+        return int(ray.get(me.read.remote()))
+
+    @ray.method(concurrency_group="io")
+    def read(self) -> int:
+        return 1
+
+
+def a_group_of_one() -> None:
+    actor = Grouped.remote()
+    ready(actor.load.remote(actor))
+
+
+@ray.remote(num_cpus=0, resources={"tool": 1})
+def part(number: int) -> int:
+    return number
+
+
+@ray.remote(num_cpus=0, resources={"tool": 1})
+def whole() -> int:
+    """Holds a tool, and needs one more for each part."""
+    return sum(ray.get([part.remote(number) for number in range(2)]))
+
+
+def fan_out() -> None:
+    ready([whole.remote() for _ in range(3)])
+
+
+class Asking:
+    """Asks the next one, which may be of another kind."""
+
+    def __init__(self, following: Any = None) -> None:
+        self.following = following
+
+    def know(self, following: Any) -> None:
+        self.following = following
+
+    def decide(self) -> int:
+        return int(ray.get(self.following.decide.remote()))
+
+
+def three_kinds() -> None:
+    clerk, judge, bailiff = (
+        ray.remote(num_cpus=0)(type(name, (Asking,), {})) for name in ("Clerk", "Judge", "Bailiff")
+    )
+    first = clerk.remote()
+    second = judge.remote(first)
+    third = bailiff.remote(second)
+    ray.get(first.know.remote(third))
+    ready(third.decide.remote())
+
+
+@ray.remote(num_cpus=0)
+def first_task(peer: Any) -> int:
+    return int(ray.get(peer.ask_second_task.remote(peer)))
+
+
+@ray.remote(num_cpus=0)
+def second_task(peer: Any) -> int:
+    return int(ray.get(peer.value.remote()))
+
+
+@ray.remote(num_cpus=0)
+class Between:
+    def ask_second_task(self, me: Any) -> int:
+        return int(ray.get(second_task.remote(me)))
+
+    def value(self) -> int:
+        return 1
+
+
+def two_tasks_and_an_actor() -> None:
+    ready(first_task.remote(Between.remote()))
+
+
+def a_retried_call() -> None:
+    one, two = meeting(2, max_restarts=1, max_task_retries=2)
+    ready([one.ask.remote(), two.ask.remote()])
+
+
+def a_retried_task() -> None:
+    peer = Peer.remote()
+    ready(asking_back.remote(peer))
+
+
+@ray.remote(num_cpus=0, max_retries=3, retry_exceptions=True)
+def asking_back(peer: Any) -> int:
+    return int(ray.get(peer.ask_through_a_task.remote(peer)))
+
+
+def holds_more_than_it_says() -> None:
+    """Two actors hold all desks; each needs one more for a task."""
+    actors = [Desk.remote() for _ in range(2)]
+    ready([actor.go.remote() for actor in actors])
+
+
+@ray.remote(num_cpus=0, resources={"desk": 1})
+class Desk:
+    def go(self) -> int:
+        return int(ray.get(at_the_desk.remote()))
+
+
+@ray.remote(num_cpus=0, resources={"desk": 1})
+def at_the_desk() -> int:
+    return 1
+
+
+def a_group_inside() -> None:
+    """An actor in a placement group waits for a task that wants what the group has reserved."""
+    from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    group = placement_group([{"hall": 1}])
+    ray.get(group.ready())
+    inside = Hall.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+    ready(inside.go.remote())
+
+
+@ray.remote(num_cpus=0, resources={"hall": 1})
+class Hall:
+    def go(self) -> int:
+        return int(ray.get(in_the_hall.remote()))
+
+
+@ray.remote(num_cpus=0, resources={"hall": 1})
+def in_the_hall() -> int:
+    return 1
+
+
+@ray.remote(num_cpus=0)
+class Threaded:
+    """Asks by a thread of its own."""
+
+    def meet(self, other: Any) -> None:
+        self.other = other
+
+    def ask(self) -> int:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor() as pool:
+            return int(pool.submit(lambda: ray.get(self.other.value.remote())).result())
+
+    def value(self) -> int:
+        return 1
+
+
+def through_threads() -> None:
+    one, two = Threaded.remote(), Threaded.remote()
+    ray.get([one.meet.remote(two), two.meet.remote(one)])
+    ready([one.ask.remote(), two.ask.remote()])
+
+
+@ray.remote(num_cpus=0)
+class Mutual:
+    def meet(self, other: Any) -> None:
+        self.other = other
+
+    async def ask(self) -> int:
+        return int(await self.other.value.remote())
+
+    async def value(self) -> int:
+        return 1
+
+
+def awaits_each_other() -> None:
+    one, two = (Mutual.options(max_concurrency=1).remote() for _ in range(2))
+    ray.get([one.meet.remote(two), two.meet.remote(one)])
+    ready([one.ask.remote(), two.ask.remote()])
+
+
 HANGS: tuple[Callable[[], None], ...] = (
     ring,
     ring_of_three,
@@ -203,6 +431,20 @@ HANGS: tuple[Callable[[], None], ...] = (
     awaits_itself,
     nothing_comes,
     a_lock,
+    asks_its_maker,
+    ring_of_eight,
+    waits_for_both,
+    by_name,
+    a_group_of_one,
+    fan_out,
+    three_kinds,
+    two_tasks_and_an_actor,
+    a_retried_call,
+    a_retried_task,
+    holds_more_than_it_says,
+    a_group_inside,
+    through_threads,
+    awaits_each_other,
 )
 
 if __name__ == "__main__":

@@ -303,3 +303,18 @@ def test_a_hundred_thousand_tasks_are_few_nodes() -> None:
 
 def test_the_keys_of_drivers_tell_their_job() -> None:
     assert driver_of(JOB).endswith(JOB)
+
+
+def test_a_constructor_that_asks_its_maker_is_suspected_though_ray_records_no_node_for_it() -> None:
+    made = Made()
+    maker = made.actor()
+    making = made.call(maker, made.driver, RUNS, "Maker.make")
+    child = made.actor("Child", state=1)
+    pid = made.actors[child].pid
+    created = made.task(making, RUNS, "Child.__init__", kind="creation", actor=child, pid=pid, node="")
+    made.process(pid, user("__init__"), IN_GET)
+    made.call(child, making, QUEUED, "Child.value")
+    made.call(maker, created, QUEUED, "Maker.value")
+    found = made.judged()
+    assert found.verdict == "suspected", told(made)
+    assert {making, created} <= set(found.core)
