@@ -33,6 +33,7 @@ SELECTION = (
     "tests/instrument/test_apps_that_do_not_hang.py",
     "tests/instrument/test_apps_stay_as_they_are.py",
     "tests/instrument/test_going_back.py",
+    "tests/instrument/test_a_raise_in_place_of_a_hang.py",
     "tests/runtime/test_runtime_messages.py",
     "tests/runtime/test_restore_leaving.py",
     "tests/commands/test_a_second_terminal.py",

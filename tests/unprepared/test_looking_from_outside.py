@@ -41,6 +41,8 @@ DOUBTFUL = ("timers", "a_thread_works")
 FEW_HANGS = ("ring", "through_a_task", "an_actor_holds_what_its_task_needs", "awaits_itself")
 FEW_HEALTHY = ("long_sleeps", "polling", "waits_with_a_timeout", "an_idle_inbox")
 
+DEADLOCKED = 3
+
 pytestmark = pytest.mark.ray
 
 
@@ -144,6 +146,35 @@ def test_hangs_are_suspected_and_healthy_programs_beside_them_are_not(terminal: 
             assert "hanging.py:" in shown
             assert "ray/_private" not in shown
             assert "threading.py" not in shown
+
+
+@pytest.mark.nightly  # two nodes, and a task of ours on each
+def test_processes_of_other_nodes_are_looked_at_by_a_task_there(tmp_path: Path) -> None:
+    mode = {"RAY_AUTH_MODE": "token"} if ASKS_FOR_TOKEN else {}
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text(TOKEN)
+    env = clean_environment(HOME=str(tmp_path), **mode)
+    nodes = [sys.executable, HERE.parent / "instrument" / "two_nodes.py", tmp_path]
+    with started(nodes, env=env, seconds=600, takes_input=True) as cluster:
+        assert cluster.stdout is not None
+        assert cluster.stdin is not None
+        address = cluster.stdout.readline().split()[0]
+        program = [sys.executable, HERE.parent / "apps" / "two_nodes.py", "first", "second"]
+        with started(program, env=env | {"RAY_ADDRESS": address}, seconds=600, takes_input=True) as app:
+            assert app.stdout is not None
+            assert [app.stdout.readline() for _ in range(2)] == ["start\n", "2 nodes\n"]
+            command = [sys.executable, HERE / "as_from_elsewhere.py", "diagnose", "--address", address]
+            quiet = clean_environment(HOME=str(tmp_path))
+
+            def looked() -> subprocess.CompletedProcess[str]:
+                return subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=BOUND_S, check=False)
+
+            done = until(looked, good=lambda one: one.returncode == DEADLOCKED, seconds=90.0)
+        cluster.stdin.close()
+        cluster.wait(BOUND_S)
+    assert done.stderr == ""
+    assert "Account-0 in Account.transfer (" in done.stdout
+    assert "Account-1 in Account.both (" in done.stdout
 
 
 def test_what_is_asked_wrongly_is_told_in_one_line(terminal: Terminal) -> None:
