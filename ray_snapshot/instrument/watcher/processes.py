@@ -56,7 +56,7 @@ MOST_UNPRUNED = 1_000
 UNHEARD_S = 1.0
 """How long a snapshot waits for machines that have never registered."""
 
-MOST_LATEST = 3
+MOST_LATEST = 10
 """So many snapshots are kept whole, where their calls may be told to end."""
 
 MOST_LOOKS = 100
