@@ -101,6 +101,8 @@ class CompletedCallSnapshot:
     """What it does not know: machines that died meanwhile, states that could not be copied."""
     held: frozenset[str] = frozenset()
     """Plain tasks that are over, and that their senders have not dropped."""
+    unsettled: frozenset[str] = frozenset()
+    """Plain tasks in a log of which it is not known whether they are: their ends are kept as long, too."""
     idle_holds: tuple[str, ...] = ()
     """Machines of which a worker may have a handle that idles: any task may come to use it."""
     callers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -281,6 +283,7 @@ class _Join:
             tuple(self._problems()),
             tuple(self._obstacles()),
             self.tasks.held,
+            self.tasks.unsettled,
             tuple(sorted(self.idle_holds)),
             self._callers(),
             frozenset(one.unclean for one in self.streams.readers.values() if one.unclean is not None),
@@ -618,7 +621,8 @@ class CallParties:
         told = completed.machines
         for name in [name for name in self.left_reports if is_worker(name) and name in told and told[name].has_left]:
             report = self.left_reports[name]
-            ended = {task: one for task, one in report.ended.items() if task in completed.held}
+            kept = completed.held | completed.unsettled
+            ended = {task: one for task, one in report.ended.items() if task in kept}
             if ended:
                 self.left_reports[name] = replace(report, ended=ended)
             else:

@@ -343,11 +343,14 @@ class CallLedger:
         self.ends.add(parsed(call_id).target, now, is_error=is_error)
         return colour
 
-    def complete(self, number: int, held: Collection[str] = ()) -> None:
-        """Every machine has recorded `number`, and the snapshot is complete; `held`: tasks that are over, and in a log yet."""
+    def complete(self, number: int, held: Collection[str] = (), unsettled: Collection[str] = ()) -> None:
+        """Every machine has recorded `number`, and the snapshot is complete; `held`: tasks that are over, and in a log yet.
+
+        `unsettled`: those in a log of which that is not known; the ends of both are told again.
+        """
         report = self.open.get(number)
         if report is not None and report.ended:
-            self.ends.forget(report.ended, held.__contains__)
+            self.ends.forget(report.ended, lambda task: task in held or task in unsettled)
         for task in held:
             self.tasks.drop(task)
         self.settled = max(self.settled, number)

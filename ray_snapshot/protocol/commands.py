@@ -49,6 +49,8 @@ class Close:
     """Plain tasks that are over, and that their senders have not dropped."""
     ended: frozenset[str] = frozenset()
     """Workers that have ended: they will call nobody any more."""
+    unsettled: frozenset[str] = frozenset()
+    """Plain tasks in a log of which it is not known whether they are over."""
     is_store_short: bool = False
     """Whether some node's object store is short of room: then it is wanted who owns what is in there."""
 

@@ -51,6 +51,11 @@ class TasksOfCut:
         """Tasks that are over, and in a log yet."""
         return frozenset(task for task in self.ended if task in self.logged and self.is_answered(task))
 
+    @property
+    def unsettled(self) -> frozenset[str]:
+        """Tasks that are in a log yet, and that have ended in an error behind which Ray may have run them again, or not."""
+        return frozenset(task for task in self.ended if task in self.logged and not self.is_answered(task))
+
     def is_answered(self, task: str) -> bool:
         """Whether a task that was sent inside the cut has ended there."""
         return not (task in self.running or task in self.on_the_way)

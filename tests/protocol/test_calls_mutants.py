@@ -374,6 +374,16 @@ def workers_forget_ends_that_were_told(patch: Patch) -> None:
     patch.setattr(TaskEnds, "forget", lambda self, told, held: forget(self, told, lambda _: False))
 
 
+def ends_that_may_not_be_the_last_are_forgotten(patch: Patch) -> None:
+    """A retried task has raised for the last time, and is in a log yet: it looks as if nobody had begun it (trap 27)."""
+    patch.setattr(TasksOfCut, "unsettled", frozenset())
+
+
+def a_last_try() -> None:
+    """A task that raises in each of its runs."""
+    run_calls("tasks that fail", 1103)
+
+
 def ends_behind_the_cut_go_with_their_worker(patch: Patch) -> None:
     """A worker that recorded, ran another task, and left is forgotten when the snapshot is complete (trap 26)."""
     fold = CallParties.fold
@@ -427,6 +437,7 @@ MUTANTS = [
     Mutant(ends_behind_the_cut_go_with_their_worker, "tasks", "the tasks"),
     Mutant(workers_that_idle_are_not_heard_any_more, "tasks", "the tasks"),
     Mutant(an_error_is_the_end_of_a_task_that_is_retried, "tasks that fail", "the tasks"),
+    Mutant(ends_that_may_not_be_the_last_are_forgotten, a_last_try, "said not to be there, and it has ended"),
     Mutant(tasks_on_their_way_wake_nobody, a_task_on_its_way, "is deadlocked, and then comes"),
     Mutant(lower_numbers_of_calls_are_not_recorded, "plain", "all is quiet, but snapshot"),
     Mutant(red_is_accepted_in_white, "plain", "it has not been sent"),

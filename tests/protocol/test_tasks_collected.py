@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from test_calls_collected import System, channel_of
 
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
@@ -69,6 +70,25 @@ def test_a_task_that_raised_and_is_retried_is_on_its_way_and_whether_it_was_its_
     found = system.snapshot()
     assert _on_the_way(found) == [F]
     assert [one.answers for one in found.waits] == [(None,), (True,)]
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["its worker stays", "its worker has left"])
+def test_a_last_try_that_raised_stays_in_doubt_as_long_as_it_is_in_a_log(leaves: bool) -> None:
+    """Forgotten, it would look as if no worker had begun it, and who waits for it as if stuck for good."""
+    system = _with_worker()
+    system.ledgers["driver"].start_task("f", F, (), 0.0, is_retried=True)
+    system.ledgers[ONE].finish_task(system.ledgers[ONE].accept_task(F, "f", 0.0), 0.0, is_error=True)
+    if leaves:
+        _leave(system, ONE)
+    system.ledgers["driver"].wait(None, [call_of_task(F)], 1, 0.0)
+
+    for number in (1, 2, 3):
+        found = system.snapshot()
+        assert [one.answers for one in found.waits] == [(None,)], number
+        assert (found.held, found.unsettled) == (frozenset(), {F})
+        system.coordinator.calls.fold(found)
+        for ledger in system.ledgers.values():
+            ledger.complete(number, found.held, found.unsettled)
 
 
 def test_two_runs_of_a_task_are_two_machines_and_its_reply_is_not_known() -> None:

@@ -88,6 +88,12 @@ def test_who_begins_anew_does_not_take_the_calls_of_its_predecessor_for_its_own(
     run_calls(profile, seed)
 
 
+@pytest.mark.parametrize(("profile", "seed"), [("tasks that fail", 1103), ("everything", 561)])
+def test_a_retried_task_that_raises_is_not_forgotten_and_runs_where_it_runs_again(profile: str, seed: int) -> None:
+    """Its worker has left, or died, when another one has run it for the last time."""
+    run_calls(profile, seed)
+
+
 def test_a_call_of_the_dead_is_not_executed_again() -> None:
     run_calls("restarts", 5112)
 

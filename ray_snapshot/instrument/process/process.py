@@ -604,10 +604,10 @@ class Process:
                         self.recording.record(is_forced=True)
                 case Collect():
                     capacity.COLLECTIONS.collect()
-                case Close(number, held, ended, is_store_short):
+                case Close(number, held, ended, unsettled, is_store_short):
                     capacity.STORES.is_wanted = is_store_short
                     self.recording.reports.pop(number, None)
-                    ledger.complete(number, held)
+                    ledger.complete(number, held, unsettled)
                     ledger.forget_workers(ended)
                 case Abort(number):
                     self.recording.reports.pop(number, None)

@@ -111,6 +111,8 @@ class Processes:
         self.pending: dict[int, Pending] = {}
         self.held: frozenset[str] = frozenset()
         """Plain tasks that were over in the latest snapshot, and in a log yet."""
+        self.unsettled: frozenset[str] = frozenset()
+        """Those in a log of which that was not known."""
         self.is_store_short = False
         """Whether some node's object store was short of room in the latest snapshot."""
         self.starters: set[str] = set()
@@ -324,7 +326,7 @@ class Processes:
             self.tell_all(Abort(number))
             return
         ended, self.parties.ended_workers = frozenset(self.parties.ended_workers), set()
-        close = Close(number, self.held, ended, self.is_store_short)
+        close = Close(number, self.held, ended, self.unsettled, self.is_store_short)
         for machine in [*self.parties.machines]:  # who starts or runs tasks sends colours until it has heard
             self.tell(machine, close, is_urgent=machine in self.starters or is_worker(machine))
 
@@ -343,7 +345,7 @@ class Processes:
     ) -> CollectedCalls:
         """All that a complete snapshot is put together from."""
         pending, calls = self.pending[header.number], completed.calls
-        self.held = calls.held
+        self.held, self.unsettled = calls.held, calls.unsettled
         self.is_store_short = bool(short_stores(calls))
         self.starters = {report.machine for report in calls.machines.values() if report.tasks}
         if self.recovering.limits is not None:

@@ -56,7 +56,8 @@ class CallCentral:
         self.completed.append(seen_of(snapshot.calls, began, events, was_quiet))
         parties = self.coordinator.calls
         ended, parties.ended_workers = frozenset(parties.ended_workers), set()
-        return [("complete", name, snapshot.number, snapshot.calls.held, ended) for name in parties.machines]
+        held, unsettled = snapshot.calls.held, snapshot.calls.unsettled
+        return [("complete", name, snapshot.number, held, ended, unsettled) for name in parties.machines]
 
     def give_up(self, aborted: AbortedSnapshot) -> list[Step]:
         """Every machine hears that nothing of it is wanted."""

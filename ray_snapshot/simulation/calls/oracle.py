@@ -215,8 +215,10 @@ class Model:
 
     def _again(self, event: Event) -> None:
         """A task has raised, and is on its way once more."""
-        self._take(self.running, (_call(event), event.machine), event)
-        self.accepted.discard(_call(event))
+        call = _call(event)
+        self._take(self.running, (call, event.machine), event)
+        self.accepted.discard(call)
+        self.accepted_by[event.machine].discard(call)  # should this machine die later, it runs elsewhere
 
     def _cancelled(self, event: Event) -> None:
         call = _call(event)

@@ -540,9 +540,9 @@ class CallWorld:
             case ("close", str(name), int(number)):
                 if name in self.alive:
                     self.alive[name].ledger.close(number)
-            case ("complete", str(name), int(number), held, ended):
+            case ("complete", str(name), int(number), held, ended, unsettled):
                 if name in self.alive:
-                    self.alive[name].ledger.complete(number, held)
+                    self.alive[name].ledger.complete(number, held, unsettled)
                     self.alive[name].ledger.forget_workers(ended)
             case ("ask", str(name), over):
                 self.pool.asked(name, over)
