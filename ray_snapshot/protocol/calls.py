@@ -436,10 +436,11 @@ class CallLedger:
         if running.header is not None and running.header.is_retried:
             self._acknowledge_later(running.header)
         if is_error and running.header is not None:
-            channel = self.inputs[running.header.source, running.header.incarnation]
-            channel.errors = channel.errors or Errors()
-            note = channel.errors.may_be if running.header.is_retried else channel.errors.add
-            note(running.header.number)
+            channel = self.inputs.get((running.header.source, running.header.incarnation))
+            if channel is not None:  # else its sender is a worker that has ended, and of its calls only the sum is kept
+                channel.errors = channel.errors or Errors()
+                note = channel.errors.may_be if running.header.is_retried else channel.errors.add
+                note(running.header.number)
         return self.colour
 
     def yields(self, call_id: str) -> None:

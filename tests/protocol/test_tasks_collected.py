@@ -193,3 +193,11 @@ def test_tasks_that_are_over_stay_in_the_log_until_their_sender_is_as_red_as_a_w
     driver.record(lambda: None)
     assert not driver.tasks
     assert not TaskLog()
+
+
+def test_a_call_that_a_worker_has_made_may_raise_when_that_worker_has_ended() -> None:
+    system = _with_worker("a")
+    call = system.call(ONE, "a")
+    system.ledgers["a"].forget_workers({ONE})
+    system.ledgers["a"].finish(call, is_error=True)
+    assert not system.ledgers["a"].running

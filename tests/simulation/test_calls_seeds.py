@@ -94,6 +94,10 @@ def test_a_retried_task_that_raises_is_not_forgotten_and_runs_where_it_runs_agai
     run_calls(profile, seed)
 
 
+def test_a_call_may_raise_whose_sender_is_a_worker_that_has_ended() -> None:
+    run_calls("tasks that fail", 2465)
+
+
 def test_a_call_of_the_dead_is_not_executed_again() -> None:
     run_calls("restarts", 5112)
 
