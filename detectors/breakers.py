@@ -12,6 +12,7 @@ import numpy as np
 
 from ray_snapshot.detectors.common import Booleans
 from ray_snapshot.detectors.wait_graph import WaitGraph
+from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 
 MOST_NAMED = 20
@@ -22,14 +23,15 @@ def breakers(
 ) -> dict[str, list[str]]:
     """The item `may_be_broken_by` of the evidence; none where nothing of it was recorded.
 
-    `records`: of what is stuck. What was not observed may always do it.
+    `records`: of what is stuck. Of what is not blocked itself (a task that has not begun) nothing is told: anything that moves
+    may have a ref to it. What was not observed may always do it.
     """
     told = snapshot.coverage.get("ended_by")
     if not isinstance(told, Mapping):
         return {}
     acting = waits.first_call + waits.calls.call_count
     moving = set(waits.names.take(np.flatnonzero(moves[:acting])).to_pylist())
-    by = [told.get(record["machine"], ()) for record in records]
+    by = [told.get(record["machine"]) for record in records if record["machine"] != DRIVER]
     having = moving if None in by else {_machine(name) for names in by for name in names or ()}
     return {"may_be_broken_by": [*sorted(having & moving)[:MOST_NAMED], *map(str, waits.unseen)]}
 

@@ -245,6 +245,7 @@ def own_threads() -> list[threading.Thread]:
         for thread in threading.enumerate()
         if thread is not threading.main_thread()
         and not isinstance(thread, threading._DummyThread)
+        and thread.name not in _RAYS_THREADS
         and not thread.name.startswith((*_KNOWN_THREADS, *HARNESS))
     ]
     rays = shape.rays_threads() if found else ()
@@ -254,4 +255,16 @@ def own_threads() -> list[threading.Thread]:
 HARNESS: set[str] = set()
 """Packages that run a program, as a test runner does: their threads, timers and handlers may end it, and end no wait of it."""
 
-_KNOWN_THREADS = ("ray-snapshot", "ray_", "PythonGCThread", "AsyncIO Thread", "Dummy", "raylet")
+_RAYS_THREADS = frozenset(
+    {
+        "ray_client_streaming_rpc",
+        "ray_import_thread",
+        "ray_listen_error_messages",
+        "ray_print_error_messages",
+        "ray_print_logs",
+        "PythonGCThread",
+    }
+)
+"""What Ray calls its own, whole: an app may have a `ray_watchdog`."""
+
+_KNOWN_THREADS = ("ray-snapshot", "AsyncIO Thread")

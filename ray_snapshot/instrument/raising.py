@@ -44,6 +44,8 @@ class _Core:
     """One core, for as long as verdicts in a row have it."""
 
     machines: frozenset[str]
+    calls: frozenset[str]
+    """Of its members, or their machines."""
     since: float = field(default_factory=time.monotonic)
 
 
@@ -72,7 +74,7 @@ class Raiser:
         self.narrow: Callable[[Verdict], Verdict] = lambda verdict: verdict
         """The part of a deadlock that counts: tests leave stuck actors behind."""
         self.on_raise: Callable[[DeadlockError], None] = lambda _: None
-        """Called before the waits of the program end in an error."""
+        """Called when waits of the program end in an error."""
 
     @staticmethod
     def names_in(detectors: Iterable[Detector]) -> set[str]:
@@ -88,13 +90,15 @@ class Raiser:
                 self._consider(number, found)
 
     def _follow(self, verdict: Verdict) -> None:
-        """Note which cores stand. A core may grow; one that shares a member with an earlier one is the same."""
-        found = [frozenset(core) for core in verdict.evidence.get("cores", ())] if verdict.holds else []
+        """Note which cores stand. A core may grow; one that shares a call with an earlier one is the same."""
         known, self.cores = self.cores, []
-        for machines in found:
-            since = min((core.since for core in known if core.machines & machines), default=time.monotonic())
-            self.cores.append(_Core(machines, since))
-        if not found:
+        for names in verdict.evidence.get("cores", ()) if verdict.holds else ():
+            machines = frozenset(names)
+            members = [one for one in verdict.evidence["members"] if one["machine"] in machines]
+            calls = frozenset(one.get("call") or one["machine"] for one in members)
+            since = min((core.since for core in known if core.calls & calls), default=time.monotonic())
+            self.cores.append(_Core(machines, calls, since))
+        if not self.cores:
             self.tried.clear()
 
     def _consider(self, number: int, verdict: Verdict) -> None:
@@ -132,8 +136,10 @@ class Raiser:
         if self.victim is not None and self._break_one(number, verdict, error):
             return
         if _has_program(verdict):
-            self.on_raise(error)
-            if self.watch.process.condemn(number, None, error):
+            told = self.watch.process.condemn(number, None, error)
+            if told.ended:
+                self.on_raise(error)
+            elif told.spared:
                 text = "nothing more is raised: the program waits for the same again and again"
                 self._say_once(text, text)
 

@@ -7,6 +7,7 @@ are there before any conftest is loaded. This file is loaded with every pytest, 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 EVERY_S = 0.5
 GRACE_S = 2.0
 
-_runs: list[TestRun] = []
-"""The one of this process, if it is asked for."""
+_RUN: pytest.StashKey[TestRun] = pytest.StashKey()
+"""What a run of pytest has that is to watch; not one inside of it."""
 
 _MARKER = (
     'ray_snapshot(every=SECONDS, expect="deadlock"): with --ray-snapshot, how often snapshots are taken while the test runs;'
@@ -66,7 +67,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     is_wanted = given.ray_snapshot or early_config.getini("ray_snapshot")
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     hands_out = worker is None and bool(getattr(given, "tx", None) or getattr(given, "numprocesses", None))
-    if not is_wanted or hands_out or given.collectonly or given.help or given.version:
+    if not is_wanted or hands_out or given.collectonly or given.help or given.version or _is_inside_another():
         return
     from ray_snapshot.errors import RaySnapshotError
     from ray_snapshot.pytest_plugin.watching import Options, TestRun
@@ -79,9 +80,19 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         given.ray_snapshot_report,
     )
     try:
-        _runs[:] = [TestRun(options)]
+        early_config.stash[_RUN] = TestRun(options)
     except RaySnapshotError as error:
         raise pytest.UsageError(f"--ray-snapshot: {error}") from None
+
+
+def _is_inside_another() -> bool:
+    """Whether a run of this process watches already: a test may run pytest itself."""
+    module = sys.modules.get("ray_snapshot.pytest_plugin.watching")
+    return module is not None and module.TestRun.is_one_there
+
+
+def _run_of(config: pytest.Config) -> TestRun | None:
+    return config.stash.get(_RUN, None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,13 +114,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """From its setup on, what deadlocks is of this test."""
-    for run in _runs:
-        run.begin(item)
+    """What deadlocks behind its teardown is of no test."""
     try:
         return (yield)
     finally:
-        for run in _runs:
+        if (run := _run_of(item.config)) is not None:
             run.end()
 
 
@@ -118,51 +127,55 @@ def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
     """A Ray that a fixture starts is called after what the fixture is for."""
-    if not _runs:
+    run = _run_of(request.config)
+    if run is None:
         return (yield)
     of = {"function": request.node.name, "session": "tests"}.get(fixturedef.scope, request.node.nodeid)
-    with _runs[0].named(of):
+    with run.named(of):
         return (yield)
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """A deadlock that a test expects is one to wait for."""
-    marker = item.get_closest_marker("ray_snapshot")
-    if not _runs and marker is not None and marker.kwargs.get("expect") is not None:
-        pytest.fail("this test expects a deadlock, and would hang: run pytest with --ray-snapshot", pytrace=False)
-    yield
+    """From its setup on, what deadlocks is of this test; one that is run again begins anew."""
+    if (run := _run_of(item.config)) is not None:
+        run.begin(item)
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """A test passes if it came to what it is to come to."""
-    if not _runs:
-        return (yield)
-    with _runs[0].named(item.name), _runs[0].judged():
-        return (yield)
+    run, marker = _run_of(item.config), item.get_closest_marker("ray_snapshot")
+    if run is not None:
+        with run.named(item.name), run.judged():
+            return (yield)
+    if marker is not None and marker.kwargs.get("expect") is not None:
+        pytest.fail("this test expects a deadlock, and would hang: run pytest with --ray-snapshot", pytrace=False)
+    return (yield)
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
     """A failure says where its history is."""
     report = yield
-    for run in _runs:
+    if (run := _run_of(item.config)) is not None:
         run.reported(item, call, report)
     return report
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """What was kept for tests that may fail is not needed any more."""
-    for run in _runs:
+    if (run := _run_of(session.config)) is not None:
         run.close()
 
 
 @pytest.fixture
 def ray_snapshot(request: pytest.FixtureRequest) -> WatchedTest:
     """What this test does with Ray: `assert_terminates(timeout)`, `assert_conserved(detector)`, `snapshot()`."""
-    if not _runs:
+    run = _run_of(request.config)
+    if run is None:
         pytest.fail(
             "the fixture ray_snapshot needs --ray-snapshot: Ray's calls must be followed from the start", pytrace=False
         )
-    return _runs[0].watched(request.node)
+    return run.watched(request.node)

@@ -6,6 +6,7 @@ waits for it. A deadlock that was caught fails its test all the same, unless tha
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import shutil
@@ -75,17 +76,25 @@ class Running:
     """The first that its waits have ended in."""
     has_failed: bool = False
 
+    @property
+    def is_met(self) -> bool:
+        """Whether it came to a deadlock."""
+        return bool(self.found) or self.raised is not None
+
 
 class TestRun:
     """All tests of this process."""
 
     __test__ = False
+    is_one_there = False
+    """Whether one watches in this process."""
 
     def __init__(self, options: Options) -> None:
         """Puts the hooks in place. Raises `SettingError`, `UnsupportedRayError`, `HistoryWriteError`."""
         if not options.every > 0 or not options.grace >= 0:
             raise SettingError("--ray-snapshot-every and --ray-snapshot-grace are seconds")
         self.options = options
+        self.folder = None if options.folder is None else Path(options.folder).absolute()  # a test may go elsewhere
         self.running: Running | None = None
         self.watch: Watch | None = None
         self.latest: Verdict | None = None
@@ -102,14 +111,14 @@ class TestRun:
             on_deadlock="raise",
             deadlock_grace=options.grace if options.fails else NEVER_S,
         )
+        TestRun.is_one_there = True
 
     def _new_history(self) -> Path | None:
-        if self.options.folder is None:
+        if self.folder is None:
             return None
-        folder = Path(self.options.folder).absolute()
-        check_writable(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=f"history-{self.options.worker}-", dir=folder)) / "history"
+        check_writable(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f"history-{self.options.worker}-", dir=self.folder)) / "history"
 
     def _name(self, test: str) -> str:
         return f"pytest-{self.options.worker}-{_file_name(test).lower()}"[:MOST_NAME]
@@ -143,10 +152,11 @@ class TestRun:
         return "the tests" if running is None else running.name
 
     def _raised(self, error: DeadlockError) -> None:
-        """What the program waits for is about to end in it, whoever catches that."""
+        """What the program waits for ends in it, whoever catches that."""
         with self.lock:
-            if self.running is not None and self.running.raised is None:
-                self.running.raised = error
+            running = self.running
+            if running is not None and running.raised is None and begun_at(error.snapshot_id) >= running.began:
+                running.raised = error
 
     def _hear(self, verdict: Verdict) -> None:
         if "cores" in verdict.evidence and verdict.holds is not None:
@@ -207,19 +217,15 @@ class TestRun:
 
     @contextmanager
     def judged(self) -> Iterator[None]:
-        """The body of the test runs inside: what it raises, and what it has come to, is what it is to come to, or it fails."""
+        """The body of the test runs inside: what it has come to is what it is to come to, or it fails."""
+        yield
         running = self.running
-        assert running is not None
-        try:
-            yield
-        except DeadlockError:
-            if not running.expects:
-                raise
+        if running is None:
             return
         if running.expects:
-            if not running.found:
+            if not running.is_met:
                 self._look()
-            if not running.found:
+            if not running.is_met:
                 pytest.fail("this test expects a deadlock, and came to none", pytrace=False)
         elif running.raised is not None:
             pytest.fail(f"this test has caught a DeadlockError: {running.raised}", pytrace=False)
@@ -235,18 +241,23 @@ class TestRun:
         running = self.running
         if running is None:
             return
+        if call.when == "call" and running.expects and call.excinfo is not None and _is_deadlock(call.excinfo.value):
+            report.outcome, report.longrepr = "passed", None
         if call.when == "teardown" and report.passed and running.found and not (self.options.fails or running.expects):
             text = f"{item.nodeid} came to a {running.found[0]}"
-            item.warn(RaySnapshotWarning(text))
+            try:
+                item.warn(RaySnapshotWarning(text))
+            except RaySnapshotWarning:  # warnings are errors in this run
+                report.outcome, report.longrepr = "failed", text
         if not report.failed:
             return
         running.has_failed = True
-        if self.options.folder is not None:
-            folder = self._keep(item, running, call)
-            report.sections.append(("ray-snapshot", f"kept in {folder}"))
+        if self.folder is not None:
+            report.sections.append(("ray-snapshot", f"kept in {self._keep(self.folder, item, running, call)}"))
 
-    def _keep(self, item: pytest.Item, running: Running, call: pytest.CallInfo[Any]) -> Path:
-        folder = Path(str(self.options.folder)).absolute() / f"{_file_name(item.nodeid)}-{self.options.worker}"
+    def _keep(self, kept: Path, item: pytest.Item, running: Running, call: pytest.CallInfo[Any]) -> Path:
+        unlike = hashlib.sha256(item.nodeid.encode()).hexdigest()[:6]
+        folder = kept / f"{_file_name(item.nodeid)}-{unlike}-{self.options.worker}"
         folder.mkdir(parents=True, exist_ok=True)
         began = datetime.fromtimestamp(running.began).astimezone().isoformat(timespec="seconds")
         said = [str(error) for error in running.found] or [str(call.excinfo.value) if call.excinfo else ""]
@@ -260,6 +271,7 @@ class TestRun:
 
     def close(self) -> None:
         """The tests are over: what is kept of those that passed is not wanted."""
+        TestRun.is_one_there = False
         watching.close_quietly()
         if self.history is not None and not self.has_failures:
             shutil.rmtree(self.history.parent, ignore_errors=True)
@@ -354,6 +366,14 @@ def _is_of(running: Running, verdict: Verdict) -> bool:
     return any(_since(record) >= running.began for record in records)
 
 
-def _file_name(text: str) -> str:
-    """A test's name as one of files and systems: letters, digits and dashes."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", text.rpartition("/")[2]).strip("-")[-MOST_NAME:]
+def _is_deadlock(error: BaseException) -> bool:
+    """Whether this is the error of a deadlock, or several in a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_deadlock, error.exceptions))
+    return isinstance(error, DeadlockError)
+
+
+def _file_name(nodeid: str) -> str:
+    """A test as a part of the names of files and systems: letters, digits and dashes; others may come to the same."""
+    path, _, name = nodeid.partition("::")
+    return re.sub(r"[^A-Za-z0-9]+", "-", f"{path.rpartition('/')[2]} {name}").strip("-")[-MOST_NAME:]

@@ -30,8 +30,9 @@ def judged(ended_by: Any, *, watchdog: str = "active", uncovered: tuple[str, ...
         ({"A-0": ["driver"], "A-1": ["A-0"]}, "active", []),
         ({"A-0": None, "A-1": []}, "active", ["W-0"]),
         ({"A-0": None, "A-1": []}, "passive", []),
-        ({"A-0": ["driver/0/W-0/7"]}, "active", ["W-0"]),
-        ({}, "active", []),
+        ({"A-0": ["driver/0/W-0/7"], "A-1": []}, "active", ["W-0"]),
+        ({}, "active", ["W-0"]),
+        ({"A-0": [], "A-1": []}, "active", []),
     ],
     ids=[
         "it acts and has a handle",
@@ -41,6 +42,7 @@ def judged(ended_by: Any, *, watchdog: str = "active", uncovered: tuple[str, ...
         "anything may have one",
         "anything, and nothing acts",
         "by a task that is to begin",
+        "nothing is told of it",
         "nobody",
     ],
 )

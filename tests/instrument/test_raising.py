@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import signal
 import threading
 from typing import Any
 
@@ -15,7 +16,7 @@ import ray_snapshot as rs
 from ray_snapshot.instrument import raising
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.raising import MOST_RAISED
+from ray_snapshot.instrument.process.raising import MOST_RAISED, Told
 from ray_snapshot.instrument.process.reloading import Terms
 from ray_snapshot.instrument.raising import FIRED, Raiser
 from ray_snapshot.names import DRIVER
@@ -82,11 +83,92 @@ def test_waits_for_one_ref_end_so_three_times_and_then_no_more() -> None:
         for number in range(1, MOST_RAISED + 3):
             wait_id = begun(process, ref)
             recorded(process, number)
-            spared = process.condemn(number, None, ERROR)
+            told = process.condemn(number, None, ERROR)
             ends += wait_id in process.raising.errors
-            assert spared == (wait_id not in process.raising.errors)
+            assert told == ((1, 0) if wait_id in process.raising.errors else (0, 1))
             process.end_wait(wait_id, [])
     assert ends == MOST_RAISED
+
+
+def test_however_many_wait_for_one_ref_each_gets_it() -> None:
+    ref = a_ref()
+    with driver() as process:
+        waits = [begun(process, ref) for _ in range(MOST_RAISED + 2)]
+        recorded(process, 1)
+        assert process.condemn(1, None, ERROR) == (len(waits), 0)
+        assert set(process.raising.errors) == set(waits)
+
+
+def test_where_nothing_raises_no_ref_is_kept() -> None:
+    with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
+        begun(process, a_ref())
+        recorded(process, 1)
+        assert process.condemn(1, None, ERROR) == (0, 0)
+        assert not process.raising.open
+        assert not process.raising.last_wait
+
+
+def test_a_wait_for_some_of_a_list_goes_on_until_they_are_there_and_what_is_not_a_plain_ref_is_waited_for_in_one_piece() -> (
+    None
+):
+    asked: list[float | None] = []
+    first, second = a_ref(), a_ref()
+
+    def original(refs: list[Any], *, num_returns: int, timeout: float | None, **_: Any) -> tuple[list[Any], list[Any]]:
+        asked.append(timeout)
+        ready = refs[: min(len(asked), num_returns)]
+        return ready, refs[len(ready) :]
+
+    with driver(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracking, "_exist", lambda *_: False)
+        assert tracking.wait(original, [first, second], num_returns=2) == ([first, second], [])
+        assert asked == [tracking.LOOK_S] * 2
+        asked.clear()
+        assert tracking.wait(original, [first, second], num_returns=1, timeout=-1.0)[0] == [first]
+        assert asked == [-1.0], "Ray says itself what it thinks of that"
+        asked.clear()
+        assert tracking.wait(original, [first, object()], num_returns=1)[0] == [first]
+        assert asked == [None]
+
+
+def test_what_exists_is_fetched_in_one_piece_with_what_is_left_of_the_time() -> None:
+    asked: list[float | None] = []
+
+    def original(_: Any, timeout: float | None = None) -> str:
+        asked.append(timeout)
+        if len(asked) == 1:
+            raise ray.exceptions.GetTimeoutError
+        return "a large object"
+
+    with driver(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracking, "_exist", lambda *_: True)
+        assert tracking.get(original, a_ref(), timeout=60.0) == "a large object"
+        assert asked[0] == tracking.LOOK_S
+        assert 50.0 < float(asked[1] or 0.0) <= 60.0
+        asked.clear()
+        assert tracking.get(original, a_ref()) == "a large object"
+        assert asked == [tracking.LOOK_S, None]
+
+
+def test_an_error_of_a_signal_handler_comes_as_it_is_where_ray_makes_a_system_error_of_it() -> None:
+    class TimeIsUp(Exception):
+        pass
+
+    def handler(*_: object) -> None:
+        raise TimeIsUp
+
+    def original(_: Any, timeout: float | None = None) -> None:
+        try:
+            signal.raise_signal(signal.SIGALRM)
+        except TimeIsUp as error:
+            raise SystemError("returned a result with an exception set") from error
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with driver(), pytest.raises(TimeIsUp):
+            tracking.get(original, a_ref())
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_blocked_get_ends_and_a_reply_that_comes_first_wins() -> None:
@@ -162,6 +244,7 @@ class Watched:
         self.detectors = [ReadyMade("termination"), ReadyMade("deadlock")]
         self.process = self._service = self
         self.refusals = refusals or []
+        self.outcome = Told(1, 0)
         self.told: list[Any] = []
         self.begin_snapshot = self
 
@@ -177,9 +260,9 @@ class _Condemn:
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
 
-    def __call__(self, number: int, call_id: str | None, error: rs.DeadlockError) -> int:
+    def __call__(self, number: int, call_id: str | None, error: rs.DeadlockError) -> Told:
         self.watched.told.append((number, call_id, str(error).partition(" (")[0]))
-        return 0
+        return self.watched.outcome
 
     def remote(self, number: int, call_id: str, _: rs.DeadlockError) -> Any:
         self.watched.told.append((number, call_id))
@@ -262,6 +345,25 @@ def test_a_program_that_is_not_stuck_gets_no_error(clock: list[float]) -> None:
     watched = Watched(deadlock_grace=0.0)
     Raiser(watched, has_reporter=True).hear(1, deadlock(("A", "B"), behind=()))  # type: ignore[arg-type]
     assert not watched.told
+
+
+def test_the_core_of_the_program_counts_and_not_how_young_another_is(clock: list[float]) -> None:
+    watched = Watched()
+    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser.hear(1, deadlock((DRIVER, "A"), behind=()))
+    clock.append(10.0)
+    raiser.hear(2, deadlock((DRIVER, "A"), ("C", "D"), behind=()))
+    assert watched.told[1:] == [RAISED]
+
+
+def test_who_is_told_of_a_raise_hears_of_none_that_came_too_late(clock: list[float]) -> None:
+    watched, heard = Watched(deadlock_grace=0.0), list[rs.DeadlockError]()
+    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser.on_raise = heard.append
+    for number, outcome in ((1, Told(0, 0)), (2, Told(0, 1)), (3, Told(1, 0))):
+        watched.outcome = outcome
+        raiser.hear(number, deadlock(("A", "B")))
+    assert len(heard) == 1
 
 
 def test_other_detectors_are_not_its_affair(clock: list[float]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import unittest
 
 import pytest
 import ray
@@ -150,3 +151,41 @@ def test_that_somebody_ends():
     with pytest.raises(ray.exceptions.RayActorError):
         ray.get(refs[0])
     timer.join()
+
+
+class TestOfTheOldKind(unittest.TestCase):
+    @pytest.mark.ray_snapshot(expect="deadlock")
+    def test_that_expects_it(self):
+        ray.get(stuck())
+
+
+@pytest.mark.ray_snapshot(expect="deadlock")
+def test_that_expects_several():
+    async def waits(ref):
+        await ref
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            for ref in stuck():
+                group.create_task(waits(ref))
+
+    asyncio.run(main())
+
+
+def test_that_runs_pytest(tmp_path):
+    """What runs inside ends nothing of what runs outside."""
+    (tmp_path / "test_inside.py").write_text("def test_it():\n    pass\n")
+    assert pytest.main(["-q", "-p", "no:cacheprovider", str(tmp_path)]) == 0
+    ray.get(stuck())
+
+
+@pytest.mark.parametrize("name", ["a/b", "c/b"])
+def test_elsewhere(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert name == "neither"
+
+
+@pytest.mark.skip(reason="for the sake of the test")
+@pytest.mark.ray_snapshot(expect="deadlock")
+def test_that_is_skipped():
+    pass

@@ -32,6 +32,11 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
         "test_not_conserved": "FAILED",
         "test_with_a_fixture_that_hangs": "ERROR",
         "test_that_somebody_ends": "PASSED",
+        "TestOfTheOldKind::test_that_expects_it": "PASSED",
+        "test_that_expects_several": "PASSED",
+        "test_that_runs_pytest": "FAILED",
+        "test_elsewhere[a/b]": "FAILED",
+        "test_elsewhere[c/b]": "FAILED",
     }, ran.text
     assert ran.exit_code == FAILED
     for said in (
@@ -45,10 +50,10 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
         assert said in ran.text, ran.text
     _of_its_own_alone(ran.text)
 
-    kept = {path.parent.name for path in pytester.path.glob("kept/*/report.txt")}
-    failed = [name.replace("_", "-") for name, outcome in ran.outcomes.items() if outcome != "PASSED"]
-    assert kept == {f"test-bank-py-{name}-main" for name in failed}
-    report = (pytester.path / "kept/test-bank-py-test-hangs-main/report.txt").read_text(encoding="utf-8")
+    kept = {path.read_text(encoding="utf-8").splitlines()[0] for path in pytester.path.glob("kept/*/report.txt")}
+    assert kept == {f"test_bank.py::{name}" for name, outcome in ran.outcomes.items() if outcome != "PASSED"}
+    (found,) = pytester.path.glob("kept/test-bank-py-test-hangs-*-main/report.txt")
+    report = found.read_text(encoding="utf-8")
     assert "deadlock in test_bank.py::test_hangs" in report
     (history,) = (line.removeprefix("history: ") for line in report.splitlines() if line.startswith("history: "))
     deadlocks = [one for one in rs.History(history).verdicts() if one.detector == "deadlock" and one.holds]
@@ -70,7 +75,7 @@ def test_the_same_under_xdist_with_a_cluster_for_each_worker(suite, pytester: py
     assert ran.outcomes["test_hangs"] == "FAILED", ran.text
     assert ran.outcomes["test_that_expects_it"] == "PASSED", ran.text
     assert ran.outcomes["test_with_a_fixture_that_hangs"] == "ERROR", ran.text
-    assert len(ran.outcomes) == 11, ran.text
+    assert len(ran.outcomes) == 16, ran.text
     assert {path.name.split("-")[1] for path in pytester.path.glob("kept/history-*")} <= {"gw0", "gw1"}
 
 
@@ -82,15 +87,28 @@ def test_a_deadlock_may_be_reported_only(suite) -> None:  # type: ignore[no-unty
     assert "RaySnapshotWarning: test_bank.py::test_that_somebody_ends came to a deadlock in " in ran.text
 
 
+@by_night
+@pytest.mark.ray
+def test_where_warnings_are_errors_a_report_is_a_failure_and_the_run_goes_on(suite) -> None:  # type: ignore[no-untyped-def]
+    options = ("--ray-snapshot", "--ray-snapshot-on-deadlock=report", "-W", "error::UserWarning")
+    ran = suite(*options, "-k", "somebody_ends or conserved")
+    assert ran.exit_code == FAILED, ran.text
+    assert ran.outcomes["test_conserved"] == "PASSED", ran.text
+    assert "test_that_somebody_ends came to a deadlock in " in ran.text
+
+
 @pytest.mark.ray
 def test_without_the_option_nothing_is_watched_and_who_needs_it_is_told(suite) -> None:  # type: ignore[no-untyped-def]
     ran = suite(
-        "-k", "comes_next or ends_beside or expects_it", "--deselect", "test_bank.py::test_that_expects_it_in_vain"
+        "-k",
+        "comes_next or ends_beside or expects_it or is_skipped",
+        "--deselect",
+        "test_bank.py::test_that_expects_it_in_vain",
     )
     assert {name: outcome for name, outcome in ran.outcomes.items() if outcome != "FAILED"} == {
         "test_that_ends_beside_what_is_stuck": "ERROR",
-        "test_that_expects_it": "ERROR",
     }, ran.text
+    assert "1 skipped" in ran.text
     assert "the fixture ray_snapshot needs --ray-snapshot" in ran.text
     assert "this test expects a deadlock, and would hang: run pytest with --ray-snapshot" in ran.text
 

@@ -14,7 +14,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCan
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape
-from ray_snapshot.instrument.guard import ours
+from ray_snapshot.instrument.guard import is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, here, machine_of, process_here, read_early
 from ray_snapshot.instrument.hooks.envelopes import colour_of_error
 from ray_snapshot.instrument.process.coroutines import note_source, note_wait
@@ -143,18 +143,29 @@ _Work = Callable[[float | None], Any]
 def _got(work: _Work, seconds: float) -> tuple[bool, Any]:
     """(whether it was there within so many seconds, the result) of a `ray.get`."""
     try:
-        return True, work(seconds)
+        return True, _whole(work, seconds)
     except GetTimeoutError as error:
         if isinstance(error, RayTaskError):  # that is the result
             raise
         return False, error
 
 
+def _whole(work: _Work, seconds: float) -> Any:
+    """What a wait with a bound comes to. Where a signal handler raises in one, Ray makes a `SystemError` of that."""
+    try:
+        return work(seconds)
+    except SystemError as error:
+        if error.__context__ is None or not is_of_a_handler(error.__context__):
+            raise
+        cause = error.__context__
+    raise cause
+
+
 def _waited(k: int) -> Callable[[_Work, float], tuple[bool, Any]]:
     """What `_got` is for `ray.get`, for a `ray.wait` for `k` refs."""
 
     def waited(work: _Work, seconds: float) -> tuple[bool, Any]:
-        found = work(seconds)
+        found = _whole(work, seconds)
         return len(found[0]) >= k, found
 
     return waited
@@ -221,6 +232,7 @@ def _followed(
     end = _End(len(refs))
     try:
         is_sliced = process.raising.is_on or (process.reloading.keeps and process.machine != DRIVER)
+        is_sliced = is_sliced and (timeout is None or timeout >= 0) and all(map(_is_plain, refs))
         found = _sliced(process, wait_id, refs, k, timeout, work, one) if is_sliced else work(timeout)
         if k == len(refs) and (raises or len(found[0]) == k):  # a `ray.wait` may have run out of time
             end.answered = on
@@ -233,6 +245,11 @@ def _followed(
     finally:
         process.guarded(lambda: process.end_wait(wait_id, end.answered, end.colour, settled=end.settled))
     return found
+
+
+def _is_plain(ref: Any) -> bool:
+    """Whether a wait with a bound is the same as one without, but for the bound: of a compiled graph's refs it is not."""
+    return type(ref) in (ray.ObjectRef, ray.ObjectRefGenerator)
 
 
 class _End:
@@ -315,6 +332,8 @@ def _follow(awaited: Any, ref: Any, future: Any) -> None:
         return
     wait_id, on = begun
     note_wait(awaited, wait_id)
+    if process.knows(ref):  # of the errors of items Ray makes others
+        process.raising.spare(wait_id)
     process.raising.awaited(wait_id, future)
 
     def ended(done: Any) -> None:

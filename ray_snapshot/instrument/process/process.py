@@ -29,7 +29,7 @@ from ray_snapshot.instrument.process.making import Making
 from ray_snapshot.instrument.process.passed import PassedRefs
 from ray_snapshot.instrument.process.program_loop import ProgramLoop
 from ray_snapshot.instrument.process.program_threads import ProgramThreads
-from ray_snapshot.instrument.process.raising import Raising, ended_by
+from ray_snapshot.instrument.process.raising import Raising, Told, ended_by
 from ray_snapshot.instrument.process.recording import Recording
 from ray_snapshot.instrument.process.reloading import CONSTRUCTOR, Reloading, Share, Terms, generation_of, stamp_of
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -525,12 +525,12 @@ class Process:
 
     # ---- ending waits that can never end ----------------------------------------------------------------------------
 
-    def condemn(self, number: int, call_id: str | None, error: DeadlockError) -> int:
-        """Waits of this call (None: of the machine itself) end in the error; returns how many do not, for they had enough."""
+    def condemn(self, number: int, call_id: str | None, error: DeadlockError) -> Told:
+        """Waits of this call (None: of the machine itself) end in the error; see `Raising.condemn`."""
         with self.lock:
-            futures, spared = self.raising.condemn(self.ledger, number, call_id, error)
+            futures, told = self.raising.condemn(self.ledger, number, call_id, error)
         ended_by(error, futures)
-        return spared
+        return told
 
     # ---- recording ------------------------------------------------------------------------------------------------
 

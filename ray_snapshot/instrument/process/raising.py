@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 
@@ -25,6 +25,15 @@ MOST_RAISED = 3
 
 MOST_KEPT = 100
 """Of so many snapshots it is known which waits were open."""
+
+
+class Told(NamedTuple):
+    """What has become of the waits of a call."""
+
+    ended: int
+    """So many end in the error."""
+    spared: int
+    """So many do not, for what they are for has had enough."""
 
 
 class Raising:
@@ -55,6 +64,10 @@ class Raising:
         if self.is_on:
             self.futures[wait_id] = future
 
+    def spare(self, wait_id: int) -> None:
+        """It gets no error: what is awaited would make another one of it."""
+        self.open.pop(wait_id, None)
+
     def end(self, wait_id: int) -> None:
         """It is over."""
         for kept in (self.open, self.futures, self.errors):
@@ -71,14 +84,15 @@ class Raising:
 
     def condemn(
         self, ledger: CallLedger, number: int, call_id: str | None, error: DeadlockError
-    ) -> tuple[list[Future[Any]], int]:
+    ) -> tuple[list[Future[Any]], Told]:
         """The waits of this call (None: of the machine itself) end in the error, as far as snapshot `number` has seen them.
 
-        Returns the futures that are to get it, beside the lock (`ended_by`), and how many waits get none, for their refs have
-        had enough.
+        Returns the futures that are to get it, beside the lock (`ended_by`), too.
         """
         found: list[Future[Any]] = []
-        spared = 0
+        had_enough = {key for key, count in self.raised.items() if count >= MOST_RAISED}
+        told: set[bytes] = set()
+        ended = spared = 0
         last = self.last_wait.get(number, -1)
         for wait in ledger.waits.values():
             if wait.call_id != call_id or wait.wait_id > last or wait.timeout_at is not None:
@@ -86,17 +100,19 @@ class Raising:
             if wait.wait_id not in self.open or wait.wait_id in self.told:
                 continue
             keys = [ref.binary() for ref in self.open[wait.wait_id] if isinstance(ref, ray.ObjectRef)]
-            if any(self.raised[key] >= MOST_RAISED for key in keys):
+            if not had_enough.isdisjoint(keys):
                 spared += 1
                 continue
-            self.raised.update(keys)
+            ended += 1
+            told.update(keys)
             self.told.add(wait.wait_id)
             future = self.futures.get(wait.wait_id)
             if future is None:
                 self.errors[wait.wait_id] = error
             else:
                 found.append(future)
-        return found, spared
+        self.raised.update(told)  # once, however many wait for the same
+        return found, Told(ended, spared)
 
     def check(self, wait_id: int) -> None:
         """Raise what a wait is to end in, if anything. Without the lock."""

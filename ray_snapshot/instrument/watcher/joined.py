@@ -12,7 +12,7 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.process.threads import Threads
 from ray_snapshot.instrument.watcher.collected import ENDED_TASKS, CollectedCalls
-from ray_snapshot.instrument.watcher.resources import by, resources
+from ray_snapshot.instrument.watcher.resources import by, in_a_group, resources
 from ray_snapshot.instrument.watcher.sections import obstacles_of
 from ray_snapshot.instrument.watcher.stores import stores
 from ray_snapshot.names import DRIVER
@@ -150,9 +150,13 @@ class Tables:
         return coverage, obstacles + obstacles_of(self.collected, unknown)
 
     def _ended_by(self) -> dict[str, list[str] | None]:
-        """By machine that is blocked: who may kill it, or cancel what it runs; None: anything that acts."""
-        blocked = (name for name, one in self.own.items() if one.status == "blocked" and name != DRIVER)
-        return {self.shown(name): by(self, name) for name in blocked}
+        """By machine that is blocked: who may kill it, or cancel what it runs; None: anything that acts.
+
+        So it is of one inside a placement group: with the group it ends, and who has that is not followed.
+        """
+        blocked = {name: one for name, one in self.own.items() if one.status == "blocked" and name != DRIVER}
+        grouped = {name for name, one in blocked.items() if one.held is not None and in_a_group(one.held)}
+        return {self.shown(name): None if name in grouped else by(self, name) for name in blocked}
 
     def _of_libraries(self) -> list[str]:
         """Actors of Ray's own libraries, whose states are not recorded unless they are wanted."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.instrument.capacity import Cluster, Group
 from ray_snapshot.protocol.call_collector import EVERY, CallsOf, CompletedCallSnapshot
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Sent
-from ray_snapshot.protocol.demands import IMPLICIT, NOTHING, Demand, in_group
+from ray_snapshot.protocol.demands import IMPLICIT, NOTHING, Demand, Held, in_group
 from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker
 
 if TYPE_CHECKING:
@@ -190,6 +190,11 @@ def _holders(tables: Tables) -> Iterator[dict[str, Any]]:
             "by": by(tables, name),
             "checked": _is_checked(tables, name),
         }
+
+
+def in_a_group(held: Held) -> bool:
+    """Whether a machine lives in a placement group."""
+    return any("_group_" in name for name in held.amounts)
 
 
 def by(tables: Tables, machine: str) -> list[str] | None:
