@@ -7,6 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
+import ray.dag
+import ray.util.scheduling_strategies
 
 
 @ray.remote
@@ -177,6 +179,86 @@ def watchdog():
         ray.get(refs)
     except ray.exceptions.RayError as error:
         print("app:", type(error).__name__)
+
+
+@ray.remote(num_cpus=0)
+class Dog:
+    """Ends what hangs, later than the grace."""
+
+    def cancel(self, refs):
+        time.sleep(6.0)
+        ray.cancel(refs[0])
+
+    def remove(self, group):
+        time.sleep(6.0)
+        ray.util.remove_placement_group(group)
+
+
+@ray.remote(num_cpus=0)
+def given(value):
+    return value
+
+
+@ray.remote(num_cpus=0)
+class Slow:
+    def later(self, value):
+        time.sleep(1.0)
+        return value
+
+
+def ended_by_others():
+    """Each time somebody else ends it: by a ref to a task that has not begun, by a placement group, by a thread of any name."""
+    a, b = two()
+    refs = [a.pay.remote(), b.pay.remote()]
+    waits = given.remote(refs[0])
+    dog = Dog.remote()
+    dog.cancel.remote([waits])
+    try:
+        ray.get(waits)
+    except ray.exceptions.RayError as error:
+        print("app: by a ref", type(error).__name__)
+    for one in (a, b):
+        ray.kill(one)
+
+    group = ray.util.placement_group([{"CPU": 0.01}])
+    ray.get(group.ready())
+    strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
+    a, b = two(scheduling_strategy=strategy)
+    dog.remove.remote(group)
+    try:
+        ray.get([a.pay.remote(), b.pay.remote()])
+    except ray.exceptions.RayError as error:
+        print("app: by a group", isinstance(error, ray.exceptions.RayActorError))
+
+    a, b = two()
+    threading.Thread(target=lambda: (time.sleep(6.0), ray.kill(a)), name="ray_watchdog").start()
+    try:
+        ray.get([a.pay.remote(), b.pay.remote()])
+    except ray.exceptions.RayError as error:
+        print("app: by a thread", isinstance(error, ray.exceptions.RayActorError))
+
+
+def many_at_once():
+    """Ten wait for one ref."""
+    a, b = two()
+    refs = [a.pay.remote(), b.pay.remote()]
+
+    async def waits():
+        return await refs[0]
+
+    async def main():
+        return await asyncio.gather(*(waits() for _ in range(10)), return_exceptions=True)
+
+    print("app:", {type(one).__name__ for one in asyncio.run(main())})
+
+
+def compiled():
+    """A graph whose refs are waited for by a way of their own, longer than a slice."""
+    slow = Slow.remote()
+    with ray.dag.InputNode() as value:
+        graph = slow.later.bind(value).experimental_compile()
+    print("app:", ray.get(graph.execute(1)), ray.get([graph.execute(2)]))
+    graph.teardown()
 
 
 if __name__ == "__main__":

@@ -78,6 +78,25 @@ def test_nothing_is_raised_while_a_watchdog_may_end_it(runner: Runner) -> None:
     assert "nothing is raised: the deadlock may yet be broken by thread Thread-" in done.errors
 
 
+@by_night
+def test_nothing_is_raised_while_others_may_end_it_by_a_ref_a_group_or_a_thread(runner: Runner) -> None:
+    done = _run(runner, "ended_by_others", "raise")
+    said = ["by a ref TaskCancelledError", "by a group True", "by a thread True", "the end"]
+    assert _said(done) == said, done.errors
+
+
+@by_night
+def test_ten_that_wait_for_one_ref_get_it_all(runner: Runner) -> None:
+    done = _run(runner, "many_at_once", "raise")
+    assert _said(done) == ["{'DeadlockError'}", "the end"], done.errors
+
+
+@by_night
+def test_refs_of_a_compiled_graph_are_waited_for_as_ever(runner: Runner) -> None:
+    done = _run(runner, "compiled", "raise")
+    assert _said(done) == ["1 [2]", "the end"], done.errors
+
+
 def test_a_program_may_be_ended(runner: Runner) -> None:
     done = _run(runner, "uncaught", "exit")
     assert done.exit_code == DEADLOCKED
