@@ -20,7 +20,8 @@ sys.path += [str(TESTS), str(TESTS / "apps")]
 def main() -> None:
     """Work while processes are killed, then kill as an app does that means it."""
     systems: list[Any] = []
-    rs.install(f"recovering-{os.getpid()}", systems.append, recover="rollback", every=0.5)
+    most = 2 * int(sys.argv[1])  # all of them may die within a minute
+    rs.install(f"recovering-{os.getpid()}", systems.append, recover="rollback", every=0.5, most_failures=most)
     ray.init()
     import recovering
     from until import until
