@@ -102,6 +102,7 @@ def place() -> Iterator[Place]:
     command = [str(BIN / "ray"), "start", "--head", "--block", "--port", free_port(), "--num-cpus", "4"]
     command += ["--temp-dir", str(folder / "ray"), "--include-dashboard", "true"]
     command += ["--dashboard-host", "127.0.0.1", "--dashboard-port", port]
+    command += ["--dashboard-agent-listen-port", free_port()]  # else one of another cluster may have it
     own = found.environment(RAY_AUTH_MODE="token")
     try:
         with started(command, env=own, seconds=10 * BOUND_S, stderr=subprocess.STDOUT) as head:
