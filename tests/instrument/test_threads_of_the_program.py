@@ -120,7 +120,8 @@ def test_a_driver_whose_threads_all_wait_is_blocked(
     assert recorded.report.status == "blocked"
     assert sorted(name for wait in recorded.report.waits for name in wait.on if name) == on
     assert not any(wait.may_act for wait in recorded.report.waits)
-    assert not recorded.threads.acting, "they wait for replies"
+    named = [one for one in recorded.threads.acting if not one.startswith("without a name")]  # what runs tests has such
+    assert not named, "they wait for replies"
 
 
 def _beside_one_that_computes(program: Program) -> None:
