@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from until import until
 from ray_snapshot import redaction
 from ray_snapshot.instrument.diagnosis import stack_lines
 from ray_snapshot.instrument.process.process import Process
-from ray_snapshot.instrument.process.stacks import MOST_CHARACTERS, Stack, StackFrame, stacks
+from ray_snapshot.instrument.process.stacks import MOST_CHARACTERS, Stack, StackFrame, _variables, stacks
 from ray_snapshot.instrument.watcher import questions
 from ray_snapshot.instrument.watcher.questions import Questions
 from ray_snapshot.protocol.calls import Header
@@ -28,6 +29,7 @@ class Vault:
 
     def __init__(self) -> None:
         self.coins = 3
+        self.keys = [{"api_key": "sesame-1"}]
 
     def __repr__(self) -> str:
         raise AssertionError("code of the app's was run")
@@ -88,7 +90,21 @@ def test_variables_are_told_on_request_without_secrets_and_by_no_code_of_the_app
     assert values["password"] == "[redacted]"
     assert "hunter2" not in told["outer"]
     assert "1234567" not in told["outer"]
+    assert values["vault"]["keys"] == [{"api_key": "[redacted]"}], "however deep"
+    assert "sesame" not in told["outer"] + told["inner"]
     assert len(told["inner"]) <= MOST_CHARACTERS + 1, "it is cut"
+
+
+def test_a_secret_in_the_head_of_what_is_cut_off_is_not_told() -> None:
+    def cut_off() -> str:
+        large = [{"password": "hunter2"}] * 1_000_000
+        text = _variables(sys._getframe())
+        assert large
+        return text
+
+    text = cut_off()
+    assert "truncated" in text
+    assert "hunter2" not in text
 
 
 def test_coroutines_are_told_too() -> None:

@@ -1,14 +1,15 @@
 """Where the threads and coroutines of this process are, told by the process itself: for a person who asks why it hangs.
 
 The lines of the app's own, from the inside out; on request with local variables, as a state is recorded: within bounds, by
-no code of the app's, and without what is redacted. Also without names that sound like secrets, for nobody may have thought
-of redacting them.
+no code of the app's, and without what is redacted. Also without what stands under a name that sounds like a secret, for nobody
+may have thought of redacting it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process.coroutines import frames_of
 from ray_snapshot.names import DRIVER
+from ray_snapshot.redaction import REPLACEMENT
 from ray_snapshot.runtime.here import frames_of_threads, is_inner
 
 if TYPE_CHECKING:
@@ -71,13 +73,13 @@ _Found = tuple[str, str | None, list[FrameType]]
 
 
 def _of_threads(machine: str, methods: Mapping[str, str], calls: Mapping[int, str]) -> Iterator[_Found]:
-    frames = frames_of_threads()
-    main = threading.main_thread()
-    for thread in (main, *own_threads()):
+    frames, main = frames_of_threads(), threading.main_thread()
+    threads = [main, *own_threads()]
+    for thread in threads:
         call = calls.get(thread.ident or 0)
         name = "(the program)" if thread is main and machine == DRIVER else f"thread {thread.name}"
         yield methods.get(call or "", name), call, _outward(frames.get(thread.ident or 0))
-    known = {main.ident, *(thread.ident for thread in own_threads())}
+    known = {thread.ident for thread in threads}
     for ident, call in calls.items():  # those that Ray has made for calls
         if ident not in known:
             yield methods.get(call, ""), call, _outward(frames.get(ident))
@@ -124,9 +126,19 @@ def _own(frames: Iterable[FrameType]) -> Iterator[FrameType]:
 def _variables(frame: FrameType) -> str:
     if frame.f_code.co_name == "<module>":
         return "{}"  # a module's are all its imports, classes and functions
-    found = {name: _REDACTED if _SECRET.search(name) else value for name, value in frame.f_locals.items()}
-    text = to_json(found, LOCALS_MS).text
+    told = _without_secrets(json.loads(to_json(dict(frame.f_locals), LOCALS_MS).text))
+    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
     return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
 
 
-_REDACTED = "[redacted]"
+def _without_secrets(told: Any) -> Any:
+    """`told` without what stands under a name that sounds like a secret, however deep, or may stand in what was cut off."""
+    if isinstance(told, list):
+        return [_without_secrets(one) for one in told]
+    if not isinstance(told, dict):
+        return told
+    return {name: REPLACEMENT if _is_secret(name, value) else _without_secrets(value) for name, value in told.items()}
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return bool(_SECRET.search(name) or (name == "head" and isinstance(value, str) and _SECRET.search(value)))
