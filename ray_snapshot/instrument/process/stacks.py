@@ -132,13 +132,9 @@ def _variables(frame: FrameType) -> str:
 
 
 def _without_secrets(told: Any) -> Any:
-    """`told` without what stands under a name that sounds like a secret, however deep, or may stand in what was cut off."""
+    """`told` without what stands under a name that sounds like a secret, however deep; also in the head of what was cut off."""
     if isinstance(told, list):
         return [_without_secrets(one) for one in told]
     if not isinstance(told, dict):
         return told
-    return {name: REPLACEMENT if _is_secret(name, value) else _without_secrets(value) for name, value in told.items()}
-
-
-def _is_secret(name: str, value: Any) -> bool:
-    return bool(_SECRET.search(name) or (name == "head" and isinstance(value, str) and _SECRET.search(value)))
+    return {name: REPLACEMENT if _SECRET.search(name) else _without_secrets(one) for name, one in told.items()}
