@@ -109,7 +109,9 @@ class Raiser:
             self._look_again(left)
         elif by := verdict.evidence.get("may_be_broken_by"):
             doing = "the program is not ended" if self.how == "exit" else "nothing is raised"
-            if _has_program(verdict) or self.victim is not None:  # else it would get no error anyway
+            if (
+                self.how == "exit" or self.victim is not None or _has_program(verdict)
+            ):  # else it would get no error anyway
                 about = frozenset().union(*(core.machines for core in concerned))
                 self._say_once(about, f"{doing}: the deadlock may yet be broken by {', '.join(by)}")
         elif number <= self.done_until:

@@ -341,6 +341,26 @@ def test_nothing_is_raised_where_something_that_acts_may_break_it(
     assert capsys.readouterr().err == said, "once"
 
 
+@pytest.mark.parametrize(
+    ("how", "behind", "said"),
+    [
+        ({"on_deadlock": "exit"}, (), "the program is not ended: the deadlock may yet be broken by driver"),
+        ({"victim": "youngest"}, (), "nothing is raised: the deadlock may yet be broken by driver"),
+        ({}, (DRIVER,), "nothing is raised: the deadlock may yet be broken by driver"),
+        ({}, (), ""),
+    ],
+    ids=["the program would end", "a call would get an error", "the program would get one", "nobody would"],
+)
+def test_why_nothing_is_done_is_said_where_something_would_be(
+    clock: list[float], capsys: pytest.CaptureFixture[str], how: dict[str, Any], behind: tuple[str, ...], said: str
+) -> None:
+    watched = Watched(deadlock_grace=0.0, **how)
+    found = deadlock(("A", "B"), by=("driver",), behind=behind)
+    Raiser(watched, has_reporter=True).hear(1, found)  # type: ignore[arg-type]
+    assert not watched.told
+    assert capsys.readouterr().err.strip() == (said and f"ray-snapshot: {said}")
+
+
 def test_a_program_that_is_not_stuck_gets_no_error(clock: list[float]) -> None:
     watched = Watched(deadlock_grace=0.0)
     Raiser(watched, has_reporter=True).hear(1, deadlock(("A", "B"), behind=()))  # type: ignore[arg-type]
