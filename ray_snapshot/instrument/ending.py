@@ -1,5 +1,6 @@
-"""SIGTERM and SIGHUP to a watched program: it ends by that signal, as Python does without Ray, and what was seen is written.
+"""The end of a watched program by a signal or by a verdict: what was seen is written first.
 
+SIGTERM and SIGHUP end it as Python does without Ray, by that signal.
 `ray.init` takes the handler of SIGTERM away, and puts one of Ray's own under Python's that prints stacks and aborts (exit code
 134). So what the program had said before is put back behind it, and where it had said nothing, ours. A handler that the program
 sets later replaces ours, those of asyncio included.
@@ -9,10 +10,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+FIRED = 3
+"""The exit code of a program that is ended because of a verdict."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -50,3 +55,19 @@ class Ending:
     def _write(self) -> None:
         with suppress(Exception):
             self.write()
+
+
+def end_program(write: Callable[[], None]) -> threading.Thread:
+    """Write what was seen, and end the program with all that it has started, wherever its own threads are; by this thread."""
+
+    def end() -> None:
+        with suppress(Exception):
+            write()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(FIRED)  # a cluster of the program's own ends with its driver
+
+    thread = threading.Thread(target=end, name="ray-snapshot-exit", daemon=True)
+    thread.start()
+    return thread

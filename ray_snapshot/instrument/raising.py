@@ -8,8 +8,6 @@ its members, or cancel what that runs. Nothing is killed here; an error unwinds,
 from __future__ import annotations
 
 import math
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -18,19 +16,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ray_snapshot.errors import DeadlockError
+from ray_snapshot.instrument.ending import FIRED
 from ray_snapshot.instrument.guard import ours
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.settings import spec_of
 from ray_snapshot.verdicts import Detector, Verdict
 from ray_snapshot.views.report import deadlock_report
-from ray_snapshot.views.streams import shown
+from ray_snapshot.views.streams import say
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watching import Watch
-
-FIRED = 3
-"""The exit code of a program that is ended because of a verdict."""
 
 BREAK_S = 10.0
 """How long the watcher may take to tell a process."""
@@ -52,10 +48,11 @@ class _Core:
 class Raiser:
     """Hears every verdict of a watch; in the thread of its subscribers."""
 
-    def __init__(self, watch: Watch, *, has_reporter: bool) -> None:
-        """`has_reporter`: whether somebody else prints what is found."""
+    def __init__(self, watch: Watch, *, has_reporter: bool, end: Callable[[], object]) -> None:
+        """`has_reporter`: whether somebody else prints what is found; `end`: ends the program."""
         settings = watch.settings
         self.has_reporter = has_reporter
+        self.end = end
         self.watch = watch
         self.how = settings.on_deadlock
         self.grace = settings.deadlock_grace
@@ -117,8 +114,7 @@ class Raiser:
         elif number <= self.done_until:
             return
         elif self.how == "exit":
-            self.is_ending = True
-            threading.Thread(target=self._end, args=(verdict,), name="ray-snapshot-exit", daemon=True).start()
+            self._end(verdict)
         else:
             self._raise(number, verdict)
 
@@ -160,9 +156,9 @@ class Raiser:
             self.tried.add(chosen["call"])
             if refusal is None:
                 place = f" ({chosen['call_site']})" if chosen["call_site"] else ""
-                self._say(f"to break the deadlock, DeadlockError is raised in {name}{place}")
+                say(f"ray-snapshot: to break the deadlock, DeadlockError is raised in {name}{place}")
                 return True
-            self._say(f"not raised in {name}: {refusal}")
+            say(f"ray-snapshot: not raised in {name}: {refusal}")
         return False
 
     def _chosen(self, members: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -171,17 +167,16 @@ class Raiser:
         try:
             found = self.victim([dict(one) for one in members])
         except Exception as error:
-            self._say(
-                f"victim={self.victim!r} raised {type(error).__name__}: {first_line(error)}; the program gets the error"
-            )
+            self._say_of_victim(f"raised {type(error).__name__}: {first_line(error)}")
             return None
         call = found.get("call") if isinstance(found, Mapping) else None
         chosen = next((one for one in members if one["call"] == call), None)
         if found is not None and chosen is None:
-            self._say(
-                f"victim={self.victim!r} returned no record of those that it was given; the program gets the error"
-            )
+            self._say_of_victim("returned no record of those that it was given")
         return chosen
+
+    def _say_of_victim(self, what: str) -> None:
+        say(f"ray-snapshot: victim={self.victim!r} {what}; the program gets the error")
 
     def _told(self, number: int, call: str, error: DeadlockError) -> tuple[str | None, int] | None:
         """As `Watcher.condemn`; None also if the watcher does not answer: the watching may be over."""
@@ -194,27 +189,16 @@ class Raiser:
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def _end(self, verdict: Verdict) -> None:
-        """Write what was seen, and end the program with all that it has started, wherever its own threads are."""
-        from ray_snapshot.instrument.watching import close_quietly
-
+        self.is_ending = True
         if not self.has_reporter:
-            self._say(str(deadlock_error(verdict, self.title())))
-        self._say(f"the deadlock stands: the program ends, with exit code {FIRED}")
-        close_quietly()
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(FIRED)
+            say(f"ray-snapshot: {deadlock_error(verdict, self.title())}")
+        say(f"ray-snapshot: the deadlock stands: the program ends, with exit code {FIRED}")
+        self.end()
 
     def _say_once(self, about: Hashable, text: str) -> None:
         if about not in self.said:
             self.said.add(about)
-            self._say(text)
-
-    def _say(self, text: str) -> None:
-        lines = text.split("\n")
-        with suppress(OSError, ValueError):
-            print("ray-snapshot: " + "\n".join(map(shown, lines)), file=sys.stderr, flush=True)
+            say(f"ray-snapshot: {text}")
 
 
 def _has_program(verdict: Verdict) -> bool:

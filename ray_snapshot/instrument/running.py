@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -23,17 +23,14 @@ from weakref import ref
 
 from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import shape, watching
-from ray_snapshot.instrument.ending import Ending
+from ray_snapshot.instrument.ending import FIRED, Ending, end_program
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.runtime.settings import OnDeadlock, check_writable
 from ray_snapshot.runtime.subscribers import News
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
-from ray_snapshot.views.streams import give_back, shown
-
-FIRED = 3
-"""The exit code of a program that `--exit-on` has ended."""
+from ray_snapshot.views.streams import give_back, say
 
 SNAPSHOT_S = 10.0
 """How long a snapshot may take; past half of it, machines are recorded in the middle of an action."""
@@ -233,20 +230,19 @@ class Reporter:
         """The watching has begun."""
         self.watch = watch
         tracking.ON_INTERRUPT[:] = [self.last_words]
-        _say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
+        say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
         watch.subscribe(self.hear, repeat=True)
 
     def hear(self, verdict: Verdict) -> None:
         """A verdict: say it once for each deadlock, each alarm, and each detector that fails."""
         if "error" in verdict.evidence and (key := (verdict.detector, "error")) not in self.told:
             self.told.add(key)
-            _say(f"ray-snapshot: {' '.join(verdict.sentence.split())}")
+            say(f"ray-snapshot: {' '.join(verdict.sentence.split())}")
         is_wanted = verdict.alarm or (verdict.holds and verdict.detector == self.options.exit_on)
         if self.news.has(verdict) and is_wanted:
-            _say(self.text(verdict))
+            say(self.text(verdict))
         if verdict.holds and verdict.detector == self.options.exit_on and self.end is None:
-            self.end = threading.Thread(target=self._end, name="ray-snapshot-exit", daemon=True)
-            self.end.start()
+            self.end = end_program(watching.close_quietly)
 
     def text(self, verdict: Verdict) -> str:
         """What is printed of a verdict."""
@@ -254,13 +250,6 @@ class Reporter:
             system = self.watch.name if self.watch is not None else "the program"
             return deadlock_report(verdict.evidence, system, verdict.snapshot_id)
         return f"ray-snapshot: {verdict.sentence}"
-
-    def _end(self) -> None:
-        """Write what was seen, and end the program with all that it started, wherever its own thread is."""
-        watching.close_quietly()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(FIRED)  # a cluster of the program's own ends with its driver
 
     def finish(self) -> None:
         """The program has ended by itself; if the end was asked for, that one counts."""
@@ -281,9 +270,9 @@ class Reporter:
             snapshot = self.watch.snapshot(timeout=LAST_SNAPSHOT_S)
             asked = detectors.Deadlock(), detectors.Termination()
             found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
-            _say("\n".join(found.lines))
+            say("\n".join(found.lines))
         except Exception as error:
-            _say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
+            say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
 
     def _is_told(self, interrupt: Any) -> bool:
         """Whether there was a diagnosis of this one; from now on there is one. Nothing of the program is kept for it."""
@@ -303,8 +292,3 @@ _TOLD = "_ray_snapshot_told"
 def diagnose_command(system: str) -> str:
     """What to type in another terminal, as long as the program runs."""
     return f"ray-snapshot diagnose {system} --address {shape.own_address()}"
-
-
-def _say(text: str) -> None:
-    with suppress(OSError, ValueError):  # a closed or full stderr is the program's own affair
-        print("\n".join(map(shown, text.split("\n"))), file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ import ray
 
 from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
 from ray_snapshot.instrument import delivery, shape
-from ray_snapshot.instrument.ending import Ending
+from ray_snapshot.instrument.ending import Ending, end_program
 from ray_snapshot.instrument.hooks import attaching
 from ray_snapshot.instrument.hooks.calls import plain_class, watched_class
 from ray_snapshot.instrument.process.process import Process
@@ -119,7 +119,8 @@ class Watch(Session):
 
     def _act_on_deadlocks(self) -> None:
         if self.settings.on_deadlock != "report":
-            self.raiser = Raiser(self, has_reporter=self._on_watch is not None)
+            has_reporter = self._on_watch is not None
+            self.raiser = Raiser(self, has_reporter=has_reporter, end=lambda: end_program(close_quietly))
             self._hear_by(self.raiser)
 
     def set_clock(self, every: float) -> None:

@@ -26,6 +26,12 @@ def shown(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def say(text: str) -> None:
+    """A line or more for a person, on stderr; a stream that is closed or full is the program's own affair."""
+    with suppress(OSError, ValueError):
+        print("\n".join(map(shown, text.split("\n"))), file=sys.stderr, flush=True)
+
+
 def give_back() -> None:
     """From here on the streams are the user's own program's, as Python made them."""
     for name in ("stdout", "stderr"):

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.raising import MOST_RAISED, Told
 from ray_snapshot.instrument.process.reloading import Terms
-from ray_snapshot.instrument.raising import FIRED, Raiser
+from ray_snapshot.instrument.raising import Raiser
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.runtime.settings import settings_of
@@ -272,6 +273,10 @@ class _Condemn:
         return found
 
 
+def a_raiser(watched: Watched, *, has_reporter: bool = True, end: Callable[[], object] = lambda: None) -> Raiser:
+    return Raiser(watched, has_reporter=has_reporter, end=end)  # type: ignore[arg-type]
+
+
 def member(machine: str, since: int) -> dict[str, Any]:
     began = f"2026-11-25T10:00:0{since}+00:00"
     waits = {"waits_for": ["B"], "mode": "all"}
@@ -303,7 +308,7 @@ RAISED = (2, None, "deadlock in app")
 
 def test_nothing_is_raised_before_a_core_has_outlasted_the_grace(clock: list[float]) -> None:
     watched = Watched()
-    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser = a_raiser(watched)
     raiser.hear(1, deadlock(("A", "B")))
     assert watched.told == ["a snapshot"], "one is asked for when the grace is over"
     clock.append(10.0)
@@ -313,7 +318,7 @@ def test_nothing_is_raised_before_a_core_has_outlasted_the_grace(clock: list[flo
 
 def test_a_core_that_was_gone_begins_anew_and_a_young_one_delays_who_may_be_behind_it(clock: list[float]) -> None:
     watched = Watched()
-    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser = a_raiser(watched)
     for now, verdict in (
         (0.0, deadlock(("A", "B"))),
         (9.0, Verdict(detector="deadlock", holds=False)),
@@ -333,7 +338,7 @@ def test_nothing_is_raised_where_something_that_acts_may_break_it(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched = Watched(deadlock_grace=0.0)
-    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser = a_raiser(watched)
     for number in (1, 2):
         raiser.hear(number, deadlock(("A", "B"), by=("Watchdog-0",)))
     assert not watched.told
@@ -356,20 +361,20 @@ def test_why_nothing_is_done_is_said_where_something_would_be(
 ) -> None:
     watched = Watched(deadlock_grace=0.0, **how)
     found = deadlock(("A", "B"), by=("driver",), behind=behind)
-    Raiser(watched, has_reporter=True).hear(1, found)  # type: ignore[arg-type]
+    a_raiser(watched).hear(1, found)
     assert not watched.told
     assert capsys.readouterr().err.strip() == (said and f"ray-snapshot: {said}")
 
 
 def test_a_program_that_is_not_stuck_gets_no_error(clock: list[float]) -> None:
     watched = Watched(deadlock_grace=0.0)
-    Raiser(watched, has_reporter=True).hear(1, deadlock(("A", "B"), behind=()))  # type: ignore[arg-type]
+    a_raiser(watched).hear(1, deadlock(("A", "B"), behind=()))
     assert not watched.told
 
 
 def test_the_core_of_the_program_counts_and_not_how_young_another_is(clock: list[float]) -> None:
     watched = Watched()
-    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser = a_raiser(watched)
     raiser.hear(1, deadlock((DRIVER, "A"), behind=()))
     clock.append(10.0)
     raiser.hear(2, deadlock((DRIVER, "A"), ("C", "D"), behind=()))
@@ -378,7 +383,7 @@ def test_the_core_of_the_program_counts_and_not_how_young_another_is(clock: list
 
 def test_who_is_told_of_a_raise_hears_of_none_that_came_too_late(clock: list[float]) -> None:
     watched, heard = Watched(deadlock_grace=0.0), list[rs.DeadlockError]()
-    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser = a_raiser(watched)
     raiser.on_raise = heard.append
     for number, outcome in ((1, Told(0, 0)), (2, Told(0, 1)), (3, Told(1, 0))):
         watched.outcome = outcome
@@ -389,7 +394,7 @@ def test_who_is_told_of_a_raise_hears_of_none_that_came_too_late(clock: list[flo
 def test_other_detectors_are_not_its_affair(clock: list[float]) -> None:
     watched = Watched(deadlock_grace=0.0)
     found = deadlock(("A", "B")).model_copy(update={"detector": "money"})
-    Raiser(watched, has_reporter=True).hear(1, found)  # type: ignore[arg-type]
+    a_raiser(watched).hear(1, found)
     assert not watched.told
 
 
@@ -400,7 +405,7 @@ def test_the_youngest_call_gets_it_and_the_next_one_only_if_that_does_not_help(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched = Watched([(None, 4), ("Ray would run it again", 7)], deadlock_grace=0.0, victim="youngest")
-    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser = a_raiser(watched)
     raiser.hear(3, deadlock(("A", "B")))
     raiser.hear(4, deadlock(("A", "B")))
     assert watched.told == [(3, "driver/0/B/1")], "snapshot 4 may have seen it as it was"
@@ -415,7 +420,7 @@ def test_the_youngest_call_gets_it_and_the_next_one_only_if_that_does_not_help(
 
 def test_a_deadlock_that_comes_again_finds_its_calls_untried(clock: list[float]) -> None:
     watched = Watched([(None, 1), (None, 5)], deadlock_grace=0.0, victim="youngest")
-    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser = a_raiser(watched)
     raiser.hear(1, deadlock(("A", "B")))
     raiser.hear(2, Verdict(detector="deadlock", holds=False))
     raiser.hear(5, deadlock(("A", "B")))
@@ -424,7 +429,7 @@ def test_a_deadlock_that_comes_again_finds_its_calls_untried(clock: list[float])
 
 def test_who_comes_too_late_tries_with_the_next_verdict(clock: list[float]) -> None:
     watched = Watched([None, (None, 5)], deadlock_grace=0.0, victim="youngest")
-    raiser = Raiser(watched, has_reporter=True)  # type: ignore[arg-type]
+    raiser = a_raiser(watched)
     raiser.hear(1, deadlock(("A", "B")))
     raiser.hear(4, deadlock(("A", "B")))
     assert watched.told == [(1, "driver/0/B/1"), (4, "driver/0/B/1")]
@@ -435,12 +440,12 @@ def test_a_function_of_the_members_chooses(clock: list[float], capsys: pytest.Ca
         return min(members, key=lambda one: str(one["since"]))
 
     watched = Watched([(None, 1)], deadlock_grace=0.0, victim=oldest)
-    Raiser(watched, has_reporter=True).hear(1, deadlock(("A", "B")))  # type: ignore[arg-type]
+    a_raiser(watched).hear(1, deadlock(("A", "B")))
     assert watched.told == [(1, "driver/0/A/1")]
 
     for wrong in (lambda _: "A", lambda members: members[7]):
         watched = Watched(deadlock_grace=0.0, victim=wrong)
-        Raiser(watched, has_reporter=True).hear(2, deadlock(("A", "B")))  # type: ignore[arg-type]
+        a_raiser(watched).hear(2, deadlock(("A", "B")))
         assert watched.told == [RAISED], "the program gets it, and a line says why"
     said = capsys.readouterr().err
     assert "returned no record of those that it was given" in said
@@ -450,19 +455,20 @@ def test_a_function_of_the_members_chooses(clock: list[float], capsys: pytest.Ca
 # ---- the end ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_is_ended_with_its_report_and_exit_code_3(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("has_reporter", [False, True])
+def test_a_program_is_ended_once_and_its_report_was_told(
+    clock: list[float], capsys: pytest.CaptureFixture[str], has_reporter: bool
 ) -> None:
-    ended, code = threading.Event(), list[int]()
-    monkeypatch.setattr(raising.os, "_exit", lambda found: (code.append(found), ended.set()))
-    raiser = Raiser(Watched(deadlock_grace=0.0, on_deadlock="exit"), has_reporter=False)  # type: ignore[arg-type]
+    ends: list[str] = []
+    raiser = a_raiser(
+        Watched(deadlock_grace=0.0, on_deadlock="exit"), has_reporter=has_reporter, end=lambda: ends.append("it ends")
+    )
     raiser.hear(1, deadlock(("A", "B")))
     raiser.hear(2, deadlock(("A", "B")))
-    assert ended.wait(BOUND_S)
-    assert code == [FIRED]
+    assert ends == ["it ends"]
     said = capsys.readouterr().err
-    assert said.count("deadlock in app (snapshot s)") == 1
-    assert "the program ends, with exit code 3" in said
+    assert said.count("deadlock in app (snapshot s)") == (not has_reporter), "once, by whoever does"
+    assert said.count("the program ends, with exit code 3") == 1
 
 
 @pytest.mark.parametrize(
