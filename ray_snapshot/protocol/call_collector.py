@@ -26,14 +26,11 @@ from ray_snapshot.protocol.call_messages import (
     call_id_of,
     parsed,
 )
+from ray_snapshot.protocol.callers import EVERY, CallersOfCut
 from ray_snapshot.protocol.collector import Answer
-from ray_snapshot.protocol.demands import NOTHING
 from ray_snapshot.protocol.streams import StreamsOfCut
 from ray_snapshot.protocol.task_collector import TasksOfCut, apart, group_of
 from ray_snapshot.protocol.tasks import KEPT_S, call_of_task, is_task, is_worker
-
-EVERY = "*"
-"""Among the machines of which a worker may have had a handle: all of them."""
 
 Channel = tuple[str, int, str]
 """(source, incarnation of the source, target)."""
@@ -256,21 +253,7 @@ class _Join:
         self.running = running
         self.repeated = {call_id for call_id, call in running.items() if call.is_repeated}
         """Of those that run: another run of them may have ended, with a reply or an error."""
-
-        self.getters: dict[str, set[str]] = {}
-        """By machine: who may get a handle that it has, by a call that is on its way, or a reply."""
-        for channel in self.channels:
-            if channel.in_flight and not is_task(channel.target):
-                self.getters.setdefault(channel.source, set()).add(channel.target)
-        for name, report in self.reports.items():
-            for other in report.reads:
-                self.getters.setdefault(other, set()).add(name)
-        self._gotten: dict[frozenset[str], frozenset[str]] = {}
-        self.holders: dict[str, set[str]] = {}
-        """By machine: who has a handle of it."""
-        for name, report in self.reports.items():
-            for other in report.holds:
-                self.holders.setdefault(other, set()).add(name)
+        self.callers = CallersOfCut(reports, self.channels, self.tasks, self.idle_holds)
 
     def completed(self) -> CompletedCallSnapshot:
         waits = tuple(self._resolved(report.machine, wait) for report in self.reports.values() for wait in report.waits)
@@ -285,7 +268,7 @@ class _Join:
             self.tasks.held,
             self.tasks.unsettled,
             tuple(sorted(self.idle_holds)),
-            self._callers(),
+            {**self.callers.of_holders(), **(self.callers.of_blocked() if self.tells_callers else {})},
             frozenset(one.unclean for one in self.streams.readers.values() if one.unclean is not None),
         )
 
@@ -347,7 +330,7 @@ class _Join:
 
     def _resolved(self, machine: str, wait: CallWait) -> ResolvedWait:
         if wait.is_local:
-            return ResolvedWait(machine, wait, (), self._who_may_call(machine), wait.is_ready)
+            return ResolvedWait(machine, wait, (), self.callers.may_call(machine), wait.is_ready)
         if wait.at_yield:
             readers = self.streams.readers[machine, wait.wait_id]
             return ResolvedWait(machine, wait, (), readers.machines, False if readers.is_certain else None)
@@ -439,65 +422,6 @@ class _Join:
         source, incarnation, target, number = parsed(call_id)
         out = self.outputs.get((source, incarnation, target))
         return out is not None and number in out.log
-
-    def _who_may_call(self, machine: str) -> tuple[str, ...]:
-        """The machine itself (a call that runs there, or is on its way), and who has a handle of it, or may yet get one.
-
-        A handle travels in calls and in replies: so to each machine that a holder has calls in flight to, and to each that may
-        read a holder's replies. More than there are is safe: one of them that can move is enough.
-        """
-        found = set(self.holders.get(machine, ()))
-        if machine in self.idle_holds or EVERY in self.idle_holds:  # whoever starts a task may have it called
-            found |= self.reports.keys()
-        return tuple(sorted(self._getters_of(frozenset(found)) | {machine, *self._tasks_to_begin()}))
-
-    def _getters_of(self, holders: frozenset[str]) -> frozenset[str]:
-        """These, and who may get from them what they have. Kept: most machines are held by the same ones."""
-        known = self._gotten.get(holders)
-        if known is None:
-            found, stack = set(holders), list(holders)
-            while stack:
-                fresh = self.getters.get(stack.pop(), set()) - found
-                found |= fresh
-                stack += fresh
-            # what workers run, and may run, is among them
-            known = self._gotten[holders] = frozenset(name for name in found if not is_worker(name))
-        return known
-
-    def _callers(self) -> Mapping[str, tuple[str, ...]]:
-        return {**self._callers_of_holders(), **self._callers_of_blocked()}
-
-    def _callers_of_blocked(self) -> Mapping[str, tuple[str, ...]]:
-        """Who has a ref to what a machine runs may cancel that, as who has its handle may kill it."""
-        if not self.tells_callers:
-            return {}
-        readers: dict[str, set[str]] = {}
-        for name, report in self.reports.items():
-            for other in (*report.reads, *(task for one in report.tasks for task in one.log)):
-                readers.setdefault(other, set()).add(name)
-        blocked = [name for name, report in self.reports.items() if report.status == "blocked"]
-        found = ((name, self._getters_of(frozenset(readers.get(name, ())))) for name in blocked)
-        return {name: tuple(sorted({*self._who_may_call(name), *more} - {name})) for name, more in found}
-
-    def _callers_of_holders(self) -> Mapping[str, tuple[str, ...]]:
-        demands = {sent.demand for channel in self.channels for sent in channel.in_flight.values()}
-        if not demands - {None, NOTHING}:
-            return {}
-        holders = (name for name, one in self.reports.items() if one.held is not None and one.held.amounts)
-        actors = [name for name in holders if not (is_task(name) or is_worker(name))]
-        return {name: self._who_may_call(name) for name in actors}
-
-    def _tasks_to_begin(self) -> Iterable[str]:
-        """Tasks on their way, which may hold whatever their senders do.
-
-        One that waits for no argument stands for all that demand the same of a node; one that demands nothing, for all.
-        """
-        ready = {one.sent.demand: task for task, one in self.tasks.on_the_way.items() if not one.sent.needs}
-        for free in (None, NOTHING):
-            if free in ready:
-                return (ready[free],)
-        rest = (task for task, one in self.tasks.on_the_way.items() if one.sent.demand not in ready)
-        return (*ready.values(), *rest)
 
 
 def _of_the_dead(key: Channel, channel: InReport) -> CallsOf:

@@ -13,6 +13,7 @@ import pytest
 from ray_snapshot.protocol import call_collector, calls
 from ray_snapshot.protocol.acceptance import Acceptance
 from ray_snapshot.protocol.call_collector import CallParties, CompletedCallSnapshot, PendingCallSnapshot
+from ray_snapshot.protocol.callers import CallersOfCut
 from ray_snapshot.protocol.calls import CallLedger, Header, MachineReport
 from ray_snapshot.protocol.coordinator import Coordinator
 from ray_snapshot.protocol.task_collector import TasksOfCut
@@ -275,7 +276,7 @@ def states_are_copied_while_a_thread_is_inside_an_action(patch: Patch) -> None:
 
 def nobody_wakes_who_is_parked(patch: Patch) -> None:
     """A local wait has no edge (trap 10)."""
-    patch.setattr(call_collector._Join, "_who_may_call", lambda *_: ())
+    patch.setattr(CallersOfCut, "may_call", lambda *_: ())
 
 
 def parked_and_ready_is_parked(patch: Patch) -> None:
@@ -412,7 +413,7 @@ def an_error_is_the_end_of_a_task_that_is_retried(patch: Patch) -> None:
 
 def tasks_on_their_way_wake_nobody(patch: Patch) -> None:
     """Whoever is parked may be called by a task that has not begun."""
-    patch.setattr(call_collector._Join, "_tasks_to_begin", lambda _: ())
+    patch.setattr(CallersOfCut, "_tasks_to_begin", lambda _: ())
 
 
 def a_task_on_its_way() -> Explored:

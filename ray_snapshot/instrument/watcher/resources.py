@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.capacity import Cluster, Group
-from ray_snapshot.protocol.call_collector import EVERY, CallsOf, CompletedCallSnapshot
+from ray_snapshot.protocol.call_collector import CallsOf, CompletedCallSnapshot
+from ray_snapshot.protocol.callers import EVERY
 from ray_snapshot.protocol.calls import CONSTRUCTOR, Sent
 from ray_snapshot.protocol.demands import IMPLICIT, NOTHING, Demand, Held, in_group
 from ray_snapshot.protocol.tasks import call_of_task, is_task, is_worker
