@@ -124,14 +124,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    fixturedef: pytest.FixtureDef[Any],  # noqa: ARG001 - a hook is called by its parameters' names
+    request: pytest.FixtureRequest,
 ) -> Generator[None, Any, Any]:
     """A Ray that a fixture starts is called after what the fixture is for."""
     run = _run_of(request.config)
     if run is None:
         return (yield)
-    of = {"function": request.node.name, "session": "tests"}.get(fixturedef.scope, request.node.nodeid)
-    with run.named(of):
+    with run.named(request.node.nodeid or "tests"):
         return (yield)
 
 
@@ -148,7 +148,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """A test passes if it came to what it is to come to."""
     run, marker = _run_of(item.config), item.get_closest_marker("ray_snapshot")
     if run is not None:
-        with run.named(item.name), run.judged():
+        with run.named(item.nodeid), run.judged():
             return (yield)
     if marker is not None and marker.kwargs.get("expect") is not None:
         pytest.fail("this test expects a deadlock, and would hang: run pytest with --ray-snapshot", pytrace=False)

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from ray_snapshot.detectors import Deadlock, Termination
-from ray_snapshot.errors import DeadlockError, SettingError
+from ray_snapshot.errors import DeadlockError, SettingError, SnapshotAbortedError
 from ray_snapshot.instrument import here, watching
 from ray_snapshot.instrument.raising import deadlock_error
 from ray_snapshot.instrument.watching import Watch
@@ -38,6 +38,9 @@ HARNESS = frozenset({"execnet", "xdist", "pytest_timeout"})
 
 PAUSE_S = 0.05
 """Between the first looks at whether everything has ended; later ones take longer."""
+
+FORCED_S = 4.0
+"""A snapshot may take so long at most, so after half of it what is inside a long method is recorded there, as still running."""
 
 LOOK_S = 10.0
 """How long a last snapshot may take, where a test expects a deadlock and none was seen."""
@@ -121,7 +124,7 @@ class TestRun:
         return Path(tempfile.mkdtemp(prefix=f"history-{self.options.worker}-", dir=self.folder)) / "history"
 
     def _name(self, test: str) -> str:
-        return f"pytest-{self.options.worker}-{_file_name(test).lower()}"[:MOST_NAME]
+        return f"pytest-{self.options.worker}-{_file_name(test).lower()}"
 
     # ---- Ray -------------------------------------------------------------------------------------------------------------
 
@@ -140,7 +143,7 @@ class TestRun:
 
     @contextmanager
     def named(self, what: str) -> Iterator[None]:
-        """A Ray that begins meanwhile belongs to this test, module or class."""
+        """A Ray that begins meanwhile belongs to this test, class or module."""
         watching.name_next(self._name(what))
         try:
             yield
@@ -314,19 +317,29 @@ class WatchedTest:
         deadline, pause = time.monotonic() + timeout, PAUSE_S
         with self.watch.at_rest():
             while True:
-                snapshot = self.snapshot()
-                found = self._ended(snapshot)
-                if found.holds:
-                    return found
-                stuck = evaluate(Deadlock(), snapshot)
-                if stuck.holds and not self._run.left_behind().issuperset(_stuck(stuck)):
-                    raise AssertionError(
-                        f"it never terminates: {deadlock_error(self._run.own_part(stuck), self._item.nodeid)}"
-                    )
+                left = max(deadline - time.monotonic(), PAUSE_S)
+                try:
+                    snapshot = self.snapshot(timeout=min(2 * left, FORCED_S))
+                except SnapshotAbortedError as error:
+                    why = str(error)
+                else:
+                    found = self._ended(snapshot)
+                    if found.holds:
+                        return found
+                    self._check_hope(snapshot)
+                    why = found.sentence
                 if time.monotonic() + pause > deadline:
-                    raise AssertionError(f"it has not terminated within {timeout:g} s: {found.sentence}")
+                    raise AssertionError(f"it has not terminated within {timeout:g} s: {why}")
                 time.sleep(pause)
                 pause = min(1.0, 1.5 * pause)
+
+    def _check_hope(self, snapshot: Snapshot) -> None:
+        """Raise `AssertionError` if a deadlock of this test is in the way."""
+        __tracebackhide__ = True
+        stuck = evaluate(Deadlock(), snapshot)
+        if stuck.holds and not self._run.left_behind().issuperset(_stuck(stuck)):
+            report = deadlock_error(self._run.own_part(stuck), self._item.nodeid)
+            raise AssertionError(f"it never terminates: {report}")
 
     def _ended(self, snapshot: Snapshot) -> Verdict:
         left = self._run.left_behind()

@@ -38,6 +38,7 @@ class Cut:
     held: dict[str, Held] = field(default_factory=dict)
     ledgers: dict[str, CallLedger] = field(default_factory=dict)
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tells_callers: bool = False
 
     def __post_init__(self) -> None:
         for name in (DRIVER, *self.actors):
@@ -55,6 +56,7 @@ class Cut:
 
     def completed(self) -> CompletedCallSnapshot:
         coordinator = Coordinator()
+        coordinator.calls.tells_callers = self.tells_callers
         for name in self.ledgers:
             coordinator.join(name, 0, 0)
         number = coordinator.start(0, 9)
@@ -68,11 +70,14 @@ class Cut:
         assert found is not None
         return found.calls
 
-    def snapshot(self, looks: Looks | None = SAME) -> Snapshot:
+    def collected(self, looks: Looks | None = SAME) -> CollectedCalls:
         header = SnapshotHeader(1, "app", "1", "calls", [], NOW)
         completed = self.completed()
         recorded = {name: ProcessReport(ledger.report(1), 0.0) for name, ledger in self.ledgers.items()}
-        return CollectedCalls(header, completed, recorded, self.facts, looks=looks).snapshot()
+        return CollectedCalls(header, completed, recorded, self.facts, tells_callers=self.tells_callers, looks=looks)
+
+    def snapshot(self, looks: Looks | None = SAME) -> Snapshot:
+        return self.collected(looks).snapshot()
 
 
 def resources_of(cut: Cut, looks: Looks = SAME) -> Mapping[str, Any]:

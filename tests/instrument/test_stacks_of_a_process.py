@@ -7,8 +7,6 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from lone_process import BOUND_S, lone_process
@@ -19,9 +17,14 @@ from ray_snapshot.instrument.diagnosis import stack_lines
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.stacks import MOST_CHARACTERS, Stack, StackFrame, _variables, stacks
 from ray_snapshot.instrument.watcher import questions
+from ray_snapshot.instrument.watcher.outboxes import Outboxes
 from ray_snapshot.instrument.watcher.questions import Questions
+from ray_snapshot.instrument.watcher.roster import Roster
 from ray_snapshot.protocol.calls import Header
 from ray_snapshot.protocol.commands import TellStacks
+from ray_snapshot.protocol.tasks import worker_name
+
+WORKER = worker_name("w", 1)
 
 
 class Vault:
@@ -133,40 +136,42 @@ def test_coroutines_are_told_too() -> None:
 # ---- asking -------------------------------------------------------------------------------------------------------------
 
 
-class Processes:
-    """As far as questions need them: `quiet` answers nothing."""
-
-    def __init__(self) -> None:
-        self.roster = SimpleNamespace(
-            name_of=lambda name: name.partition(":")[0], in_words=lambda text: text.replace(":1", "-0")
-        )
-        self.parties = SimpleNamespace(machines={"A:1": 0, "B:1": 0, "quiet:1": 0})
-        self.outboxes = SimpleNamespace(boxes=dict.fromkeys(self.parties.machines))
-        self.questions: Questions | None = None
-        self.asked: list[str] = []
-
-    def tell(self, machine: str, command: TellStacks) -> None:
-        self.asked.append(machine)
-        if not machine.startswith("quiet") and self.questions is not None:
-            frame = StackFrame("pay", "app.py", 7)
-            self.questions.told(command.question, machine, [Stack("pay", f"driver/0/{machine}/1", (frame,))])
+FRAME = StackFrame("pay", "app.py", 7)
 
 
-def _asked(*names: str) -> tuple[dict[str, Any], list[str]]:
-    processes = Processes()
-    processes.questions = Questions(processes)  # type: ignore[arg-type]
-    found = asyncio.run(processes.questions.stacks(names, with_locals=False))
-    assert not processes.questions.answers, "nothing is kept of a question that is over"
-    processes.questions.told(1, "A:1", [])  # too late
-    return found, processes.asked
+async def _asked(*names: str) -> tuple[dict[str, list[Stack]], list[str], Questions]:
+    """What is answered, who was asked, and whom: two actors, one that answers nothing, and a worker, which may run a task."""
+    roster, outboxes = Roster(lambda _: False), Outboxes()
+    for machine in ("A:1", "B:1", "quiet:1", WORKER):
+        roster.enter(machine, {"class": machine.partition(":")[0]}, 0)
+        outboxes.open(machine)
+    questions = Questions(roster, outboxes)
+    asking = asyncio.create_task(questions.stacks(names, with_locals=False))
+    await asyncio.sleep(0)
+    asked = [machine for machine, box in outboxes.boxes.items() if box.commands]
+    for machine in asked:
+        (command,) = outboxes.boxes[machine].commands
+        assert isinstance(command, TellStacks)
+        if not machine.startswith("quiet"):
+            questions.told(command.question, machine, [Stack("pay", f"driver/0/{machine}/1", (FRAME,))])
+    return await asking, asked, questions
 
 
-def test_those_that_are_meant_are_asked_and_who_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, asked = _asked("A")
+def test_those_that_are_meant_are_asked_and_nothing_is_kept_of_a_question_that_is_over() -> None:
+    found, asked, questions = asyncio.run(_asked("A-0"))
     assert asked == ["A:1"]
-    assert [one.call for one in found["A"]] == ["driver/0/A-0/1"], "in words that people know"
+    assert [one.call for one in found["A-0"]] == ["driver/0/A-0/1"], "in words that people know"
+    questions.told(1, "A:1", [])  # too late
+    assert not questions.answers
+
+
+def test_of_a_task_workers_are_asked_for_one_of_them_runs_it() -> None:
+    assert asyncio.run(_asked("A-0", "f-0"))[1] == ["A:1", WORKER]
+
+
+def test_who_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ANSWER_S", 0.01)
-    assert set(_asked("B", "quiet")[0]) == {"B"}
+    assert set(asyncio.run(_asked("B-0", "quiet-0"))[0]) == {"B-0"}
 
 
 def test_equal_stacks_are_one_line_and_what_stands_with_the_wait_is_none() -> None:

@@ -56,7 +56,7 @@ def suite(pytester: pytest.Pytester, ray_cluster: None) -> Suite:
             )
         except subprocess.TimeoutExpired as error:
             raise AssertionError(f"pytest has not ended in {LONGEST_S} s:\n{error.stdout}") from None
-        found = re.findall(r"^(PASSED|FAILED|ERROR) test_bank\.py::(\S+)", done.stdout, re.MULTILINE)
+        found = re.findall(r"^(PASSED|FAILED|ERROR) test_\w+\.py::(\S+)", done.stdout, re.MULTILINE)
         return Ran(done.stdout, done.returncode, {name: outcome for outcome, name in found})
 
     return run

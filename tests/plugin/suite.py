@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 import unittest
 
 import pytest
@@ -38,6 +39,9 @@ class Account:
 
     def take(self):
         return 1
+
+    def nap(self):
+        time.sleep(3)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,6 +86,14 @@ def test_that_ends_beside_what_is_stuck(ray_snapshot):
     ray.get(account.take.remote())
     assert ray_snapshot.assert_terminates(20).holds
     assert "driver" in ray_snapshot.snapshot().tables["machines"]["machine"].to_pylist()
+
+
+def test_that_takes_too_long(ray_snapshot):
+    account = Account.remote()
+    ray.get(account.take.remote())
+    naps = account.nap.remote()
+    ray_snapshot.assert_terminates(1)
+    del naps
 
 
 def test_that_never_ends(ray_snapshot):

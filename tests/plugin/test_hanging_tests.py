@@ -24,6 +24,7 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
         "test_hangs": "FAILED",
         "test_that_comes_next": "PASSED",
         "test_that_ends_beside_what_is_stuck": "PASSED",
+        "test_that_takes_too_long": "FAILED",
         "test_that_never_ends": "FAILED",
         "test_that_catches_it": "FAILED",
         "test_that_expects_it": "PASSED",
@@ -43,6 +44,7 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
         "DeadlockError: deadlock in test_bank.py::test_hangs (snapshot ",
         "in Account.pay (test_bank.py:",
         "AssertionError: it never terminates: deadlock in test_bank.py::test_that_never_ends (snapshot ",
+        "AssertionError: it has not terminated within 1 s: Not terminated: ",
         "this test has caught a DeadlockError: deadlock in test_bank.py::test_that_catches_it (snapshot ",
         "this test expects a deadlock, and came to none",
         "deadlock in test_bank.py::test_with_a_fixture_that_hangs (snapshot ",
@@ -58,6 +60,7 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
     (history,) = (line.removeprefix("history: ") for line in report.splitlines() if line.startswith("history: "))
     deadlocks = [one for one in rs.History(history).verdicts() if one.detector == "deadlock" and one.holds]
     assert {one.evidence["member_count"] for one in deadlocks} >= {2}
+    assert {row["system"] for row in rs.History(history).snapshots()} == {"pytest-main-tests"}, "of a Ray for all tests"
 
 
 def _of_its_own_alone(text: str) -> None:
@@ -65,6 +68,35 @@ def _of_its_own_alone(text: str) -> None:
     for report in text.split("E       ray_snapshot.errors.DeadlockError: ")[1:]:
         lines = report.split("stuck behind them", maxsplit=1)[0].splitlines()[1:]
         assert sum("in Account.pay" in line for line in lines) == 2, report
+
+
+ALONE = """
+import os
+import pytest
+import ray
+from test_bank import stuck
+
+@pytest.fixture
+def cluster():
+    ray.init()
+    yield
+    ray.shutdown()
+
+@pytest.mark.ray_snapshot(every=0.2, expect="deadlock")
+def test_alone(cluster, ray_snapshot):
+    assert ray_snapshot.watch.name == "pytest-main-test-alone-py-test-alone"
+    ray.get(stuck())
+"""
+
+
+@pytest.mark.ray
+def test_a_test_with_a_ray_of_its_own_has_its_name_and_its_marker_says_how_often(
+    suite, pytester: pytest.Pytester
+) -> None:  # type: ignore[no-untyped-def]
+    """Every ten minutes it would not end within the bound of this run."""
+    pytester.makepyfile(test_alone=ALONE)
+    ran = suite("--ray-snapshot", "--ray-snapshot-every=600", "test_alone.py")
+    assert (ran.exit_code, ran.outcomes) == (0, {"test_alone": "PASSED"}), ran.text
 
 
 @by_night
@@ -75,7 +107,7 @@ def test_the_same_under_xdist_with_a_cluster_for_each_worker(suite, pytester: py
     assert ran.outcomes["test_hangs"] == "FAILED", ran.text
     assert ran.outcomes["test_that_expects_it"] == "PASSED", ran.text
     assert ran.outcomes["test_with_a_fixture_that_hangs"] == "ERROR", ran.text
-    assert len(ran.outcomes) == 16, ran.text
+    assert len(ran.outcomes) == 17, ran.text
     assert {path.name.split("-")[1] for path in pytester.path.glob("kept/history-*")} <= {"gw0", "gw1"}
 
 

@@ -95,3 +95,24 @@ def test_a_clock_counts_the_ticks_that_came_to_nothing_and_keeps_its_pace_when_s
         assert (task.cancelled(), clock.skipped) == (True, 2)
 
     asyncio.run(asyncio.wait_for(play(), BOUND_S))
+
+
+def test_a_clock_that_is_told_another_pace_goes_at_that_and_no_more_at_the_old_one() -> None:
+    async def play() -> None:
+        ticked = asyncio.Event()
+
+        async def begin() -> int:
+            ticked.set()
+            return 1
+
+        clock = Clock(begin)
+        clock.start(1_000.0)
+        slow = clock.task
+        clock.go_at(0.001)
+        await ticked.wait()
+        assert slow is not None
+        await asyncio.wait([slow])
+        assert slow.cancelled()
+        clock.stop()
+
+    asyncio.run(asyncio.wait_for(play(), BOUND_S))

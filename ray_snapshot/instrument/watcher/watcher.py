@@ -63,7 +63,7 @@ class Watcher(Service):
             tells_callers=tells_callers,
             raises_inside=raises_inside,
         )
-        self.questions = Questions(self.processes)
+        self.questions = Questions(self.processes.roster, self.processes.outboxes)
         self.joined: JoinedSystem | None = None
         self.lives = 0
         super().__init__(config, analyst, self.processes)

@@ -142,9 +142,7 @@ class Service:
 
     async def set_clock(self, every: float) -> None:
         """Take a snapshot every `every` seconds from now on, whatever it was before."""
-        self.clock.stop()
-        self.clock.task = None
-        self.clock.start(every)
+        self.clock.go_at(every)
 
     async def completed_after(self, number: int) -> int:
         """How many snapshots with higher numbers have been completed (of the latest 10,000)."""

@@ -24,6 +24,12 @@ class Clock:
         if self.task is None:
             self.task = asyncio.get_running_loop().create_task(self._tick(every))
 
+    def go_at(self, every: float) -> None:
+        """Begin a snapshot every `every` seconds from now on, whatever the pace was."""
+        self.stop()
+        self.task = None
+        self.start(every)
+
     def stop(self) -> None:
         """Begin no more."""
         if self.task is not None:
