@@ -36,7 +36,7 @@ def with_a_timeout(ledger: CallLedger, call: str) -> None:
 
 
 def at_a_yield(ledger: CallLedger, call: str) -> None:
-    ledger.wait(call, [ON], 1, 0.0, at_yield=True)
+    ledger.wait(call, (), 1, 0.0, at_yield=True)
 
 
 def test_a_call_that_waits_for_a_reply_is_found_by_its_id_in_the_snapshot() -> None:

@@ -143,14 +143,14 @@ _Work = Callable[[float | None], Any]
 def _got(work: _Work, seconds: float) -> tuple[bool, Any]:
     """(whether it was there within so many seconds, the result) of a `ray.get`."""
     try:
-        return True, _whole(work, seconds)
+        return True, _bounded(work, seconds)
     except GetTimeoutError as error:
         if isinstance(error, RayTaskError):  # that is the result
             raise
         return False, error
 
 
-def _whole(work: _Work, seconds: float) -> Any:
+def _bounded(work: _Work, seconds: float) -> Any:
     """What a wait with a bound comes to. Where a signal handler raises in one, Ray makes a `SystemError` of that."""
     try:
         return work(seconds)
@@ -165,7 +165,7 @@ def _waited(k: int) -> Callable[[_Work, float], tuple[bool, Any]]:
     """What `_got` is for `ray.get`, for a `ray.wait` for `k` refs."""
 
     def waited(work: _Work, seconds: float) -> tuple[bool, Any]:
-        found = _whole(work, seconds)
+        found = _bounded(work, seconds)
         return len(found[0]) >= k, found
 
     return waited

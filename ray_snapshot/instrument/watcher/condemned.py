@@ -49,4 +49,4 @@ def _sent(reports: Iterable[MachineReport], call_id: str) -> Iterable[Sent]:
 
 
 def _is_for_replies(wait: CallWait) -> bool:
-    return bool(wait.on) and wait.timeout_at is None and not (wait.is_local or wait.at_yield or wait.is_callback)
+    return bool(wait.on) and wait.timeout_at is None  # at a lock or a `yield`, a call waits `on` nothing
