@@ -1,8 +1,9 @@
-"""The names of systems and machines, checked where they enter."""
+"""The names of systems and machines, checked where they enter; and the words that settings and commands share."""
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from ray_snapshot.errors import NameNotAllowedError
 
@@ -14,6 +15,9 @@ NAMESPACE = "ray-snapshot"
 
 PREFIX = "system:"
 """Stands before a system's name in the name of its service."""
+
+OnDeadlock = Literal["report", "raise", "exit"]
+"""What is done about a deadlock that stands."""
 
 _MACHINE = re.compile(r"[A-Za-z0-9_.-]+")
 _SYSTEM = re.compile(r"[a-z_.-][a-z0-9_.-]*")

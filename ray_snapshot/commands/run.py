@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class OnDeadlock(StrEnum):
-    """What to do about a deadlock."""
-
-    REPORT = "report"
-    RAISE = "raise"
-    EXIT = "exit"
+from ray_snapshot.names import OnDeadlock
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +33,7 @@ def run(
         typer.Option(
             help="When a deadlock stands: only report it, raise DeadlockError in the program, or exit with code 3."
         ),
-    ] = OnDeadlock.REPORT,
+    ] = "report",
     deadlock_grace: Annotated[
         float, typer.Option(min=0, help="So many seconds a deadlock must stand before --on-deadlock does anything.")
     ] = 10.0,
@@ -66,7 +59,7 @@ def run(
         exit_on=exit_on,
         name=name,
         library_states=library_states,
-        on_deadlock=on_deadlock.value,
+        on_deadlock=on_deadlock,
         deadlock_grace=deadlock_grace,
         victim=victim,
     )

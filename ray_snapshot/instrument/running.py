@@ -26,7 +26,8 @@ from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import FIRED, Ending, end_program
 from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.watching import Watch
-from ray_snapshot.runtime.settings import OnDeadlock, check_writable
+from ray_snapshot.names import OnDeadlock
+from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.runtime.subscribers import News
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report

@@ -17,6 +17,7 @@ from ray_snapshot.errors import (
     HistoryWriteError,
     SettingError,
 )
+from ray_snapshot.names import OnDeadlock
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.verdicts import Detector, ReadyMade, check_detector
 
@@ -25,9 +26,6 @@ _ALIGNING = ("aligned-barrier", "unaligned-barrier")
 
 
 Protocols = Literal["chandy-lamport", "observer", "aligned-barrier", "unaligned-barrier", "at-least-once-barrier"]
-
-
-OnDeadlock = Literal["report", "raise", "exit"]
 
 OF_WATCHES = ("on_deadlock", "deadlock_grace", "victim")
 """Settings of apps that are watched, which machines of one's own have no use for."""
