@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from app_runner import Done, Runner
 
@@ -103,3 +106,13 @@ def test_a_program_may_be_ended(runner: Runner) -> None:
     assert done.errors.count("these can never move again") == 1
     assert "the deadlock stands: the program ends, with exit code 3" in done.errors
     assert "Traceback" not in done.errors
+
+
+def test_a_program_has_its_deadlocks_broken_with_no_more_said_than_how(runner: Runner) -> None:
+    done = runner.plain(str(Path(__file__).parent / "raising_driver.py"))
+    assert done.exit_code == 0, done.errors
+    of_a_call, of_the_program = json.loads(done.output)
+    assert (of_a_call["how"], of_the_program["how"]) == ("of a call", "of the program"), done.errors
+    assert len(of_a_call["members"]) == len(of_the_program["members"]) == 2
+    assert done.errors.count("to break the deadlock, DeadlockError is raised in Account-0.pay()") == 1
+    assert "victim=" not in done.errors  # None is an answer
