@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 BREAK_S = 10.0
 """How long the watcher may take to tell a process."""
 
+UNWIND_S = 5.0
+"""So long a call that has been told may stay in its core, on a busy machine, before another one of it is told."""
+
 Choice = Literal["youngest"] | Callable[[list[dict[str, Any]]], Any] | None
 """Which call of a core gets the error: the one that began last, or what a function of the members' records returns."""
 
@@ -59,8 +62,8 @@ class Raiser:
         self.victim: Choice = settings.victim
         self.names = self.names_in(watch.detectors)
         self.cores: list[_Core] = []
-        self.tried: set[str] = set()
-        """Calls that have been told, or get no error, of the cores that stand."""
+        self.tried: dict[str, float] = {}
+        """Calls of the cores that stand: until when one that was told may yet end; 0 for one that gets no error."""
         self.done_until = 0
         """What was done about a deadlock, only snapshots behind this one can show."""
         self.said: set[Hashable] = set()
@@ -145,7 +148,7 @@ class Raiser:
 
     def _break_one(self, number: int, verdict: Verdict, error: DeadlockError) -> bool:
         """Whether a call of the core has been told to end in the error; the next one gets it if that does not help."""
-        members = [one for one in verdict.evidence["members"] if one.get("call", "") not in {"", *self.tried}]
+        members, ends = self._left(verdict)
         while members and (chosen := self._chosen(members)) is not None:
             name = f"{chosen['machine']}.{chosen['method']}()"
             told = self._told(number, chosen["call"], error)
@@ -153,13 +156,22 @@ class Raiser:
                 return True  # a later verdict may come in time
             refusal, self.done_until = told
             members.remove(chosen)
-            self.tried.add(chosen["call"])
+            self.tried[chosen["call"]] = 0.0 if refusal else time.monotonic() + UNWIND_S
             if refusal is None:
+                self._look_again(UNWIND_S)
                 place = f" ({chosen['call_site']})" if chosen["call_site"] else ""
                 say(f"ray-snapshot: to break the deadlock, DeadlockError is raised in {name}{place}")
                 return True
             say(f"ray-snapshot: not raised in {name}: {refusal}")
-        return False
+        return ends
+
+    def _left(self, verdict: Verdict) -> tuple[list[dict[str, Any]], bool]:
+        """The members that may be told, and whether there is a core of which one that was told is still about to end."""
+        members, now = verdict.evidence["members"], time.monotonic()
+        ending = {one["machine"] for one in members if self.tried.get(one.get("call", ""), 0.0) > now}
+        kept = {name for core in verdict.evidence["cores"] if not ending.isdisjoint(core) for name in core}
+        tried = {"", *self.tried}
+        return [one for one in members if one["machine"] not in kept and one.get("call", "") not in tried], bool(kept)
 
     def _chosen(self, members: list[dict[str, Any]]) -> dict[str, Any] | None:
         if not callable(self.victim):

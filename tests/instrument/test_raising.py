@@ -408,14 +408,26 @@ def test_the_youngest_call_gets_it_and_the_next_one_only_if_that_does_not_help(
     raiser = a_raiser(watched)
     raiser.hear(3, deadlock(("A", "B")))
     raiser.hear(4, deadlock(("A", "B")))
-    assert watched.told == [(3, "driver/0/B/1")], "snapshot 4 may have seen it as it was"
+    assert watched.told == [(3, "driver/0/B/1"), "a snapshot"], "snapshot 4 may have seen it as it was"
+    clock.append(raising.UNWIND_S - 0.1)
     raiser.hear(5, deadlock(("A", "B")))
-    assert watched.told[1:] == [(5, "driver/0/A/1"), (5, None, "deadlock in app")], "and at last the program"
+    assert watched.told[2:] == [], "it may be on its way out, on a busy machine"
+    clock.append(raising.UNWIND_S)
+    raiser.hear(6, deadlock(("A", "B")))
+    assert watched.told[2:] == [(6, "driver/0/A/1"), (6, None, "deadlock in app")], "and at last the program"
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "ray-snapshot: to break the deadlock, DeadlockError is raised in B.ask() (app.py:7)",
         "ray-snapshot: not raised in A.ask(): Ray would run it again",
     ]
+
+
+def test_another_core_is_broken_while_one_still_ends(clock: list[float]) -> None:
+    watched = Watched([(None, 4), (None, 5)], deadlock_grace=0.0, victim="youngest")
+    raiser = a_raiser(watched)
+    raiser.hear(3, deadlock(("A", "B")))
+    raiser.hear(5, deadlock(("A", "B"), ("C", "D")))
+    assert [told for told in watched.told if told != "a snapshot"] == [(3, "driver/0/B/1"), (5, "driver/0/D/1")]
 
 
 def test_a_deadlock_that_comes_again_finds_its_calls_untried(clock: list[float]) -> None:
@@ -424,7 +436,7 @@ def test_a_deadlock_that_comes_again_finds_its_calls_untried(clock: list[float])
     raiser.hear(1, deadlock(("A", "B")))
     raiser.hear(2, Verdict(detector="deadlock", holds=False))
     raiser.hear(5, deadlock(("A", "B")))
-    assert watched.told == [(1, "driver/0/B/1"), (5, "driver/0/B/1")]
+    assert watched.told == [(1, "driver/0/B/1"), "a snapshot", (5, "driver/0/B/1"), "a snapshot"]
 
 
 def test_who_comes_too_late_tries_with_the_next_verdict(clock: list[float]) -> None:
@@ -432,7 +444,7 @@ def test_who_comes_too_late_tries_with_the_next_verdict(clock: list[float]) -> N
     raiser = a_raiser(watched)
     raiser.hear(1, deadlock(("A", "B")))
     raiser.hear(4, deadlock(("A", "B")))
-    assert watched.told == [(1, "driver/0/B/1"), (4, "driver/0/B/1")]
+    assert watched.told == [(1, "driver/0/B/1"), (4, "driver/0/B/1"), "a snapshot"]
 
 
 def test_a_function_of_the_members_chooses(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
@@ -441,7 +453,7 @@ def test_a_function_of_the_members_chooses(clock: list[float], capsys: pytest.Ca
 
     watched = Watched([(None, 1)], deadlock_grace=0.0, victim=oldest)
     a_raiser(watched).hear(1, deadlock(("A", "B")))
-    assert watched.told == [(1, "driver/0/A/1")]
+    assert watched.told == [(1, "driver/0/A/1"), "a snapshot"]
 
     for wrong in (lambda _: "A", lambda members: members[7]):
         watched = Watched(deadlock_grace=0.0, victim=wrong)
