@@ -43,7 +43,7 @@ def replaced(step: Callable[..., Any], function: Callable[..., Any], *args: Any,
         return step(own, *args, **kwargs)
     except BaseException as error:
         if own.is_meant(error):
-            if error is not own.error and is_of_a_handler(error):
+            if not own.has_raised(error) and is_of_a_handler(error):
                 give_up(error)
             own.error = None  # or the error would hold itself: its traceback has our frames, and they have `own`
             ours(hide_ours, error)
@@ -73,6 +73,10 @@ class Own:
             raise
         self.is_done = True
         return self.result
+
+    def has_raised(self, error: BaseException) -> bool:
+        """Whether Ray's function has ended in this error, or in a `SystemError` that it made of it."""
+        return error is self.error or (isinstance(self.error, SystemError) and error is self.error.__context__)
 
     def is_meant(self, error: BaseException) -> bool:
         """Whether the app is to get this error: Ray's own, one that is meant for it, or an interruption."""

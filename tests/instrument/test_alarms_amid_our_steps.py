@@ -80,6 +80,19 @@ def test_while_rays_own_function_waits_it_is_watched_on(process: Process) -> Non
     assert not process.is_closed
 
 
+def test_in_a_slice_of_a_wait_where_ray_makes_another_error_of_it_it_is_watched_on(process: Process) -> None:
+    def waits() -> None:
+        try:
+            _rings()
+        except TimeUp:
+            raise SystemError("returned a result with an exception set")  # noqa: B904  as Ray's compiled code does
+
+    with pytest.raises(TimeUp):
+        replaced(lambda own: tracking._bounded(lambda _: own(), 0.1), waits)
+
+    assert not process.is_closed
+
+
 def test_amid_the_beginning_of_a_wait(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "begin_wait", _rings)
 
