@@ -163,9 +163,9 @@ def _diagnose_all(address: str | None, job: str | None, timeout: float, json: bo
         found = _bounded(find, address)
     codes = [] if job is not None else _codes_of_systems(found, timeout, json, stacks)
     with visitor():
-        from ray_snapshot.unprepared.looking import exit_code, look_twice
+        from ray_snapshot.unprepared.looking import exit_code
 
-        looked = [look_twice(cluster.address, job, cluster.systems, _visit) for cluster in found.clusters]
+        looked = _looked_at(found, job)
     looked.sort(key=lambda one: -sum(row["unfinished"] for row in one.rows))
     rows = [row for one in looked for row in one.rows]
     if json:
@@ -191,6 +191,21 @@ def _codes_of_systems(found: Found, timeout: float, json: bool, stacks: Stacks) 
                 print(f"ray-snapshot: {error}", file=sys.stderr)
                 codes.append(4)
     return codes
+
+
+def _looked_at(found: Found, job: str | None) -> list[Looked]:
+    """Each cluster that can be looked at; one that has gone meanwhile joins those that were not asked."""
+    from ray_snapshot.unprepared.looking import look_twice
+
+    looked = []
+    for cluster in found.clusters:
+        try:
+            looked.append(look_twice(cluster.address, job, cluster.systems, _visit))
+        except RaySnapshotError as error:
+            if len(found.clusters) == 1:
+                raise
+            found.silent.setdefault(str(error), []).append(cluster.address)
+    return looked
 
 
 def _print_looks(looked: list[Looked]) -> None:
