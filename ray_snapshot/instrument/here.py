@@ -247,13 +247,21 @@ def own_threads() -> list[threading.Thread]:
         and not isinstance(thread, threading._DummyThread)
         and thread.name not in _RAYS_THREADS
         and not thread.name.startswith((*_KNOWN_THREADS, *HARNESS))
+        and not _module_of(thread).startswith(tuple(HARNESS))
     ]
     rays = shape.rays_threads() if found else ()
     return [thread for thread in found if thread not in rays]
 
 
+def _module_of(thread: threading.Thread) -> str:
+    """Where what a thread runs was written."""
+    does = getattr(thread, "_target", None) or type(thread)  # Python forgets the target when it has ended
+    return str(getattr(does, "__module__", ""))
+
+
 HARNESS: set[str] = set()
-"""Packages that run a program, as a test runner does: their threads, timers and handlers may end it, and end no wait of it."""
+"""How packages begin that run a program, as a test runner does: their threads, timers and handlers may end it, and end no
+wait of it."""
 
 _RAYS_THREADS = frozenset(
     {

@@ -33,7 +33,7 @@ from ray_snapshot.runtime.settings import check_writable
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict, check_detector, evaluate
 
-HARNESS = frozenset({"execnet", "xdist", "pytest_timeout"})
+HARNESS = frozenset({"execnet", "xdist", "pytest_", "_pytest."})
 """What runs tests: its threads, timers and handlers end a test, and never a wait of it."""
 
 PAUSE_S = 0.05

@@ -5,7 +5,9 @@ from __future__ import annotations
 import _thread
 import threading
 
-from ray_snapshot.instrument.here import own_threads
+import pytest
+
+from ray_snapshot.instrument.here import HARNESS, own_threads
 from ray_snapshot.instrument.process.threads import threads_of
 
 BOUND_S = 10.0
@@ -30,6 +32,39 @@ def test_a_thread_that_threading_has_not_started_may_act_until_it_ends() -> None
         (name,) = _acting_here()
         assert name.startswith("without a name (")
     assert ended.wait(BOUND_S)
+
+
+def _serve(begun: threading.Event, end: threading.Lock) -> None:
+    begun.set()
+    with end:
+        pass
+
+
+class _Server(threading.Thread):
+    def __init__(self, begun: threading.Event, end: threading.Lock) -> None:
+        super().__init__()
+        self.given = begun, end
+
+    def run(self) -> None:
+        _serve(*self.given)
+
+
+@pytest.mark.parametrize("how", ["its function", "its class"])
+def test_a_thread_of_what_runs_the_program_is_none_of_the_apps(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, end = threading.Event(), threading.Lock()
+    thread = threading.Thread(target=_serve, args=(begun, end)) if how == "its function" else _Server(begun, end)
+    with end:
+        thread.start()
+        assert begun.wait(BOUND_S)
+        assert thread in own_threads()
+        where = _serve if how == "its function" else _Server
+        monkeypatch.setattr(where, "__module__", "pytest_rerunfailures")
+        HARNESS.add("pytest_")
+        try:
+            assert thread not in own_threads()
+        finally:
+            HARNESS.discard("pytest_")
+    thread.join(BOUND_S)
 
 
 def test_such_a_thread_in_a_function_of_rays_or_ours_is_none_of_the_apps() -> None:
