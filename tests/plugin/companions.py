@@ -1,4 +1,4 @@
-"""Tests as they are written with pytest-asyncio, pytest-timeout and pytest-rerunfailures; they run beside those of `suite.py`."""
+"""Tests as written with pytest-asyncio, pytest-timeout and pytest-rerunfailures; they run beside those of `suite.py`."""
 
 import asyncio
 import time
