@@ -166,7 +166,7 @@ def _diagnose_all(address: str | None, job: str | None, timeout: float, json: bo
         from ray_snapshot.unprepared.looking import exit_code
 
         looked = _looked_at(found, job)
-    looked.sort(key=lambda one: -sum(row["unfinished"] for row in one.rows))
+    looked.sort(key=_urgency)
     rows = [row for one in looked for row in one.rows]
     if json:
         _print(rows, as_json=True)
@@ -191,6 +191,12 @@ def _codes_of_systems(found: Found, timeout: float, json: bool, stacks: Stacks) 
                 print(f"ray-snapshot: {error}", file=sys.stderr)
                 codes.append(4)
     return codes
+
+
+def _urgency(looked: Looked) -> tuple[int, int]:
+    """Where something is suspected comes first, and then the busy one."""
+    is_suspected = any(row["verdict"] == "suspected" for row in looked.rows)
+    return -is_suspected, -sum(row["unfinished"] for row in looked.rows)
 
 
 def _looked_at(found: Found, job: str | None) -> list[Looked]:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,76 @@ def test_hangs_are_suspected_and_healthy_programs_beside_them_are_not(terminal: 
             assert "hanging.py:" in shown
             assert "ray/_private" not in shown
             assert "threading.py" not in shown
+
+
+@pytest.mark.nightly
+def test_where_stacks_are_refused_it_says_what_to_set(terminal: Terminal) -> None:
+    """The right to look into processes is given up before; without it root is refused as any user is of another's."""
+    giving_up = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
+    with terminal.running("hanging.py", ["ring"]):
+
+        def looked() -> subprocess.CompletedProcess[str]:
+            command = [*giving_up, str(BIN / "ray-snapshot"), "diagnose", "--address", terminal.address]
+            env = terminal.environment()
+            return subprocess.run(command, env=env, capture_output=True, text=True, timeout=BOUND_S, check=False)
+
+        done = until(looked, good=lambda one: one.returncode == DEADLOCKED, seconds=90.0)
+    assert "Peer-0" in done.stdout
+    assert "hint: py-spy may not read the processes: set the kernel's `kernel.yama.ptrace_scope` to 0" in done.stdout
+    assert "hanging.py:" not in done.stdout
+
+
+@contextmanager
+def a_cluster(env: dict[str, str]) -> Iterator[str]:
+    """The address of another cluster."""
+    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
+    try:
+        with started([sys.executable, HERE / "head.py", folder], env=env, seconds=600, takes_input=True) as head:
+            assert head.stdout is not None
+            assert head.stdin is not None
+            yield head.stdout.readline().strip()
+            head.stdin.close()
+            head.wait(BOUND_S)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.nightly
+def test_all_clusters_are_looked_at_and_a_watched_program_is_told_by_its_snapshot(terminal: Terminal) -> None:
+    """One cluster has a watched and an unwatched program that hang, the other one that does not; a third refuses the token."""
+    env = terminal.environment(RAY_AUTH_MODE="token" if ASKS_FOR_TOKEN else "disabled")
+    stranger = {**env, "RAY_AUTH_TOKEN": "f" * 64} if ASKS_FOR_TOKEN else env
+    watched = [str(BIN / "ray-snapshot"), "run", "--name", "known", HERE / "hanging.py", "ring"]
+    with ExitStack() as stack:
+        stack.enter_context(terminal.running("hanging.py", ["through_a_task"]))
+        program = stack.enter_context(
+            started(watched, env=env | {"RAY_ADDRESS": terminal.address}, seconds=600, takes_input=True)
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        other = stack.enter_context(a_cluster(env))
+        healthy = replace(terminal, address=other)
+        stack.enter_context(healthy.running("healthy_programs.py", ["an_idle_inbox"]))
+        refusing = stack.enter_context(a_cluster(stranger))
+
+        def looked() -> subprocess.CompletedProcess[str]:
+            command = [str(BIN / "ray-snapshot"), "diagnose"]
+            return subprocess.run(
+                command, env=terminal.environment(), capture_output=True, text=True, timeout=BOUND_S, check=False
+            )
+
+        done = until(looked, good=lambda one: "in known (" in one.stdout and ": suspected" in one.stdout)
+    assert done.returncode == DEADLOCKED
+    assert "deadlock in known (snapshot " in done.stdout, done.stdout + done.stderr
+    assert "hanging.py ring" not in done.stdout, "that one is told by its snapshot, and not looked at from outside"
+    first, _, second = done.stdout.partition(f"{other}:\n")
+    assert f"{terminal.address}:\n" in first, "where something is suspected comes first"
+    line = second.splitlines()[0]
+    assert "healthy_programs.py an_idle_inbox" in line
+    assert "nothing suspected" in line
+    if ASKS_FOR_TOKEN:
+        assert refusing in done.stderr
+        assert "refuses the token" in done.stderr
 
 
 @pytest.mark.nightly  # two nodes, and a task of ours on each
