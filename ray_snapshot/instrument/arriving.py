@@ -10,12 +10,16 @@ import importlib
 import importlib.abc
 import importlib.util
 import json
+import os
 import sys
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 PACKAGE = "ray_snapshot"
+
+HOOK_VARIABLE = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
+"""The variable by which Ray tells a worker its setup hook."""
 
 
 def hook_with(version: str, sources: bytes, own: Callable[[], Any] | str | None) -> Callable[[], None]:
@@ -25,7 +29,7 @@ def hook_with(version: str, sources: bytes, own: Callable[[], Any] | str | None)
         try:
             if _installed() != version:
                 _take_from(sources)
-            importlib.import_module(f"{PACKAGE}.instrument.hooks.attaching").replace_ray()
+            _begin()
         except Exception as error:  # a hook that raises ends the worker, and Ray would start others for ever
             print(f"ray-snapshot: nothing is watched in this worker: {type(error).__name__}: {error}", file=sys.stderr)
         if isinstance(own, str):
@@ -37,13 +41,33 @@ def hook_with(version: str, sources: bytes, own: Callable[[], Any] | str | None)
     return ray_snapshot_hook
 
 
-def version_here() -> tuple[str | None, str]:
+def inherited() -> None:
+    """The setup hook of workers whose cluster this program has started, in its own environment."""
+    os.environ.pop(HOOK_VARIABLE, None)  # what the app itself starts has no part in it
+    try:
+        _begin()
+    except Exception as error:  # as above
+        print(f"ray-snapshot: nothing is watched in this worker: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _begin() -> None:
+    importlib.import_module(f"{PACKAGE}.instrument.hooks.attaching").replace_ray()
+    importlib.import_module(f"{PACKAGE}.instrument.hooks.environments").keep_hook()
+
+
+def version_here(needs_hook: bool = False) -> tuple[str | None, str]:
     """(the version of our package that this worker has, why it cannot be used)."""
     try:
         importlib.import_module(f"{PACKAGE}.instrument.hooks.attaching")
-        importlib.import_module(f"{PACKAGE}.instrument.shape").check()
+        shape = importlib.import_module(f"{PACKAGE}.instrument.shape")
+        shape.check()
     except Exception as error:
         return _installed(), f"{type(error).__name__}: {error}"
+    if needs_hook and not shape.is_replaced():
+        return (
+            _installed(),
+            "it has joined a cluster that the program has started itself, and has workers without our hook",
+        )
     return _installed(), ""
 
 

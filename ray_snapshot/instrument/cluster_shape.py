@@ -29,12 +29,22 @@ READ: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
         InnerGcsClient,
         ("standalone", "async_get_all_actor_info", "get_all_node_info", "internal_kv_get"),
     ),
-    ("ray._private.services", services, ("find_gcs_addresses", "_find_address_from_flag")),
+    (
+        "ray._private.services",
+        services,
+        ("canonicalize_bootstrap_address", "find_gcs_addresses", "_find_address_from_flag"),
+    ),
 )
 """See `shape.check`."""
 
 AUTH_MODE = "RAY_AUTH_MODE"
 """The variable that tells Ray whether to show its token."""
+
+
+def address_to_join(address: str | None, temp_dir: str | None) -> str | None:
+    """The address of the cluster that `ray.init` joins; None if it starts one."""
+    found: str | None = services.canonicalize_bootstrap_address(address, temp_dir)
+    return found
 
 
 def running_clusters() -> list[str]:

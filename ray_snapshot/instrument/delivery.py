@@ -34,7 +34,7 @@ PROBE_S = 20.0
 HOOK = "worker_process_setup_hook"
 """The field of a runtime environment."""
 
-_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable in which `ray job submit` hands its runtime environment to the program's `ray.init`."""
 
 _SENT = ("detectors", "instrument", "parts", "plain", "protocol", "runtime")
@@ -54,17 +54,33 @@ def hook_of_the_job(given: dict[str, Any] | None) -> Iterator[Callable[[], Any] 
     Meanwhile the job's is out of Ray's sight: with ours in `ray.init` it would find two, and refuse.
     """
     own = (given or {}).get(HOOK)
-    before = os.environ.get(_JOB)
+    before = os.environ.get(JOB)
     job = json.loads(before) if before and own is None else {}
     found = (job.get("runtime_env") or {}).pop(HOOK, None)
     if found is None or before is None:
         yield own
         return
-    os.environ[_JOB] = json.dumps(job)
+    os.environ[JOB] = json.dumps(job)
     try:
         yield str(found)
     finally:
-        os.environ[_JOB] = before
+        os.environ[JOB] = before
+
+
+@contextmanager
+def inherited_hook() -> Iterator[None]:
+    """A cluster that is started meanwhile has our hook in the environment of its workers: those that Ray starts beforehand
+    have it too, and none needs a runtime environment, which makes each start of one longer."""
+    os.environ[arriving.HOOK_VARIABLE] = f"{arriving.__name__}.{arriving.inherited.__name__}"
+    try:
+        yield
+    finally:
+        os.environ.pop(arriving.HOOK_VARIABLE, None)
+
+
+def put_hook(own: Callable[[], Any] | str | None) -> None:
+    """Have the hook in the cluster, where workers find it that get it by value."""
+    shape.put_hook(cloudpickle.dumps(hook(own)))
 
 
 @cache
@@ -98,21 +114,21 @@ def living_nodes() -> dict[str, str]:
     return {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
 
 
-def probe(node: str) -> Any:
+def probe(node: str, *, needs_hook: bool) -> Any:
     """A ref to (version, reason), answered by a worker on that node."""
     cloudpickle.register_pickle_by_value(arriving)
     pinned = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=pinned)(arriving.version_here)
-    return task.remote()
+    return task.remote(needs_hook)
 
 
-def check_nodes() -> list[str]:
+def check_nodes(*, needs_hook: bool) -> list[str]:
     """Ask every node at once; returns the ids of those that are ready. Raises `NodeNotReadyError`.
 
     A node that has not answered within `PROBE_S` is not ready yet, and no error.
     """
     ready, nodes = [own_node()], living_nodes()
-    asked = {probe(node): node for node in nodes if node not in ready}
+    asked = {probe(node, needs_hook=needs_hook): node for node in nodes if node not in ready}
     if asked:
         answered, _ = shape.original("wait")(list(asked), num_returns=len(asked), timeout=PROBE_S)
         for ref in answered:
@@ -152,7 +168,9 @@ def not_ready(node: str, address: str, reason: str) -> NodeNotReadyError:
 class Nodes:
     """The nodes of a cluster as the watcher knows them: those that join later are asked as well."""
 
-    def __init__(self, ready: Iterable[str]) -> None:
+    def __init__(self, ready: Iterable[str], *, needs_hook: bool) -> None:
+        """`needs_hook`: whether workers are followed only where they begin with our hook."""
+        self.needs_hook = needs_hook
         self.ready = set(ready)
         self.faults: dict[str, str] = {}
         """Why a node is not ready; a node that is being asked has none yet."""
@@ -176,7 +194,7 @@ class Nodes:
 
     async def _hear(self, node: str) -> None:
         try:
-            reason = fault(*await probe(node))
+            reason = fault(*await probe(node, needs_hook=self.needs_hook))
         except RayError as error:
             reason = no_worker(error)
         if reason is None:

@@ -7,8 +7,10 @@ makes every actor class (`ray.actor._modify_class`). Imports Ray; nothing of our
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import inspect
+import pickle
 import sys
 import uuid
 from collections.abc import Callable, Mapping
@@ -27,7 +29,7 @@ from ray_snapshot.instrument.private import importing, unsupported
 from ray_snapshot.runtime.here import BEHIND
 
 with importing():
-    from ray._private import serialization
+    from ray._private import ray_constants, serialization
     from ray._private import worker as ray_worker
     from ray._private.auto_init_hook import auto_init_ray
     from ray._private.serialization import SerializationContext
@@ -42,6 +44,11 @@ _EXPECTED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ),
     ("ActorClass._remote", lambda: ray.actor.ActorClass._remote, ("self", "args", "kwargs")),
     ("ActorHandle.__init__", lambda: ray.actor.ActorHandle.__init__, ("self", "actor_id")),
+    (
+        "ray.remote_function.get_runtime_env_info",
+        lambda: ray.remote_function.get_runtime_env_info,
+        ("runtime_env", "is_job_runtime_env", "serialize"),
+    ),
     ("RemoteFunction._remote", lambda: RemoteFunction._remote, ("self", "args", "kwargs")),
     ("ray.actor._modify_class", lambda: ray.actor._modify_class, ("cls",)),
     ("ray._private.worker.get", lambda: _inside("get").cell_contents, ("object_refs", "timeout")),
@@ -192,6 +199,33 @@ def replace_groups(made: Callable[..., Any], ready: Callable[..., Any]) -> None:
     """Put these in place of `PlacementGroup.__init__` and `.ready`; each gets the original as its first argument."""
     _replace("group", PlacementGroup, "__init__", made)
     _replace("group's end", PlacementGroup, "ready", ready)
+
+
+def replace_environments(told: Callable[..., Any]) -> None:
+    """Put this in place of what tells Ray the runtime environment of a task or an actor; it gets the original first."""
+    for module in (ray.remote_function, ray.actor):
+        _replace(f"environment in {module.__name__}", module, "get_runtime_env_info", told)
+
+
+STORE_S = 15.0
+"""How long the cluster's store may take."""
+
+KEY_OF_HOOK = "ray_runtime_env_func::" + base64.b64encode(b"FunctionsToRun:ray-snapshot").decode()
+"""What a worker's variable says where its setup hook is in the cluster's store."""
+
+
+def put_hook(pickled: bytes) -> None:
+    """Put a setup hook there, as Ray puts one that is a function."""
+    worker, key = ray_worker.global_worker, base64.b64decode(KEY_OF_HOOK.partition("::")[2])
+    entry = {"job_id": worker.current_job_id.binary(), "function_id": b"", "function": pickled}
+    worker.gcs_client.internal_kv_put(
+        key, pickle.dumps(entry), True, ray_constants.KV_NAMESPACE_FUNCTION_TABLE, timeout=STORE_S
+    )
+
+
+def is_replaced() -> bool:
+    """Whether Ray's functions are replaced in this process."""
+    return "call" in _replaced
 
 
 def replace_init(init: Callable[..., Any], shutdown: Callable[..., Any]) -> None:

@@ -9,16 +9,16 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
 import ray
 
 from ray_snapshot.errors import RaySnapshotError, SettingError, SystemRunningError
-from ray_snapshot.instrument import delivery, shape
+from ray_snapshot.instrument import cluster_shape, delivery, shape
 from ray_snapshot.instrument.ending import Ending, end_program
-from ray_snapshot.instrument.hooks import attaching
+from ray_snapshot.instrument.hooks import attaching, environments
 from ray_snapshot.instrument.hooks.calls import plain_class, watched_class
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import Terms
@@ -134,7 +134,7 @@ class Watch(Session):
 
     def _made_services(self) -> list[Any]:
         """The watcher and the analyst, which writes the history, on the driver's own node; what to wait for."""
-        ready = delivery.check_nodes()
+        ready = delivery.check_nodes(needs_hook=bool(_plans))
         options = {"num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": delivery.here_if_possible()}
         settings, keeps = self.settings, self.is_checkpointing
         config = ServiceConfig(self.name, self.run_id, CALLS, settings.most_open, settings.snapshot_timeout, keeps)
@@ -350,6 +350,7 @@ def install(
     """
     check_system_name(name)
     attaching.replace_ray()
+    environments.keep_hook()
     say_if_untested(ray.__version__)
     plan = {"name": name, "on_watch": on_watch, "ending": ending, "history": history, "detectors": detectors}
     _plans[:] = [{**plan, **settings}]
@@ -369,15 +370,30 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         shape.restore()
         shape.send_plainly(plain_class)
         return original(*args, **kwargs)
+    environments.keep_hook()
     attaching.replace_ray()  # the end of an earlier session has put Ray's own functions back
     plan = dict(_plans[0])
     on_watch, ending = plan.pop("on_watch"), plan.pop("ending")
-    with delivery.hook_of_the_job(kwargs.get("runtime_env")) as own, nullcontext() if ending is None else ending.kept():
-        found = original(*args, **{**kwargs, "runtime_env": _runtime_env(kwargs.get("runtime_env"), own)})
+    keeps = nullcontext() if ending is None else ending.kept()
+    if _starts_cluster(args[0] if args else kwargs.get("address"), kwargs):
+        with delivery.inherited_hook(), keeps:
+            found = original(*args, **kwargs)
+        delivery.put_hook(None)
+    else:
+        with delivery.hook_of_the_job(kwargs.get("runtime_env")) as own, keeps:
+            found = original(*args, **{**kwargs, "runtime_env": _runtime_env(kwargs.get("runtime_env"), own)})
+        delivery.put_hook(own)
     if shape.is_driver() and not _watches:
         is_run = ending is not None  # what calls `install` itself has its watch when `ray.init` returns
         _watch_as(plan.pop("name"), {**plan, "is_awaited": not is_run, "on_watch": on_watch})
     return found
+
+
+def _starts_cluster(address: str | None, options: Mapping[str, Any]) -> bool:
+    """Whether `ray.init` is to start a cluster whose workers need nothing but this program's own environment."""
+    if options.get("runtime_env") or os.environ.get(delivery.JOB):
+        return False
+    return cluster_shape.address_to_join(address, options.get("_temp_dir")) is None
 
 
 def name_next(name: str) -> None:

@@ -9,9 +9,12 @@ import sys
 
 import pytest
 from clean import clean_environment
+from ray._private import ray_constants
 
 from ray_snapshot import __version__
-from ray_snapshot.instrument.delivery import fault, hook_of_the_job
+from ray_snapshot.instrument import arriving, cluster_shape, shape, watching
+from ray_snapshot.instrument.delivery import fault, hook_of_the_job, inherited_hook
+from ray_snapshot.instrument.hooks import environments
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 GIVEN = json.dumps({"runtime_env": {"worker_process_setup_hook": "my.hook", "working_dir": "/x"}, "metadata": {}})
@@ -45,6 +48,46 @@ def test_a_programs_own_hook_comes_first_and_a_job_without_one_stays_as_it_is(
     if job != GIVEN:
         with hook_of_the_job(None) as none:
             assert none is None
+
+
+def test_a_worker_knows_its_hook_by_the_variable_that_ray_reads() -> None:
+    assert arriving.HOOK_VARIABLE == ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR
+    with inherited_hook():
+        assert os.environ[arriving.HOOK_VARIABLE] == "ray_snapshot.instrument.arriving.inherited"
+    assert arriving.HOOK_VARIABLE not in os.environ, "what the program itself starts has no part in it"
+
+
+@pytest.mark.parametrize(
+    ("given", "joins", "starts"),
+    [
+        ({}, None, True),
+        ({}, "192.0.2.1:6379", False),
+        ({"runtime_env": {}}, None, True),
+        ({"runtime_env": {"env_vars": {"A": "b"}}}, None, False),
+    ],
+)
+def test_by_its_name_where_the_program_starts_the_cluster_and_asks_for_no_environment(
+    given: dict[str, object], joins: str | None, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(JOB, raising=False)
+    monkeypatch.setattr(cluster_shape, "address_to_join", lambda *_: joins)
+    assert watching._starts_cluster(None, given) is starts
+    monkeypatch.setenv(JOB, "{}")
+    assert not watching._starts_cluster(None, given), "the job may bring an environment"
+
+
+@pytest.mark.parametrize(
+    ("given", "by_value"),
+    [({"conda": "other"}, True), ({"pip": ["x"], "env_vars": {"A": "b"}}, True), ({"env_vars": {"A": "b"}}, False)],
+)
+def test_where_that_name_may_mean_nothing_by_value(given: dict[str, object], by_value: bool) -> None:
+    environment = dict(given)
+    told = environments._with_hook(lambda found, **options: (found, options), environment, serialize=True)
+    variables = {**given.get("env_vars", {})}  # type: ignore[dict-item]
+    if by_value:
+        variables[arriving.HOOK_VARIABLE] = shape.KEY_OF_HOOK
+    assert told == ({**given, "env_vars": variables}, {"serialize": True})
+    assert environment == given, "the app's own stays as it is"
 
 
 WHERE_WE_ARE_NOT = """

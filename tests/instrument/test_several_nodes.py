@@ -184,7 +184,8 @@ class Answers:
         self.asked: dict[str, asyncio.Future[Any]] = {}
         monkeypatch.setattr(delivery, "probe", self.probe)
 
-    def probe(self, node: str) -> Any:
+    def probe(self, node: str, *, needs_hook: bool) -> Any:
+        assert needs_hook
         self.asked[node] = asyncio.get_running_loop().create_future()
         return self.asked[node]
 
@@ -199,7 +200,7 @@ def test_of_a_node_that_was_not_there_at_the_start_nothing_is_known_until_it_ans
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario() -> list[list[str]]:
-        answers, nodes = Answers(monkeypatch), delivery.Nodes(["a"])
+        answers, nodes = Answers(monkeypatch), delivery.Nodes(["a"], needs_hook=True)
         alive = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
         before = nodes.uncovered(alive)
         await answers.answer("b", (rs.__version__, ""))

@@ -103,6 +103,9 @@ ALL: list[Program] = [
         is_watched=False,
     ),
     Program("environments", "runtime_env: working_dir, py_modules, env_vars, a setup hook", ("FOLDER",)),
+    Program(
+        "own_pythons", "another Python for an actor and a task, subprocesses of workers", ("FOLDER",), is_by_day=True
+    ),
     # ---- Ray's libraries ----
     Program("pool", "ray.util.multiprocessing.Pool"),
     Program("compiled_graph", "ray.dag: lazy and compiled graphs"),

@@ -31,7 +31,7 @@ class Surroundings:
         """`ready`: nodes that have been looked at."""
         self.uncovered: list[str] = ["nodes that have not been looked at"]
         """Nodes of which nothing is seen; this one item until Ray has listed them."""
-        self.nodes = Nodes(ready)
+        self.nodes = Nodes(ready, needs_hook=has_hook)
         self.node_count = 0
         self.has_hook = has_hook
         """Whether our functions are in every worker of the job."""
