@@ -44,7 +44,7 @@ def main():
     folder = sys.argv[1]
     plain = Counter.remote()
     there = Counter.options(runtime_env={"py_executable": a_python(folder, "python-of-an-actor")}).remote()
-    print("app:", ray.get([plain.asked.remote(there), there.asked.remote(plain)]))
+    print("app:", ray.get(plain.asked.remote(there)), ray.get(there.asked.remote(plain)))
     task = asks.options(runtime_env={"py_executable": a_python(folder, "python-of-a-task")})
     print("app:", ray.get([task.remote(plain, 1), task.remote(there, 2), asks.remote(there, 3)]))
     print("app:", ray.get(starts_a_process.remote()), [name for name in os.environ if "SETUP_HOOK" in name])
