@@ -539,12 +539,17 @@ def changed_channels(channels: DataFrame, messages: DataFrame, settings: DataFra
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """What machines hold, what is in flight, and the difference from what it has to be, over time; a line a ledger."""
     from ray_snapshot.spark_jobs.engine import pictures
+    from ray_snapshot.views.charts import Quantity
 
-    columns = ["in_machines", "in_flight", "difference"]
+    columns = {
+        "in_machines": Quantity("in machines"),
+        "in_flight": Quantity("in flight"),
+        "difference": Quantity("too much or too little"),
+    }
     broken = frames["breaks"].where(F.col("first_broken").isNotNull()).select("first_broken_at", "detector")
     marks = [(row["first_broken_at"], f"{row['detector']} broke") for row in some_rows(broken, 10)]
-    found = pictures.series(frames["ledger"], columns, by=["detector"])
-    pictures.lines(path, "The ledger over time", found, marks=marks)
+    found = pictures.series(frames["ledger"], list(columns), by=["detector"])
+    pictures.lines(path, "The ledger over time", columns, found, marks)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -216,6 +216,7 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
     """How late each snapshot's last machine recorded, over time, with the slow ones marked."""
     from ray_snapshot.spark_jobs.engine import pictures
     from ray_snapshot.spark_jobs.engine.output import some_rows
+    from ray_snapshot.views.charts import Quantity
 
     late = (
         frames["delays"]
@@ -226,6 +227,10 @@ def draw(frames: dict[str, DataFrame], path: str) -> None:
     pictures.lines(
         path,
         "How long machines took to record",
+        {
+            "last_recorded_after_ms": Quantity("last machine recorded after", "ms"),
+            "mean_recorded_after_ms": Quantity("machines recorded after, mean", "ms"),
+        },
         pictures.series(late, ["last_recorded_after_ms", "mean_recorded_after_ms"]),
         marks=[(row["started_at"], f"{row['host']} last") for row in marks],
     )

@@ -242,14 +242,15 @@ def edges(seen: DataFrame, first: DataFrame) -> DataFrame:
 def draw(frames: dict[str, DataFrame], path: str) -> None:
     """The circles, their edges numbered in the order in which they came."""
     from ray_snapshot.spark_jobs.engine import pictures
+    from ray_snapshot.views.charts import Edge
+    from ray_snapshot.views.report import short_site
 
     rows = some_rows(frames["edges"].where("step <= 40").orderBy(*KEY, "step"), 40 * pictures.MOST_RUNS)
-    graphs: dict[str, list[tuple[str, str, str]]] = {}
+    graphs: dict[str, list[Edge]] = {}
     for row in rows:
-        label = f"{row['step']}: {row['call_site'] or row['method'] or 'waits'}"
-        edge = (row["machine"], row["on_machine"] or "?", label)
+        edge = Edge(row["machine"], row["on_machine"] or "?", short_site(row["call_site"] or "") or row["method"] or "")
         graphs.setdefault(f"{row['system']}: {row['deadlock']}", []).append(edge)
-    pictures.circles(path, "Deadlocks, their waits in the order in which they began", list(graphs.items()))
+    pictures.rings(path, "Deadlocks, their waits in the order in which they began", graphs)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

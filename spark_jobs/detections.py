@@ -383,25 +383,27 @@ def _looks_back(reference: str) -> bool:
     return compares(load_detector(reference))
 
 
-def draw(frames: Mapping[str, DataFrame], path: str) -> None:
-    """On how many snapshots' detectors there was an alarm, over time."""
-    from ray_snapshot.spark_jobs.engine import pictures
+MOST_BANDS = 5
+"""Of so many detectors a band is drawn, for each run."""
 
-    names = [
-        row["detector"] for row in some_rows(frames["detectors"].where("rank > 0").select("detector").distinct(), 5)
-    ]
-    answers = (
-        frames["verdicts"]
-        .groupBy("system", "run_id", "snapshot_id", "started_at")
-        .agg(
-            F.count_if(again_alarm()).alias("alarms"),
-            *(
-                F.max(F.when(F.col("detector") == name, F.col("holds").cast("int"))).alias(name)
-                for name in sorted(names)
-            ),
-        )
+
+def draw(frames: Mapping[str, DataFrame], path: str) -> None:
+    """What detectors said over time, a band each: first of those that found something."""
+    from ray_snapshot.spark_jobs.engine import pictures
+    from ray_snapshot.views.charts import ALARM, HELD, NOT_HELD, UNKNOWN
+
+    ranked = (
+        frames["detectors"].groupBy("detector").agg(F.max("rank").alias("rank")).orderBy(F.desc("rank"), "detector")
     )
-    pictures.lines(path, "What held when (1: it held)", pictures.series(answers, ["alarms", *sorted(names)]))
+    names = [row["detector"] for row in some_rows(ranked.limit(MOST_BANDS), MOST_BANDS)]
+    answer = (
+        F.when(again_alarm(), ALARM)
+        .when(F.col("holds").isNull(), UNKNOWN)
+        .when(F.col("holds"), HELD)
+        .otherwise(NOT_HELD)
+    )
+    asked = frames["verdicts"].where(F.col("detector").isin(names)).withColumn("answer", answer)
+    pictures.bands(path, "What was found when", pictures.spans(asked, ["detector"]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -114,10 +114,14 @@ def test_a_partition_that_is_no_date_by_its_schema_is_refused(
 def test_a_picture_is_drawn_of_any_name(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyspark")
     from ray_snapshot.spark_jobs.engine import pictures
+    from ray_snapshot.views.charts import HELD, Edge, Points, Quantity, Span
 
     times = [datetime(2026, 1, 1, hour) for hour in (1, 2)]
-    pictures.lines(str(tmp_path / "lines.png"), name, {name: {name: (times, [1.0, 2.0])}}, marks=[(times[0], name)])
+    series = {name: {name: Points(times, [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])}}
+    pictures.lines(str(tmp_path / "lines.png"), name, {name: Quantity("held")}, series, marks=[(times[0], name)])
+    pictures.bands(str(tmp_path / "bands.png"), name, {name: [Span(*times, HELD)]})
     pictures.bars(str(tmp_path / "bars.png"), name, {name: {name: 1.0}})
     pictures.bars(str(tmp_path / "bars.png"), name, {f"{number}{name}": {name: 1.0} for number in range(6)})
-    pictures.circles(str(tmp_path / "circles.png"), name, [(name, [(name, "b", name)])] * pictures.MOST_RUNS)
-    assert len(list(tmp_path.glob("*.png"))) == 3
+    graphs = {f"{number}{name}": [Edge(name, "b", name)] for number in range(7)}
+    pictures.rings(str(tmp_path / "rings.png"), name, graphs)
+    assert len(list(tmp_path.glob("*.png"))) == 4

@@ -21,9 +21,9 @@ def _drawn(monkeypatch: pytest.MonkeyPatch, job: Any, frames: dict[str, Any], pa
     figures: list[Any] = []
     save = pictures._save
 
-    def keep(figure: Any, title: str, to: str) -> None:
+    def keep(figure: Any, to: str) -> None:
         figures.append(figure)
-        save(figure, title, to)
+        save(figure, to)
 
     monkeypatch.setattr(pictures, "_save", keep)
     job.draw(frames, str(path))
@@ -56,7 +56,7 @@ def test_each_ledger_of_a_run_is_a_line_of_its_own(spark: Any, tmp_path: Path, m
         "till till-1 coins": [0, -1, -2, -3],
         "till till-1 stamps": [0] * 4,
     }
-    assert [text.get_text() for text in held.get_legend().get_texts()] == [*_lines(held)]
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {*_lines(held), "1: coins broke"}
 
 
 def test_a_system_has_one_colour_in_every_panel_and_in_the_legend(
@@ -83,8 +83,38 @@ def test_a_system_has_one_colour_in_every_panel_and_in_the_legend(
     }
     assert all(len(found) == 1 for found in colours.values())
     assert colours["busy busy-1"] != colours["late late-1"]
-    legend = sent.get_legend()
+    (legend,) = figure.legends
     shown = {
         text.get_text(): {line.get_color()} for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
     }
     assert shown == colours
+
+
+def test_a_detector_is_a_band_and_what_cannot_be_told_is_hatched(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray_snapshot.spark_jobs import detections
+    from ray_snapshot.views import charts
+
+    def one(n: int) -> Any:
+        waits = {"waits_for": ["b"]} if n >= 2 else {}
+        others = {"waits_for": ["a"]} if n >= 2 else {}
+        more = {"coverage": {"uncovered": ["a thread of a"]}} if n == 1 else {}
+        return snapshot("bank-1", n, machines=[{"machine": "a", **waits}, {"machine": "b", **others}], **more)
+
+    history = write(tmp_path / "history", [one(n) for n in range(4)])
+    frames = detections.run(spark, history, detectors=["deadlock"])
+    drawn: list[Any] = []
+    chart = charts.band_chart
+    monkeypatch.setattr(charts, "band_chart", lambda rows, title: drawn.append(rows) or chart(rows, title))
+    figure = _drawn(monkeypatch, detections, frames, tmp_path / "detections.png")
+    (rows,) = drawn
+    assert {name: [span.answer for span in spans] for name, spans in rows.items()} == {
+        "bank bank-1 deadlock": [charts.NOT_HELD, charts.ALARM],
+        "bank bank-1 termination": [charts.HELD, charts.UNKNOWN, charts.NOT_HELD],
+    }
+    told = [span for spans in rows.values() for span in spans]
+    for spans in rows.values():
+        assert spans[0].end == spans[1].begin, "what was said is said until something else is"
+    hatches = [band.get_hatch() or "" for band in figure.axes[0].collections]
+    assert hatches == [charts.ANSWERS[span.answer]["hatch"] for span in told]

@@ -1,0 +1,399 @@
+"""Charts of what was counted, and the rules that all of them keep: colours, units, numbers, times, gaps.
+
+Plain values in, a matplotlib figure out; the one place that imports matplotlib, and only when something is drawn. A name has
+one colour, one dash and one mark in every panel of every picture; a legend never lies over data; what is not known is
+hatched, and where nothing was recorded nothing is drawn. Names come from a history: they are cut, and shown in one line.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ray_snapshot.views.tables import one_line
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6f4a8e", "#555555")
+"""Told apart by the colour-blind, too (Okabe and Ito, with two more)."""
+
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
+MARKS = "osD^v"
+
+LONGEST_TITLE = 80
+LONGEST_NAME = 44
+"""Characters of a name in a picture: beside a longer one there would be no room for a chart."""
+
+WIDTH = 9.0
+"""Inches."""
+
+MOST_MARKS = 10
+"""So many named moments are drawn, the first ones."""
+
+GAP = 5.0
+"""A pause of so many times the usual one between two points is no line."""
+
+FEW = 60
+"""Of so many points each is marked."""
+
+ALARM, HELD, NOT_HELD, UNKNOWN = "alarm", "holds", "does not hold", "cannot be told"
+ANSWERS: Mapping[str, Mapping[str, str]] = {
+    ALARM: {"facecolor": "#c0392b", "edgecolor": "#7b1f14", "hatch": "xx"},
+    HELD: {"facecolor": "#0072b2", "edgecolor": "#0072b2", "hatch": ""},
+    NOT_HELD: {"facecolor": "#dfe3e6", "edgecolor": "#dfe3e6", "hatch": ""},
+    UNKNOWN: {"facecolor": "#ffffff", "edgecolor": "#808080", "hatch": "////"},
+}
+"""What a detector says, and how it looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What an axis counts."""
+
+    label: str
+    unit: str = ""
+    """As behind a number: s, ms, "per s"; "" for a count."""
+    is_whole: bool = False
+    """Whether there are only whole ones."""
+
+
+@dataclass(slots=True)
+class Points:
+    """One line: at each time a value, and the range of what it stands for."""
+
+    times: list[datetime] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    lows: list[float] = field(default_factory=list)
+    highs: list[float] = field(default_factory=list)
+
+    def add(self, at: datetime, value: float, low: float | None = None, high: float | None = None) -> None:
+        """A point behind the others."""
+        self.times.append(at)
+        self.values.append(value)
+        self.lows.append(value if low is None else low)
+        self.highs.append(value if high is None else high)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How long a detector said the same."""
+
+    begin: datetime
+    end: datetime
+    answer: str
+    """One of `ANSWERS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Who waits for whom, and where."""
+
+    source: str
+    target: str
+    label: str
+
+
+# ---- names and numbers ---------------------------------------------------------------------------------------------------
+
+
+def short(text: str, most: int = LONGEST_NAME) -> str:
+    """A name in one line, cut."""
+    return one_line(text if len(text) <= most else f"{text[: most - 3]}...")
+
+
+def places(names: Iterable[str]) -> dict[str, int]:
+    """A number for each name, from which its colour and its dash follow: the same in every picture, unless another name in
+    this one has that already."""
+    found: dict[str, int] = {}
+    for name in sorted(dict.fromkeys(names)):
+        place = zlib.crc32(name.encode("utf-8", "surrogatepass")) % len(PALETTE)
+        while place in found.values():
+            place += 1
+        found[name] = place
+    return found
+
+
+def style(place: int) -> dict[str, Any]:
+    """Of a line."""
+    return {"color": PALETTE[place % len(PALETTE)], "linestyle": DASHES[place % len(DASHES)]}
+
+
+def number(value: float) -> str:
+    """As a person writes it: 311,500; 3.12 M; 0.25; never with an exponent."""
+    if not math.isfinite(value):
+        return "-"
+    size = abs(value)
+    for limit, word in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if limit <= size < 1e15:
+            return f"{_trimmed(f'{value / limit:.2f}')} {word}"
+    if size >= 1e15:
+        return f"{value:,.0f}"
+    if size >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    digits = 2 if size >= 1 else min(12, 1 - math.floor(math.log10(size))) if size else 0
+    return _trimmed(f"{value:.{digits}f}")
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# ---- figures -------------------------------------------------------------------------------------------------------------
+
+
+def line_chart(
+    panels: Sequence[tuple[Quantity, Mapping[str, Points]]],
+    title: str,
+    marks: Sequence[tuple[datetime, str]] = (),
+) -> Any:
+    """A panel for each quantity, one below the other over one axis of time; a line for each name. `marks`: named moments."""
+    found = places(name for _, lines in panels for name in lines)
+    figure = _figure(0.9 + 1.55 * max(1, len(panels)) + _legend_height([*found, *(text for _, text in marks)]))
+    axes = figure.subplots(max(1, len(panels)), 1, sharex=True, squeeze=False)[:, 0]
+    drawn: dict[str, Any] = {}
+    for axis, (quantity, lines) in zip(axes, panels, strict=False):
+        for name, points in lines.items():
+            drawn.setdefault(name, _line(axis, points, found[name], name))
+        _quantity_axis(axis, quantity, lines.values())
+    handles = {short(name): drawn[name] for name in found if name in drawn}
+    _legend(figure, handles | _marks(axes, marks))
+    _time_axis(axes[-1], any(points.times for _, lines in panels for points in lines.values()))
+    return _titled(figure, title)
+
+
+def _line(axis: Any, points: Points, place: int, name: str) -> Any:
+    times, values = _with_gaps(points)
+    marker = MARKS[place % len(MARKS)] if len(points.times) <= FEW else ""
+    (line,) = axis.plot(times, values, **style(place), linewidth=1.5, marker=marker, markersize=3.5, label=short(name))
+    if points.lows != points.values or points.highs != points.values:
+        axis.fill_between(points.times, points.lows, points.highs, color=line.get_color(), alpha=0.18, linewidth=0)
+    return line
+
+
+def _with_gaps(points: Points) -> tuple[list[datetime], list[float]]:
+    """The line with a hole wherever nothing was recorded for long."""
+    pauses = [(b - a).total_seconds() for a, b in zip(points.times, points.times[1:], strict=False)]
+    usual = statistics.median(pauses) if pauses else 0.0
+    times, values = points.times[:1], points.values[:1]
+    for pause, at, value in zip(pauses, points.times[1:], points.values[1:], strict=True):
+        if len(pauses) > 2 and pause > GAP * usual > 0:
+            times.append(times[-1] + (at - times[-1]) / 2)
+            values.append(math.nan)
+        times.append(at)
+        values.append(value)
+    return times, values
+
+
+def _quantity_axis(axis: Any, quantity: Quantity, lines: Iterable[Points]) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    unit = f" ({quantity.unit})" if quantity.unit else ""
+    axis.set_ylabel(f"{quantity.label}{unit}", fontsize=8.5)
+    axis.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=quantity.is_whole, min_n_ticks=1))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axis.tick_params(axis="y", labelsize=8)
+    axis.grid(alpha=0.25)
+    axis.margins(x=0.01)
+    found = [value for points in lines for value in (*points.lows, *points.highs) if math.isfinite(value)]
+    low, high = (min(found), max(found)) if found else (0.0, 1.0)
+    room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    if quantity.is_whole:
+        room = max(room, 0.5)
+    is_from_zero = 0 <= low <= 0.7 * high or high == low == 0
+    axis.set_ylim(-room * 0.5 if is_from_zero else low - room, high + room)
+    if not found:
+        axis.set_yticks([])
+        axis.text(0.5, 0.5, "nothing recorded", transform=axis.transAxes, ha="center", va="center", color="#808080")
+
+
+def _time_axis(axis: Any, has_times: bool) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    axis.tick_params(axis="x", labelsize=8)
+    if not has_times:
+        axis.set_xticks([])
+        return
+    locator = AutoDateLocator(minticks=3, maxticks=8)
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axis.set_xlabel("time (UTC)", fontsize=8.5)
+
+
+def _marks(axes: Sequence[Any], marks: Sequence[tuple[datetime, str]]) -> dict[str, Any]:
+    """Numbered lines through all panels; what each means stands in the legend."""
+    found: dict[str, Any] = {}
+    moments: dict[datetime, list[str]] = {}
+    for at, text in marks:
+        moments.setdefault(at, []).append(text)
+    for row, (at, texts) in enumerate(list(moments.items())[:MOST_MARKS], start=1):
+        for axis in axes:
+            line = axis.axvline(at, color="#606060", linewidth=0.9, linestyle=":")
+        note = {"fontsize": 7, "ha": "center", "va": "bottom", "color": "#404040", "annotation_clip": False}
+        axes[0].annotate(str(row), (at, 1.0), xycoords=("data", "axes fraction"), **note)
+        more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
+        found[f"{row}: {short(texts[0])}{more}"] = line
+    if (more_moments := len(moments) - MOST_MARKS) > 0:
+        found[f"and {more_moments} more moments"] = _nothing()
+    return found
+
+
+def band_chart(rows: Mapping[str, Sequence[Span]], title: str) -> Any:
+    """A band over time for each name, coloured by what was said; where nothing was asked there is none."""
+    from matplotlib.dates import date2num
+    from matplotlib.patches import Patch
+
+    figure = _figure(1.1 + 0.34 * max(1, len(rows)) + _legend_height(ANSWERS))
+    axis = figure.subplots()
+    for row, spans in enumerate(rows.values()):
+        for span in spans:
+            begin, end = date2num(span.begin), date2num(span.end)
+            axis.broken_barh([(begin, end - begin)], (row - 0.36, 0.72), linewidth=0.4, **ANSWERS[span.answer])
+    axis.set_yticks(range(len(rows)), [short(name) for name in rows], fontsize=8)
+    axis.set_ylim(max(1, len(rows)) - 0.5, -0.5)
+    axis.margins(x=0.01)
+    axis.xaxis_date()
+    _time_axis(axis, any(rows.values()))
+    said = {span.answer for spans in rows.values() for span in spans}
+    _legend(figure, {name: Patch(**look) for name, look in ANSWERS.items() if name in said})  # type: ignore[arg-type]
+    return _titled(figure, title)
+
+
+def bar_chart(values: Mapping[str, Mapping[str, float | None]], title: str) -> Any:
+    """By group, by name: horizontal bars side by side, each group scaled to its largest value."""
+    names = list(dict.fromkeys(name for group in values.values() for name in group))
+    found = places(names)
+    figure = _figure(0.8 + 0.2 * max(1, len(values)) * max(1, len(names)) + _legend_height(names))
+    axis = figure.subplots()
+    height = 0.8 / max(1, len(names))
+    shares: list[float] = []
+    for place, name in enumerate(names):
+        for row, group in enumerate(values.values()):
+            largest = max((abs(value) for value in group.values() if value is not None), default=0) or 1
+            value = group.get(name)
+            at = row + place * height
+            colour = style(found[name])["color"]
+            shares.append((value or 0.0) / largest)
+            axis.barh(at, shares[-1], height * 0.92, color=colour, hatch="//" * (place % 2),
+                      edgecolor="white", linewidth=0, label=short(name) if row == 0 else None)  # fmt: skip
+            text = "not known" if value is None else number(value)
+            axis.text(max(0.0, shares[-1]) + 0.01, at, text, va="center", fontsize=7)
+    middle = 0.4 - height / 2
+    labels = [short(text.replace("_", " ")) for text in values]
+    axis.set_yticks([row + middle for row in range(len(values))], labels, fontsize=8)
+    axis.set_xlim(1.1 * min([0.0, *shares]), 1.15)
+    axis.set_ylim(max(1, len(values)) - 0.1, -0.3)
+    axis.set_xticks([])
+    for side in ("top", "right", "bottom"):
+        axis.spines[side].set_visible(False)
+    handles, labels = axis.get_legend_handles_labels()
+    _legend(figure, dict(zip(labels, handles, strict=True)))
+    return _titled(figure, title)
+
+
+MOST_GRAPHS = 6
+MOST_EDGES = 24
+"""Of one graph so many edges are listed beside it."""
+
+
+def ring_chart(graphs: Mapping[str, Sequence[Edge]], title: str) -> Any:
+    """Each graph as a ring with numbered edges; beside it what each number means."""
+    shown = dict(list(graphs.items())[:MOST_GRAPHS])
+    heights = [max(1.9, 0.5 + 0.17 * (min(len(edges), MOST_EDGES) + 2)) for edges in shown.values()] or [1.0]
+    figure = _figure(0.5 + sum(heights))
+    rows = figure.subplots(len(heights), 2, squeeze=False, width_ratios=[1, 1.35], height_ratios=heights)
+    for (ring, words), height, (name, edges) in zip(rows, heights, shown.items(), strict=False):
+        _ring(ring, edges)
+        listed = [
+            f"{row}  {short(edge.source, 22)} waits for {short(edge.target, 22)}" for row, edge in enumerate(edges, 1)
+        ]
+        told = [
+            f"{line}: {short(edge.label)}" if edge.label else line for line, edge in zip(listed, edges, strict=True)
+        ]
+        more = [f"... and {len(told) - MOST_EDGES} more"] if len(told) > MOST_EDGES else []
+        words.set_axis_off()
+        words.text(0, 1, short(name, LONGEST_TITLE), fontsize=9, va="top", weight="bold", transform=words.transAxes)
+        words.text(0, 1 - 0.28 / height, "\n".join([*told[:MOST_EDGES], *more]), fontsize=7.5, va="top",
+                   linespacing=1.5, transform=words.transAxes)  # fmt: skip
+        for text in (*ring.texts, *words.texts):
+            text.set_in_layout(False)  # long names may not take the room of the ring
+    if not shown:
+        for axis in rows[0]:
+            axis.set_axis_off()
+        rows[0][0].text(0, 0.5, "none", color="#808080", transform=rows[0][0].transAxes)
+    return _titled(figure, title)
+
+
+def _ring(axis: Any, edges: Sequence[Edge]) -> None:
+    axis.set_axis_off()
+    axis.set_aspect("equal")
+    axis.set_xlim(-2.1, 2.1)
+    axis.set_ylim(-1.45, 1.45)
+    nodes = list(dict.fromkeys(node for edge in edges for node in (edge.source, edge.target)))
+    turn = 2 * math.pi / max(1, len(nodes))
+    at = {node: (math.sin(turn * row), math.cos(turn * row)) for row, node in enumerate(nodes)}
+    size = 9.0 if len(nodes) <= 12 else 5.0
+    for row, edge in enumerate(edges, 1):
+        (x, y), (to_x, to_y) = at[edge.source], at[edge.target]
+        if edge.source == edge.target:
+            to_x, to_y = 0.86 * x, 0.86 * y
+        arrow = {
+            "arrowstyle": "-|>",
+            "color": "#c0392b",
+            "shrinkA": size,
+            "shrinkB": size,
+            "connectionstyle": "arc3,rad=0.16",
+        }
+        axis.annotate("", (to_x, to_y), (x, y), arrowprops=arrow)
+        if len(edges) <= MOST_EDGES:
+            bend = 0.16 / 2
+            middle = (x + to_x) / 2 + bend * (to_y - y), (y + to_y) / 2 - bend * (to_x - x)
+            disc = {"boxstyle": "circle,pad=0.15", "fc": "white", "ec": "#c0392b", "lw": 0.7}
+            axis.text(*middle, str(row), fontsize=6.5, ha="center", va="center", bbox=disc)
+    for node, (x, y) in at.items():
+        axis.plot([x], [y], marker="o", markersize=size, color="#0072b2", markeredgecolor="white")
+        if len(nodes) <= MOST_EDGES:
+            side = "left" if x > 0.05 else "right" if x < -0.05 else "center"
+            axis.text(1.17 * x, 1.22 * y, short(node, 18), fontsize=7.5, ha=side, va="center")
+
+
+def _figure(height: float) -> Any:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["text.parse_math"] = False  # a dollar sign in a name begins no formula
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def _nothing() -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="none")
+
+
+def _legend_columns(names: Iterable[str]) -> int:
+    longest = max((len(short(name)) for name in names), default=1)
+    return max(1, min(4, int(100 / (longest + 6))))
+
+
+def _legend_height(names: Iterable[str]) -> float:
+    listed = list(names)
+    return 0.19 * math.ceil(len(listed) / _legend_columns(listed))
+
+
+def _legend(figure: Any, handles: Mapping[str, Any]) -> None:
+    """Below the charts."""
+    if handles:
+        columns = _legend_columns(handles)
+        figure.legend(
+            [*handles.values()], [*handles], loc="outside lower left", ncols=columns, fontsize=8, frameon=False
+        )
+
+
+def _titled(figure: Any, title: str) -> Any:
+    figure.suptitle(short(title, LONGEST_TITLE), fontsize=11, x=0.01, ha="left")
+    return figure
