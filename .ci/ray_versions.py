@@ -29,6 +29,7 @@ EXAMPLES = "tests/examples/test_examples_on_ray.py"
 SELECTION = (
     "tests/instrument/test_an_unknown_ray.py",
     "tests/instrument/test_nothing_of_ours_is_seen.py",
+    "tests/instrument/test_delivery.py",
     "tests/instrument/test_apps_that_hang.py",
     "tests/instrument/test_apps_that_do_not_hang.py",
     "tests/instrument/test_apps_stay_as_they_are.py",
@@ -38,6 +39,7 @@ SELECTION = (
     "tests/runtime/test_restore_leaving.py",
     "tests/commands/test_a_second_terminal.py",
     "tests/commands/test_addresses.py",
+    "tests/real/test_real_programs.py::test_a_program_behaves_as_it_does_unwatched[tree_of_actors]",
     f"{EXAMPLES}::test_the_accounts_go_back_out_of_every_deadlock_with_no_coin_missing",
     f"{EXAMPLES}::test_the_market_is_one_system_whose_coins_add_up_and_which_goes_back_out_of_a_deadlock_with_both_lines",
 )

@@ -52,6 +52,7 @@ def test_a_wait_that_ends_in_a_way_that_no_handle_and_no_reply_shows_is_never_a_
     assert True not in answers
 
 
+@pytest.mark.nightly  # most of a minute
 def test_a_generator_that_stands_at_a_yield_until_its_items_are_taken_or_it_is_dropped_is_never_a_deadlock(
     runner: Runner, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_generator_that_stands_at_a_yield_until_its_items_are_taken_or_it_is_d
     assert all("the items of the generator Lines-0.lines (" in " ".join(why) for why in untold)
 
 
+@pytest.mark.nightly  # a minute
 def test_a_semaphore_is_told_to_be_full_when_its_slots_are_and_not_before(runner: Runner) -> None:
     """The thousand calls that wait for a place are all that an async actor runs at once: `release` is never begun."""
     folder = APPS.parents[1] / "examples"

@@ -63,14 +63,14 @@ ALL: list[Program] = [
     *_with_and_without_uvloop("asyncio_driver", "await of refs in the driver"),
     *_with_and_without_uvloop("generators", "streaming generators, sync and async, backpressure"),
     *_with_and_without_uvloop("concurrency_groups", "concurrency groups, async and threaded"),
-    *_with_and_without_uvloop("queues", "ray.util.queue.Queue, producers and consumers", is_by_day=True),
+    *_with_and_without_uvloop("queues", "ray.util.queue.Queue, producers and consumers"),
     *_with_and_without_uvloop("signal_actor", "a signal and a semaphore as actors, tasks that wait"),
     Program("named_actors", "names, namespaces, detached actors"),
     Program("errors", "exceptions of tasks, actors, constructors; crashes"),
     Program("uncaught", "an exception that ends the program", exit_code=1, is_installed_too=True),
     Program("retries", "max_retries, retry_exceptions, max_restarts, max_task_retries", ("FOLDER",)),
     Program("cancelling", "ray.cancel of tasks and of async calls"),
-    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports", is_by_day=True),
+    Program("handles_in_tasks", "handles in arguments, lists, the store; progress reports"),
     Program("many_returns", "num_returns 0, 2, 3; map and reduce; refs in refs"),
     Program("placement_groups", "placement groups, captured children"),
     Program("actor_pool", "ray.util.ActorPool"),
@@ -103,9 +103,7 @@ ALL: list[Program] = [
         is_watched=False,
     ),
     Program("environments", "runtime_env: working_dir, py_modules, env_vars, a setup hook", ("FOLDER",)),
-    Program(
-        "own_pythons", "another Python for an actor and a task, subprocesses of workers", ("FOLDER",), is_by_day=True
-    ),
+    Program("own_pythons", "another Python for an actor and a task, subprocesses of workers", ("FOLDER",)),
     # ---- Ray's libraries ----
     Program("pool", "ray.util.multiprocessing.Pool"),
     Program("compiled_graph", "ray.dag: lazy and compiled graphs"),

@@ -1,7 +1,6 @@
 """Tasks and actors with a Python of their own, in which what is installed here need not be; and subprocesses of workers."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -36,8 +35,8 @@ class Counter:
 @ray.remote(num_cpus=0.1)
 def starts_a_process():
     """What it starts has the environment of a worker, and is none."""
-    text = "import os; print(sorted(name for name in os.environ if 'SETUP_HOOK' in name))"
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
+    with os.popen("env | grep -c SETUP_HOOK") as said:
+        return said.read().strip()
 
 
 def main():
