@@ -135,11 +135,14 @@ class Panel:
     body: str
     width: float
     height: float
+    has_control: bool = False
+    """Whether there are arrows of markers, barriers or other control messages."""
 
 
 def stacked(panels: Sequence[Panel]) -> str:
     """One SVG of several drawings, one below the other, with one legend."""
     width = max([860.0, *(one.width for one in panels)])
+    legend = _legend(has_control=any(one.has_control for one in panels))
     parts, top = [], 0.0
     for one in panels:
         parts.append(f'<g class="panel" transform="translate(0,{top:.0f})">{one.body}</g>')
@@ -147,7 +150,7 @@ def stacked(panels: Sequence[Panel]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{top + 40:.0f}"'
         f' viewBox="0 0 {width:.0f} {top + 40:.0f}" role="img"><style>{_STYLE}</style><defs>{_MARKERS}</defs>'
-        f'{"".join(parts)}<g transform="translate(16,{top + 16:.0f})">{_legend()}</g></svg>\n'
+        f'{"".join(parts)}<g transform="translate(16,{top + 16:.0f})">{legend}</g></svg>\n'
     )
 
 
@@ -171,15 +174,16 @@ def panel(
     picture.offset = 40 + LEFT_PER_CHARACTER * max([6, *map(len, machines)])
     picture.y = {machine: TOP + LANE * lane + 30 for lane, machine in enumerate(machines)}
     picture.width = picture.x(max(picture.columns.values(), default=0)) + RIGHT
+    arrows = [_control(picture, one) for one in control if {one.source, one.target} <= picture.y.keys()]
     body = [
         _title(title, [*notes, *more]),
         *_lane_lines(picture),
-        *(_control(picture, one) for one in control if {one.source, one.target} <= picture.y.keys()),
+        *arrows,
         *_arrows(picture, events, main),
         *_cut_lines(picture, cuts),
         *_dots(picture, main),
     ]
-    return Panel("".join(body), picture.width, TOP + LANE * len(machines) + 34)
+    return Panel("".join(body), picture.width, TOP + LANE * len(machines) + 34, bool(arrows))
 
 
 # What is shown
@@ -397,7 +401,7 @@ def _control(picture: _Picture, control: Control) -> str:
     return f'<path class="control" d="{_line(ends[0], ends[1], gap=2)}"><title>{escape(control.label)}</title></path>'
 
 
-def _legend() -> str:
+def _legend(*, has_control: bool) -> str:
     items = [
         ('<circle class="action" cx="8" cy="0" r="5.5"/>', "white action"),
         ('<circle class="action red" cx="8" cy="0" r="5.5"/>', "red action"),
@@ -406,6 +410,8 @@ def _legend() -> str:
         ('<path class="message open" d="M-6,0 L22,0"/>', "never accepted"),
         ('<path class="cut" d="M8,-9 L8,9"/>', "snapshot"),
     ]
+    if has_control:
+        items.append(('<path class="control" d="M-6,0 L22,0"/>', "marker, barrier, request"))
     found, x = [], 8
     for mark, text in items:
         found.append(f'<g class="legend" transform="translate({x},0)">{mark}<text x="30" y="4">{text}</text></g>')

@@ -228,6 +228,11 @@ def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
     assert (tmp_path / image).read_text() == (docs / "images" / image).read_text()
 
 
+def test_a_legend_names_no_arrows_that_are_not_there() -> None:
+    events, cuts = simulated(1)
+    assert "marker, barrier, request" not in diagram(events, cuts)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_same_run_is_drawn_under_every_protocol(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -243,4 +248,5 @@ def test_the_same_run_is_drawn_under_every_protocol(
         == 0
     )
     assert drawn.read_text() == (images / f"{protocol}.svg").read_text()
+    assert "marker, barrier, request" in drawn.read_text(), "the legend has every kind of arrow"
     assert ("equivalent computation" in drawn.read_text()) is (protocol != "at-least-once-barrier")
