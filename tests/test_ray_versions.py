@@ -98,4 +98,4 @@ def test_pytests_last_line_is_counted(last: str, passed: int, failed: int) -> No
 
 def test_what_the_table_runs_is_there() -> None:
     parts = [name.partition("::") for name in TOOL["SELECTION"]]
-    assert [file for file, _, name in parts if f"def {name}" not in (ROOT / file).read_text()] == []
+    assert [file for file, _, name in parts if f"def {name.partition('[')[0]}" not in (ROOT / file).read_text()] == []
