@@ -105,11 +105,12 @@ def short(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def places(names: Iterable[str]) -> dict[str, int]:
-    """A number for each name, from which its colour and its dash follow: the same in every picture, unless another name in
-    this one has that already."""
+    """A number for each name, from which its colour and its dash follow: that of its system, the first word, in every picture,
+    unless another name in this one has it already."""
     found: dict[str, int] = {}
     for name in sorted(dict.fromkeys(names)):
-        place = zlib.crc32(name.encode("utf-8", "surrogatepass")) % len(PALETTE)
+        system = name.partition(" ")[0]
+        place = zlib.crc32(system.encode("utf-8", "surrogatepass")) % len(PALETTE)
         while place in found.values():
             place += 1
         found[name] = place

@@ -80,6 +80,8 @@ def test_a_name_has_one_colour_in_every_panel_in_the_legend_and_in_another_pictu
     assert {name: handle.get_color() for name, handle in _legend(figure).items()} == first
     lone = charts.line_chart([(Quantity("c"), {names[0]: points(1)})], "one")
     assert _colours(lone)[0][names[0]] == charts.PALETTE[charts.places([names[0]])[names[0]] % len(charts.PALETTE)]
+    for_itself, in_a_ledger = charts.places(["bank 0c6bf6"]), charts.places(["bank 0c6bf6 conservation"])
+    assert [*for_itself.values()] == [*in_a_ledger.values()], "a system has one, whatever is counted of it"
     dashes = {str(line.get_linestyle()) for line in figure.axes[0].get_lines()}
     assert len(dashes) > 1, "colour is not the only sign"
 
