@@ -71,11 +71,14 @@ def hook_of_the_job(given: dict[str, Any] | None) -> Iterator[Callable[[], Any] 
 def inherited_hook() -> Iterator[None]:
     """A cluster that is started meanwhile has our hook in the environment of its workers: those that Ray starts beforehand
     have it too, and none needs a runtime environment, which makes each start of one longer."""
+    before = os.environ.get(arriving.HOOK_VARIABLE)
     os.environ[arriving.HOOK_VARIABLE] = f"{arriving.__name__}.{arriving.inherited.__name__}"
     try:
         yield
     finally:
-        os.environ.pop(arriving.HOOK_VARIABLE, None)
+        del os.environ[arriving.HOOK_VARIABLE]
+        if before is not None:
+            os.environ[arriving.HOOK_VARIABLE] = before
 
 
 def put_hook(own: Callable[[], Any] | str | None) -> None:

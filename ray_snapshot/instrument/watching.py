@@ -393,7 +393,10 @@ def _starts_cluster(address: str | None, options: Mapping[str, Any]) -> bool:
     """Whether `ray.init` is to start a cluster whose workers need nothing but this program's own environment."""
     if options.get("runtime_env") or os.environ.get(delivery.JOB):
         return False
-    return cluster_shape.address_to_join(address, options.get("_temp_dir")) is None
+    try:
+        return cluster_shape.address_to_join(address, options.get("_temp_dir")) is None
+    except Exception:  # a wrong address: Ray says so itself
+        return False
 
 
 def name_next(name: str) -> None:

@@ -50,11 +50,15 @@ def test_a_programs_own_hook_comes_first_and_a_job_without_one_stays_as_it_is(
             assert none is None
 
 
-def test_a_worker_knows_its_hook_by_the_variable_that_ray_reads() -> None:
+def test_a_worker_knows_its_hook_by_the_variable_that_ray_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arriving.HOOK_VARIABLE == ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR
     with inherited_hook():
         assert os.environ[arriving.HOOK_VARIABLE] == "ray_snapshot.instrument.arriving.inherited"
     assert arriving.HOOK_VARIABLE not in os.environ, "what the program itself starts has no part in it"
+    monkeypatch.setenv(arriving.HOOK_VARIABLE, "another")
+    with inherited_hook():
+        pass
+    assert os.environ[arriving.HOOK_VARIABLE] == "another"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,14 @@ def test_by_its_name_where_the_program_starts_the_cluster_and_asks_for_no_enviro
     assert watching._starts_cluster(None, given) is starts
     monkeypatch.setenv(JOB, "{}")
     assert not watching._starts_cluster(None, given), "the job may bring an environment"
+
+
+def test_what_ray_says_of_a_wrong_address_it_says_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(JOB, raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ValueError, match="nonsense"):
+        cluster_shape.address_to_join("nonsense", None)
+    assert not watching._starts_cluster("nonsense", {})
 
 
 @pytest.mark.parametrize(
