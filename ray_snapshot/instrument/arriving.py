@@ -21,15 +21,24 @@ PACKAGE = "ray_snapshot"
 HOOK_VARIABLE = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """The variable by which Ray tells a worker its setup hook."""
 
+KEY_VARIABLE = "RAY_SNAPSHOT_HOOK_KEY"
+"""Beside it, where that is by name: the key under which the cluster has the hook by value."""
 
-def hook_with(version: str, sources: bytes, own: Callable[[], Any] | str | None) -> Callable[[], None]:
-    """The setup hook of workers: our package of this version (from `sources` if need be), our functions, the app's hook."""
+
+def hook_with(
+    version: str, sources: bytes, own: Callable[[], Any] | str | None, key: str | None = None
+) -> Callable[[], None]:
+    """The setup hook of workers: our package of this version (from `sources` if need be), our functions, the app's hook.
+
+    `key`: where the cluster has this hook, if the job has none.
+    """
 
     def ray_snapshot_hook() -> None:
+        os.environ.pop(KEY_VARIABLE, None)
         try:
             if _installed() != version:
                 _take_from(sources)
-            _begin()
+            _begin(key)
         except Exception as error:  # a hook that raises ends the worker, and Ray would start others for ever
             print(f"ray-snapshot: nothing is watched in this worker: {type(error).__name__}: {error}", file=sys.stderr)
         if isinstance(own, str):
@@ -45,14 +54,15 @@ def inherited() -> None:
     """The setup hook of workers whose cluster this program has started, in its own environment."""
     os.environ.pop(HOOK_VARIABLE, None)  # what the app itself starts has no part in it
     try:
-        _begin()
+        _begin(os.environ.pop(KEY_VARIABLE, None))
     except Exception as error:  # as above
         print(f"ray-snapshot: nothing is watched in this worker: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-def _begin() -> None:
+def _begin(key: str | None) -> None:
     importlib.import_module(f"{PACKAGE}.instrument.hooks.attaching").replace_ray()
-    importlib.import_module(f"{PACKAGE}.instrument.hooks.environments").keep_hook()
+    if key is not None:
+        importlib.import_module(f"{PACKAGE}.instrument.hooks.environments").keep_hook(key)
 
 
 def version_here(needs_hook: bool = False) -> tuple[str | None, str]:

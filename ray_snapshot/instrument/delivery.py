@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -41,10 +42,14 @@ _SENT = ("detectors", "instrument", "parts", "plain", "protocol", "runtime")
 """What workers import of us: these packages, without the command line, the history and the views."""
 
 
-def hook(own: Callable[[], Any] | str | None) -> Callable[[], None]:
-    """The setup hook that brings our package, and calls the app's own hook."""
+KEY = shape.key_of_hook(uuid.uuid4().hex)
+"""Where a cluster has the hook of this program, by value: another program's may have another hook behind it."""
+
+
+def hook(own: Callable[[], Any] | str | None, key: str | None = None) -> Callable[[], None]:
+    """The setup hook that brings our package, and calls the app's own hook; `key`: as of `arriving.hook_with`."""
     cloudpickle.register_pickle_by_value(arriving)
-    return arriving.hook_with(__version__, sources(), own)
+    return arriving.hook_with(__version__, sources(), own, key)
 
 
 @contextmanager
@@ -73,17 +78,18 @@ def inherited_hook() -> Iterator[None]:
     have it too, and none needs a runtime environment, which makes each start of one longer."""
     before = os.environ.get(arriving.HOOK_VARIABLE)
     os.environ[arriving.HOOK_VARIABLE] = f"{arriving.__name__}.{arriving.inherited.__name__}"
+    os.environ[arriving.KEY_VARIABLE] = KEY
     try:
         yield
     finally:
-        del os.environ[arriving.HOOK_VARIABLE]
+        del os.environ[arriving.HOOK_VARIABLE], os.environ[arriving.KEY_VARIABLE]
         if before is not None:
             os.environ[arriving.HOOK_VARIABLE] = before
 
 
-def put_hook(own: Callable[[], Any] | str | None) -> None:
-    """Have the hook in the cluster, where workers find it that get it by value."""
-    shape.put_hook(cloudpickle.dumps(hook(own)))
+def put_hook(own: Callable[[], Any] | str | None, key: str | None = None) -> None:
+    """Have the hook in the cluster, where workers find it that get it by value; `key`: as of `arriving.hook_with`."""
+    shape.put_hook(KEY, cloudpickle.dumps(hook(own, key)))
 
 
 @cache

@@ -201,22 +201,30 @@ def replace_groups(made: Callable[..., Any], ready: Callable[..., Any]) -> None:
     _replace("group's end", PlacementGroup, "ready", ready)
 
 
-def replace_environments(told: Callable[..., Any]) -> None:
-    """Put this in place of what tells Ray the runtime environment of a task or an actor; it gets the original first."""
+def replace_environments(told: Callable[..., Any] | None) -> None:
+    """Put this in place of what tells Ray the runtime environment of a task or an actor (None: Ray's own); it gets the
+    original first."""
     for module in (ray.remote_function, ray.actor):
-        _replace(f"environment in {module.__name__}", module, "get_runtime_env_info", told)
+        name = f"environment in {module.__name__}"
+        if told is not None:
+            _replace(name, module, "get_runtime_env_info", told)
+        elif name in _replaced:
+            _, attribute, own = _replaced.pop(name)
+            setattr(module, attribute, own)
 
 
 STORE_S = 15.0
 """How long the cluster's store may take."""
 
-KEY_OF_HOOK = "ray_runtime_env_func::" + base64.b64encode(b"FunctionsToRun:ray-snapshot").decode()
-"""What a worker's variable says where its setup hook is in the cluster's store."""
+
+def key_of_hook(program: str) -> str:
+    """What a worker's variable says where the setup hook of this program is in the cluster's store."""
+    return "ray_runtime_env_func::" + base64.b64encode(f"FunctionsToRun:ray-snapshot:{program}".encode()).decode()
 
 
-def put_hook(pickled: bytes) -> None:
+def put_hook(variable: str, pickled: bytes) -> None:
     """Put a setup hook there, as Ray puts one that is a function."""
-    worker, key = ray_worker.global_worker, base64.b64decode(KEY_OF_HOOK.partition("::")[2])
+    worker, key = ray_worker.global_worker, base64.b64decode(variable.partition("::")[2])
     entry = {"job_id": worker.current_job_id.binary(), "function_id": b"", "function": pickled}
     worker.gcs_client.internal_kv_put(
         key, pickle.dumps(entry), True, ray_constants.KV_NAMESPACE_FUNCTION_TABLE, timeout=STORE_S

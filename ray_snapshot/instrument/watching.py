@@ -350,7 +350,7 @@ def install(
     """
     check_system_name(name)
     attaching.replace_ray()
-    environments.keep_hook()
+    environments.keep_hook(delivery.KEY)
     say_if_untested(ray.__version__)
     plan = {"name": name, "on_watch": on_watch, "ending": ending, "history": history, "detectors": detectors}
     _plans[:] = [{**plan, **settings}]
@@ -370,7 +370,7 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         shape.restore()
         shape.send_plainly(plain_class)
         return original(*args, **kwargs)
-    environments.keep_hook()
+    environments.keep_hook(delivery.KEY)
     attaching.replace_ray()  # the end of an earlier session has put Ray's own functions back
     plan = dict(_plans[0])
     on_watch, ending = plan.pop("on_watch"), plan.pop("ending")
@@ -378,11 +378,12 @@ def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if _starts_cluster(args[0] if args else kwargs.get("address"), kwargs):
         with delivery.inherited_hook(), keeps:
             found = original(*args, **kwargs)
-        delivery.put_hook(None)
+        delivery.put_hook(None, delivery.KEY)
     else:
         with delivery.hook_of_the_job(kwargs.get("runtime_env")) as own, keeps:
             found = original(*args, **{**kwargs, "runtime_env": _runtime_env(kwargs.get("runtime_env"), own)})
-        delivery.put_hook(own)
+        if environments.joined():
+            delivery.put_hook(own)
     if shape.is_driver() and not _watches:
         is_run = ending is not None  # what calls `install` itself has its watch when `ray.init` returns
         _watch_as(plan.pop("name"), {**plan, "is_awaited": not is_run, "on_watch": on_watch})

@@ -12,7 +12,7 @@ from clean import clean_environment
 from ray._private import ray_constants
 
 from ray_snapshot import __version__
-from ray_snapshot.instrument import arriving, cluster_shape, shape, watching
+from ray_snapshot.instrument import arriving, cluster_shape, watching
 from ray_snapshot.instrument.delivery import fault, hook_of_the_job, inherited_hook
 from ray_snapshot.instrument.hooks import environments
 
@@ -94,10 +94,10 @@ def test_what_ray_says_of_a_wrong_address_it_says_itself(monkeypatch: pytest.Mon
 )
 def test_where_that_name_may_mean_nothing_by_value(given: dict[str, object], by_value: bool) -> None:
     environment = dict(given)
-    told = environments._with_hook(lambda found, **options: (found, options), environment, serialize=True)
+    told = environments._with_hook("key", lambda found, **options: (found, options), environment, serialize=True)
     variables = {**given.get("env_vars", {})}  # type: ignore[dict-item]
     if by_value:
-        variables[arriving.HOOK_VARIABLE] = shape.KEY_OF_HOOK
+        variables[arriving.HOOK_VARIABLE] = "key"
     assert told == ({**given, "env_vars": variables}, {"serialize": True})
     assert environment == given, "the app's own stays as it is"
 
