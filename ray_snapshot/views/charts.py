@@ -39,6 +39,9 @@ GAP = 5.0
 FEW = 60
 """Of so many points each is marked."""
 
+LEAST_BAND = 120
+"""A band is at least so many parts of the whole time wide."""
+
 ALARM, HELD, NOT_HELD, UNKNOWN = "alarm", "holds", "does not hold", "cannot be told"
 ANSWERS: Mapping[str, Mapping[str, str]] = {
     ALARM: {"facecolor": "#c0392b", "edgecolor": "#7b1f14", "hatch": "xx"},
@@ -111,15 +114,15 @@ def places(names: Iterable[str]) -> dict[str, int]:
     for name in sorted(dict.fromkeys(names)):
         system = name.partition(" ")[0]
         place = zlib.crc32(system.encode("utf-8", "surrogatepass")) % len(PALETTE)
-        while place in found.values():
-            place += 1
-        found[name] = place
+        free = [other for other in range(len(found) + len(PALETTE)) if other not in found.values()]
+        rounds = [other for other in free if other < len(PALETTE)] or free
+        found[name] = min(rounds, key=lambda other: (other - place) % len(PALETTE) if other < len(PALETTE) else other)
     return found
 
 
 def style(place: int) -> dict[str, Any]:
     """Of a line."""
-    return {"color": PALETTE[place % len(PALETTE)], "linestyle": DASHES[place % len(DASHES)]}
+    return {"color": PALETTE[place % len(PALETTE)], "linestyle": DASHES[(place + place // len(PALETTE)) % len(DASHES)]}
 
 
 def number(value: float) -> str:
@@ -248,9 +251,12 @@ def band_chart(rows: Mapping[str, Sequence[Span]], title: str) -> Any:
 
     figure = _figure(1.1 + 0.34 * max(1, len(rows)) + _legend_height(ANSWERS))
     axis = figure.subplots()
+    moments = [date2num(at) for spans in rows.values() for span in spans for at in (span.begin, span.end)]
+    least = (max(moments) - min(moments)) / LEAST_BAND or 1e-6 if moments else 0.0
     for row, spans in enumerate(rows.values()):
         for span in spans:
-            begin, end = date2num(span.begin), date2num(span.end)
+            begin = date2num(span.begin)
+            end = max(date2num(span.end), begin + least)  # of the last snapshot, too, there is something to see
             axis.broken_barh([(begin, end - begin)], (row - 0.36, 0.72), linewidth=0.4, **ANSWERS[span.answer])
     axis.set_yticks(range(len(rows)), [short(name) for name in rows], fontsize=8)
     axis.set_ylim(max(1, len(rows)) - 0.5, -0.5)

@@ -86,6 +86,19 @@ def test_a_name_has_one_colour_in_every_panel_in_the_legend_and_in_another_pictu
     assert len(dashes) > 1, "colour is not the only sign"
 
 
+def test_more_names_than_colours_differ_in_their_dashes() -> None:
+    found = charts.places(f"system-{number}" for number in range(16))
+    assert sorted(found.values()) == list(range(16)), "no colour comes twice while another is free"
+    assert len({tuple(map(str, charts.style(place).values())) for place in found.values()}) == 16
+
+
+def test_what_the_last_snapshot_alone_says_is_seen() -> None:
+    spans = [Span(at(0), at(100), charts.NOT_HELD), Span(at(100), at(100), charts.ALARM)]
+    figure = charts.band_chart({"bank deadlock": spans}, "bands")
+    low, high = figure.axes[0].collections[1].get_paths()[0].get_extents().intervalx
+    assert high - low > 0
+
+
 def test_true_values_are_drawn_and_where_nothing_was_recorded_there_is_a_gap() -> None:
     found = points(*range(10))
     found.times = [*found.times[:5], *(moment + timedelta(seconds=60) for moment in found.times[5:])]
