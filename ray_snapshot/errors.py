@@ -38,8 +38,10 @@ class SettingError(RaySnapshotError, ValueError):
     """A setting has a value that cannot be used."""
 
 
-class UnknownMachineError(RaySnapshotError, LookupError):
+class UnknownMachineError(RaySnapshotError, KeyError):
     """No machine of that name exists, or none appeared within the bound; `.machine`."""
+
+    __str__ = Exception.__str__  # that of a KeyError is in quotes
 
 
 class UnknownMethodError(RaySnapshotError, AttributeError):

@@ -52,6 +52,7 @@ def demo(
     _tell_facts(facts)
     if spark:
         _run_jobs(history)
+    _write_report(history, out / "report.html")
     _tell_where(history, time.monotonic() - began)
 
 
@@ -151,6 +152,20 @@ def _run_jobs(history: str) -> None:
     for job, top in _JOBS.items():
         print(f"\n{_pasted('analyze', history, job)}", flush=True)
         execute(Request(history, job, top=top))
+
+
+def _write_report(history: str, path: Path) -> None:
+    from ray_snapshot.commands.report import write_file
+    from ray_snapshot.history import History
+    from ray_snapshot.reports.gathering import choose, gather
+    from ray_snapshot.reports.page import html
+
+    opened = History(history)
+    found = gather(opened, choose(opened, None, "dining_philosophers"))
+    write_file(path, html(found))
+    print(
+        f"\nThe report of the deadlock ({_pasted('report', history, '--system', found.system)}):\n  {path.absolute()}"
+    )
 
 
 def _tell_where(history: str, seconds: float) -> None:

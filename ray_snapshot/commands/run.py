@@ -24,6 +24,12 @@ def run(
     ],
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between snapshots.")] = 1.0,
     history: Annotated[Path | None, typer.Option(help="Keep a history in this folder.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a report into this folder when an alarm begins, and at the end; keeps a history there."
+        ),
+    ] = None,
     detect: Annotated[str, typer.Option(help="Detectors, with commas: names, or module:name.")] = "deadlock",
     exit_on: Annotated[
         str | None, typer.Option(help="End the program with exit code 3 when this detector holds.")
@@ -62,6 +68,7 @@ def run(
         on_deadlock=on_deadlock,
         deadlock_grace=deadlock_grace,
         victim=victim,
+        report=report,
     )
     return run_program(_split(program), options)
 

@@ -10,11 +10,12 @@ import os
 import re
 import runpy
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -25,6 +26,7 @@ from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import FIRED, Ending, end_program
 from ray_snapshot.instrument.hooks import tracking
+from ray_snapshot.instrument.report_files import ReportFiles
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import OnDeadlock
 from ray_snapshot.runtime.settings import check_writable
@@ -55,6 +57,8 @@ class Options:
     on_deadlock: OnDeadlock = "report"
     deadlock_grace: float = 10.0
     victim: Any = None
+    report: Path | None = None
+    """Where reports are written."""
 
 
 def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
@@ -63,6 +67,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     Raises `SettingError` if there is no such program, `HistoryWriteError` if no history can be kept where it is to be.
     """
     script, module, arguments = program
+    options = _with_history(options)
     if options.history is not None:
         check_writable(options.history)
     code = _compiled(script) if script is not None else None
@@ -104,6 +109,21 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         watching.close_quietly()
         reporter.finish()
     return 0
+
+
+def _with_history(options: Options) -> Options:
+    """Reports are made of a history: without one, it is beside them. Paths hold wherever the program goes."""
+    if options.report is None:
+        return options
+    folder = options.report.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise SettingError(
+            f"--report {options.report}: nothing can be written there: {error.strerror or error}"
+        ) from None
+    return replace(options, report=folder, history=(options.history or folder / "history").absolute())
 
 
 def run_script(script: str, arguments: list[str], is_ours: Callable[[BaseException], bool]) -> int:
@@ -224,6 +244,9 @@ class Reporter:
         self.news = News(lambda name: None if self.watch is None else self.watch.alarm_when(name))
         self.end: threading.Thread | None = None
         """Ends the program, once it was asked for."""
+        self.files: ReportFiles | None = None
+        if options.report is not None and options.history is not None:
+            self.files = ReportFiles(options.report, options.history)
         self.interrupted: Callable[[], Any] = lambda: None
         """Of which Ctrl-C the last diagnosis was: an `asyncio.Runner`, which raises an error when it has ended."""
 
@@ -233,6 +256,8 @@ class Reporter:
         tracking.ON_INTERRUPT[:] = [self.last_words]
         say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
         watch.subscribe(self.hear, repeat=True)
+        if (files := self.files) is not None:
+            watching.WHEN_CLOSED[:] = [lambda: files.end(watch.name)]
 
     def hear(self, verdict: Verdict) -> None:
         """A verdict: say it once for each deadlock, each alarm, and each detector that fails."""
@@ -242,6 +267,8 @@ class Reporter:
         is_wanted = verdict.alarm or (verdict.holds and verdict.detector == self.options.exit_on)
         if self.news.has(verdict) and is_wanted:
             say(self.text(verdict))
+            if verdict.alarm and self.files is not None and self.watch is not None:
+                self.files.begin(self.watch.name, verdict.snapshot_id, self.watch.write_history)
         if verdict.holds and verdict.detector == self.options.exit_on and self.end is None:
             self.end = end_program(watching.close_quietly)
 

@@ -437,11 +437,16 @@ def _runtime_env(given: Any, own: Callable[[], Any] | str | None) -> dict[str, A
     return {**(given or {}), delivery.HOOK: delivery.hook(own)}
 
 
+WHEN_CLOSED: list[Callable[[], None]] = []
+"""What is to be done with a history that is whole; each once."""
+
+
 def close_quietly() -> None:
     """At the program's end: finish what is pending, and write it; the program's own end is not disturbed."""
-    for found in list(_watches):
+    steps: list[Callable[[], None]] = [found.close for found in _watches]
+    for step in (*steps, *(WHEN_CLOSED if steps else ())):
         try:
-            found.close()
+            step()
         except Exception as error:
             print(f"ray-snapshot: {error}", file=sys.stderr)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ray_snapshot import __version__
 from ray_snapshot.columns import inner
 from ray_snapshot.encoding import to_json
 from ray_snapshot.names import DRIVER
@@ -155,9 +158,17 @@ def _meta(
         "consistent": consistent,
         "restorable": _is_restorable(header, obstacles, consistent=consistent),
         "obstacles": obstacles,
-        "coverage": to_json(coverage).text,
+        "coverage": to_json({**coverage, "versions": versions()}).text,
     }
     return pa.Table.from_pylist([row], schema=SNAPSHOTS)
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of what took the snapshot: whoever reads it later asks."""
+    import ray
+
+    return {"ray-snapshot": __version__, "Ray": ray.__version__, "Python": platform.python_version()}
 
 
 def _is_restorable(header: SnapshotHeader, obstacles: list[str], *, consistent: bool) -> bool:

@@ -277,6 +277,13 @@ class Session(ABC):
         """Which answer of this detector is an alarm; None: neither."""
         return next((one.alarm_when for one in self.detectors if one.name == name), None)
 
+    def write_history(self, *, timeout: float = 60.0) -> None:
+        """Write what was evaluated so far: the history then lists it. Raises what keeps the history from being written."""
+        seconds = seconds_of("write_history", timeout)
+        trouble = self._ask(self._analyst.drain.remote(seconds), "the history to be written", seconds + 10)
+        if trouble is not None:
+            raise trouble
+
     def _hear_by(self, hearing: Hears) -> None:
         """This hears of every verdict from now on."""
         self._check()

@@ -12,7 +12,8 @@ import statistics
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from ray_snapshot.views.tables import one_line
@@ -145,6 +146,21 @@ def _trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def spans(moments: Sequence[datetime], answers: Sequence[str]) -> list[Span]:
+    """What was answered at these moments, in their order, as spans; a long pause, in which nothing was asked, is in none."""
+    pauses = [(after - before).total_seconds() for before, after in pairwise(moments)]
+    usual = statistics.median(pauses) if pauses else 0.0
+    found: list[Span] = []
+    for at, answer, pause in zip(moments, answers, [*pauses, 0.0][: len(moments)], strict=True):
+        is_long = len(pauses) > 2 and pause > GAP * usual > 0
+        until = at + timedelta(seconds=usual if is_long else pause)
+        if found and found[-1].answer == answer and found[-1].end == at:
+            found[-1] = Span(found[-1].begin, until, answer)
+        else:
+            found.append(Span(at, until, answer))
+    return found
+
+
 # ---- figures -------------------------------------------------------------------------------------------------------------
 
 
@@ -162,33 +178,31 @@ def line_chart(
         for name, points in lines.items():
             drawn.setdefault(name, _line(axis, points, found[name], name))
         _quantity_axis(axis, quantity, lines.values())
-    handles = {short(name): drawn[name] for name in found if name in drawn}
-    _legend(figure, handles | _marks(axes, marks))
+    handles = [(short(name), drawn[name]) for name in found if name in drawn]
+    _legend(figure, [*handles, *_marks(axes, marks).items()])
     _time_axis(axes[-1], any(points.times for _, lines in panels for points in lines.values()))
     return _titled(figure, title)
 
 
 def _line(axis: Any, points: Points, place: int, name: str) -> Any:
-    times, values = _with_gaps(points)
+    times, values, lows, highs = _with_gaps(points)
     marker = MARKS[place % len(MARKS)] if len(points.times) <= FEW else ""
     (line,) = axis.plot(times, values, **style(place), linewidth=1.5, marker=marker, markersize=3.5, label=short(name))
     if points.lows != points.values or points.highs != points.values:
-        axis.fill_between(points.times, points.lows, points.highs, color=line.get_color(), alpha=0.18, linewidth=0)
+        axis.fill_between(times, lows, highs, color=line.get_color(), alpha=0.18, linewidth=0)
     return line
 
 
-def _with_gaps(points: Points) -> tuple[list[datetime], list[float]]:
-    """The line with a hole wherever nothing was recorded for long."""
-    pauses = [(b - a).total_seconds() for a, b in zip(points.times, points.times[1:], strict=False)]
+def _with_gaps(points: Points) -> tuple[list[datetime], list[float], list[float], list[float]]:
+    """The line and its range with a hole wherever nothing was recorded for long."""
+    pauses = [(after - before).total_seconds() for before, after in pairwise(points.times)]
     usual = statistics.median(pauses) if pauses else 0.0
-    times, values = points.times[:1], points.values[:1]
-    for pause, at, value in zip(pauses, points.times[1:], points.values[1:], strict=True):
+    found = Points()
+    for row, pause in enumerate([0.0, *pauses][: len(points.times)]):
         if len(pauses) > 2 and pause > GAP * usual > 0:
-            times.append(times[-1] + (at - times[-1]) / 2)
-            values.append(math.nan)
-        times.append(at)
-        values.append(value)
-    return times, values
+            found.add(found.times[-1] + (points.times[row] - found.times[-1]) / 2, math.nan)
+        found.add(points.times[row], float(points.values[row]), float(points.lows[row]), float(points.highs[row]))
+    return found.times, found.values, found.lows, found.highs
 
 
 def _quantity_axis(axis: Any, quantity: Quantity, lines: Iterable[Points]) -> None:
@@ -230,7 +244,7 @@ def _marks(axes: Sequence[Any], marks: Sequence[tuple[datetime, str]]) -> dict[s
     """Numbered lines through all panels; what each means stands in the legend."""
     found: dict[str, Any] = {}
     moments: dict[datetime, list[str]] = {}
-    for at, text in marks:
+    for at, text in sorted(marks):
         moments.setdefault(at, []).append(text)
     for row, (at, texts) in enumerate(list(moments.items())[:MOST_MARKS], start=1):
         for axis in axes:
@@ -240,7 +254,7 @@ def _marks(axes: Sequence[Any], marks: Sequence[tuple[datetime, str]]) -> dict[s
         more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
         found[f"{row}: {short(texts[0])}{more}"] = line
     if (more_moments := len(moments) - MOST_MARKS) > 0:
-        found[f"and {more_moments} more moments"] = _nothing()
+        found[f"and {more_moments} more moment{'s' * (more_moments > 1)}"] = _nothing()
     return found
 
 
@@ -264,7 +278,7 @@ def band_chart(rows: Mapping[str, Sequence[Span]], title: str) -> Any:
     axis.xaxis_date()
     _time_axis(axis, any(rows.values()))
     said = {span.answer for spans in rows.values() for span in spans}
-    _legend(figure, {name: Patch(**look) for name, look in ANSWERS.items() if name in said})  # type: ignore[arg-type]
+    _legend(figure, [(name, Patch(**look)) for name, look in ANSWERS.items() if name in said])  # type: ignore[arg-type]
     return _titled(figure, title)
 
 
@@ -296,7 +310,7 @@ def bar_chart(values: Mapping[str, Mapping[str, float | None]], title: str) -> A
     for side in ("top", "right", "bottom"):
         axis.spines[side].set_visible(False)
     handles, labels = axis.get_legend_handles_labels()
-    _legend(figure, dict(zip(labels, handles, strict=True)))
+    _legend(figure, list(zip(labels, handles, strict=True)))
     return _titled(figure, title)
 
 
@@ -392,13 +406,12 @@ def _legend_height(names: Iterable[str]) -> float:
     return 0.19 * math.ceil(len(listed) / _legend_columns(listed))
 
 
-def _legend(figure: Any, handles: Mapping[str, Any]) -> None:
-    """Below the charts."""
-    if handles:
-        columns = _legend_columns(handles)
-        figure.legend(
-            [*handles.values()], [*handles], loc="outside lower left", ncols=columns, fontsize=8, frameon=False
-        )
+def _legend(figure: Any, named: Sequence[tuple[str, Any]]) -> None:
+    """Below the charts; names may be alike, for long ones are cut."""
+    if named:
+        names, handles = zip(*named, strict=True)
+        columns = _legend_columns(names)
+        figure.legend(handles, names, loc="outside lower left", ncols=columns, fontsize=8, frameon=False)
 
 
 def _titled(figure: Any, title: str) -> Any:

@@ -94,17 +94,14 @@ def spans(answers: DataFrame, by: Sequence[str]) -> dict[str, list[Span]]:
         .orderBy(*key, "bucket"),
         4 * MOST_RUNS * (MOST_POINTS + 1),
     )
-    found: dict[str, list[Span]] = {}
+    moments: dict[str, list[datetime]] = {}
+    said: dict[str, list[str]] = {}
     for row in rows:
-        band = found.setdefault(line_name(row, by), [])
-        answer = _GRAVEST[row["rank"] - 1]
-        if band and band[-1].answer == answer:
-            band[-1] = Span(band[-1].begin, row["until"], answer)
-        else:
-            if band:
-                band[-1] = Span(band[-1].begin, row["at"], band[-1].answer)
-            band.append(Span(row["at"], row["until"], answer))
-    return found
+        name, answer = line_name(row, by), _GRAVEST[row["rank"] - 1]
+        ends = [row["at"], *([row["until"]] if row["until"] > row["at"] else [])]
+        moments.setdefault(name, []).extend(ends)
+        said.setdefault(name, []).extend(answer for _ in ends)
+    return {name: charts.spans(moments[name], said[name]) for name in moments}
 
 
 _GRAVEST = (charts.ALARM, charts.UNKNOWN, charts.HELD, charts.NOT_HELD)

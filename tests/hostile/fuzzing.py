@@ -31,7 +31,7 @@ from ray_snapshot.spark_jobs import JOBS
 
 HIDDEN = {chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066)} - {"\n", "\t"}
 CODES = dict.fromkeys(("verify", "witness", "simulate", "analyze"), (0, 1, 2))
-READING = {"list", "show", "verdicts", "verify", "compact", "vacuum", "witness"}
+READING = {"list", "show", "verdicts", "verify", "compact", "vacuum", "witness", "report"}
 SECONDS = 300
 """A case that takes longer hangs: one takes half a second, the start of Spark ten."""
 
@@ -126,6 +126,7 @@ OPTIONS: dict[str, Sequence[str]] = {
     "verify": ("--system", "--json"),
     "compact": ("--keep", "--keep-every", "--dry-run", "--json"),
     "vacuum": ("--keep-hours", "--keep", "--keep-every", "--dry-run", "--json"),
+    "report": ("--system", "--out", "--markdown"),
     "witness": ("--from", "--svg", "--shiviz", "--json", "--module"),
     "restore": ("--hosts",),
     "analyze": ("--from", "--top", "--between", "--every"),
@@ -156,12 +157,12 @@ JOB_OPTIONS: dict[str, Sequence[Sequence[str]]] = {
     "detections": ([], ["--follow", "--once"]),
 }
 """What else a Spark job is asked."""
-FLAGS = {"--json", "--alarms", "--dry-run", "--no-spark"}
+FLAGS = {"--json", "--markdown", "--alarms", "--dry-run", "--no-spark"}
 FITTING: dict[str, Sequence[str]] = {
     "--system": ("bank", "traced"), "--run": ("run", "tr"), "--limit": ("0", "1"), "--detector": ("termination",),
     "--snapshot": ("latest", "-2"), "--keep": ("1d", "0s"), "--keep-every": ("1h",), "--keep-hours": ("0", "1"),
     "--from": ("-2",), "--svg": ("out.svg",), "--shiviz": ("out.log",), "--module": ("teller.py",),
-    "--hosts": ("1",),
+    "--hosts": ("1",), "--out": ("out.html", "out.md"),
 }  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def command_line(chance: Random, history: Path) -> list[str]:
     name = chance.choice(sorted(READING)) if chance.random() < 0.96 else "restore"
     line = [name, *some_options(chance, name, 0.25)] if name == "restore" else [name]
     line.append(str(history))
-    if name in ("show", "witness", "restore") and (name != "show" or chance.random() < 0.6):
+    if name in ("show", "report", "witness", "restore") and (name not in ("show", "report") or chance.random() < 0.6):
         line.append(chance.choice(["latest", "latest", "-1", "-2", "traced-1", "bank-00001", chance.choice(ODD)]))
     if name == "restore":
         return [*line, PROGRAM]

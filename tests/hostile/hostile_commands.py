@@ -22,6 +22,7 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
     "verify": [["{history}"], ["{history}", "--json"]],
     "compact": [["{history}"], ["{history}", "--keep-every", "1h"]],
     "vacuum": [["{history}", "--keep-hours", "0"], ["{history}", "--keep", "1d"]],
+    "report": [["{history}"], ["{history}", "latest", "--markdown"]],
     "witness": [["{history}", "latest"], ["{history}", "latest", "--json"], ["{history}", "latest", "--from", "-2"]],
     "restore": [["{history}", "latest", PROGRAM]],
     "run": [["--history", "{history}", PROGRAM]],

@@ -195,3 +195,33 @@ def test_nothing_to_draw_is_said() -> None:
     assert charts.line_chart([(Quantity("machines"), {})], "none").axes[0].texts[0].get_text() == "nothing recorded"
     assert charts.ring_chart({}, "none").axes[0].texts[0].get_text() == "none"
     assert charts.band_chart({}, "none").axes
+
+
+def test_a_span_ends_where_something_else_is_said_and_before_a_pause_in_which_nothing_was_asked() -> None:
+    moments = [at(0), at(1), at(2), at(3), at(60), at(61), at(62)]
+    said = [charts.NOT_HELD] * 2 + [charts.ALARM] * 3 + [charts.NOT_HELD] * 2
+    assert charts.spans(moments, said) == [
+        Span(at(0), at(2), charts.NOT_HELD),
+        Span(at(2), at(4), charts.ALARM),
+        Span(at(60), at(61), charts.ALARM),
+        Span(at(61), at(62), charts.NOT_HELD),
+    ]
+    assert charts.spans([], []) == []
+    assert charts.spans([at(5)], [charts.ALARM]) == [Span(at(5), at(5), charts.ALARM)]
+
+
+def test_the_range_around_a_line_has_the_holes_of_the_line() -> None:
+    points = Points()
+    for second in (0, 1, 2, 3, 60, 61):
+        points.add(at(second), 5, 1, 9)
+    times, values, lows, highs = charts._with_gaps(points)
+    (hole,) = [row for row, value in enumerate(values) if math.isnan(value)]
+    assert at(3) < times[hole] < at(60)
+    assert math.isnan(lows[hole])
+    assert math.isnan(highs[hole])
+
+
+def test_names_that_are_alike_when_they_are_cut_have_an_entry_each() -> None:
+    lines = {f"{'x' * 60}{number}": Points([at(0), at(1)], [1, 2], [1, 2], [1, 2]) for number in range(2)}
+    figure = charts.line_chart([(Quantity("machines"), lines)], "lines")
+    assert len(figure.legends[0].get_texts()) == 2

@@ -1,0 +1,285 @@
+"""What a report says: one snapshot of a history, its verdicts, who waits for whom, what came before, what was not covered.
+
+Plain values, of bounded size, whatever the history holds: `page` and `markdown` write them down. A verdict on termination and
+deadlock that the history has not is found now.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ray_snapshot import __version__
+from ray_snapshot.detectors import Deadlock, Termination
+from ray_snapshot.detectors.common import plural, uncovered, unsound, with_workers
+from ray_snapshot.errors import HistoryNotFoundError
+from ray_snapshot.history import History
+from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned, waiting
+from ray_snapshot.reports.past import Past, past
+from ray_snapshot.reports.texts import cut, distinct, names, plain, pretty, records
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import evaluate
+from ray_snapshot.views.report import short_sites, wait_lines
+from ray_snapshot.views.wait_picture import Picture, picture
+
+ALARM, UNKNOWN, CLEAR = "alarm", "unknown", "clear"
+
+MOST_EVIDENCE = 12_000
+"""Characters of the evidence of one verdict."""
+MOST_SAID = 30
+MOST_SENTENCE = 2_000
+MOST_ITEMS = 50
+"""So many things that were not covered are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A verdict."""
+
+    detector: str
+    word: str
+    """ "ALARM: holds", "does not hold", "cannot be told"."""
+    sentence: str
+    is_alarm: bool
+    evaluator: str
+    evidence: str
+    """JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who waits for whom."""
+
+    heading: str
+    picture: Picture
+    lines: tuple[str, ...]
+    """Of a deadlock: what can never move again; else what waits."""
+    behind: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that a report says."""
+
+    system: str
+    run_id: str
+    snapshot_id: str
+    taken_at: datetime | None
+    facts: tuple[tuple[str, str], ...]
+    level: str
+    """`ALARM`, `UNKNOWN` or `CLEAR`."""
+    headline: str
+    said: tuple[Said, ...]
+    waiting: Waiting | None
+    past: Past
+    cards: tuple[Card, ...]
+    more_cards: int
+    gaps: tuple[str, ...]
+    """What was not covered, or not recorded."""
+    versions: tuple[tuple[str, str], ...]
+    history: str
+
+
+def choose(history: History, text: str | None, system: str | None = None) -> str:
+    """The snapshot that `text` means (as `History.resolve`); without: the newest alarm of the newest run, else its newest
+    snapshot."""
+    if text is not None:
+        return history.resolve(text, system=system)
+    rows = history.snapshot_table(system)
+    if not rows.num_rows:
+        raise HistoryNotFoundError(
+            f"no snapshot in the history {history.path} to report", path=str(history.path), snapshot_id=None
+        )
+    newest = rows.slice(rows.num_rows - 1).to_pylist()[0]
+    said = history.verdict_table(system=newest["system"], run_id=newest["run_id"])
+    alarms = said.filter(said["alarm"])["snapshot_id"].to_pylist()
+    return str(max(alarms) if alarms else newest["snapshot_id"])
+
+
+def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Report:
+    """The report of one snapshot; raises as `History.load`. `has_charts`: with the charts, as SVG."""
+    snapshot = history.load(snapshot_id)
+    verdicts = _verdicts(history, snapshot)
+    alarms = [row for row in verdicts if row["alarm"]]
+    found, waits = _waiting(snapshot, verdicts)
+    about = concerned(snapshot, waits, [row["evidence"] for row in alarms if not records(_part(row, "members"))])
+    return Report(
+        system=plain(snapshot.system),
+        run_id=plain(snapshot.run_id),
+        snapshot_id=plain(snapshot.snapshot_id),
+        taken_at=snapshot.started_at,
+        facts=tuple(_facts(snapshot)),
+        level=_level(snapshot, verdicts),
+        headline=_headline(snapshot, verdicts),
+        said=tuple(_said(snapshot, row) for row in verdicts[:MOST_SAID]),
+        waiting=found,
+        past=past(history, snapshot, distinct(row["detector"] for row in alarms), about, has_charts=has_charts),
+        cards=tuple(cards(snapshot, about)),
+        more_cards=max(0, len(about) - MOST_CARDS),
+        gaps=tuple(_gaps(snapshot, verdicts)),
+        versions=tuple(_versions(snapshot)),
+        history=str(history.path),
+    )
+
+
+def _verdicts(history: History, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Alarms first, then what cannot be told; of several evaluators of one detector each."""
+    found: list[dict[str, Any]] = [dict(row) for row in history.verdicts(snapshot_id=snapshot.snapshot_id)]
+    known = {row["detector"] for row in found}
+    if snapshot.status == "complete":
+        for item in (Deadlock(), Termination()):
+            if item.name not in known:
+                verdict = evaluate(item, snapshot, evaluator="report")
+                found.append(verdict.model_dump())
+    order = {"deadlock": 0, "termination": 1}
+    return sorted(found, key=lambda row: (not row["alarm"], order.get(row["detector"], 2), str(row["detector"])))
+
+
+def _part(row: Mapping[str, Any], name: str) -> Any:
+    evidence = row["evidence"]
+    return evidence.get(name) if isinstance(evidence, Mapping) else None
+
+
+def _word(row: Mapping[str, Any]) -> str:
+    word = {True: "holds", False: "does not hold", None: "cannot be told"}[row["holds"]]
+    return f"ALARM: {word}" if row["alarm"] else word
+
+
+def _said(snapshot: Snapshot, row: Mapping[str, Any]) -> Said:
+    return Said(
+        detector=plain(row["detector"]),
+        word=_word(row),
+        sentence=plain(with_workers(snapshot, short_sites(row["sentence"] or "")), MOST_SENTENCE),
+        is_alarm=bool(row["alarm"]),
+        evaluator=plain(row["evaluator"]),
+        evidence=pretty(row["evidence"] or {}, MOST_EVIDENCE),
+    )
+
+
+def _level(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> str:
+    if any(row["alarm"] for row in verdicts):
+        return ALARM
+    is_told = all(row["holds"] is not None for row in verdicts if row["detector"] == "deadlock")
+    return CLEAR if is_told and unsound(snapshot) is None else UNKNOWN
+
+
+def _headline(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> str:
+    if alarms := distinct(_alarm_words(row) for row in verdicts if row["alarm"]):
+        return cut(f"{snapshot.system}: {', '.join(alarms[:5])}", 200)
+    if (reason := unsound(snapshot)) is not None:
+        return f"{snapshot.system}: nothing can be told, {plain(reason)}"
+    unknown = [plain(row["detector"]) for row in verdicts if row["holds"] is None]
+    if "deadlock" in unknown:
+        return f"{snapshot.system}: whether it is deadlocked cannot be told"
+    return f"{snapshot.system}: no alarm" + (f"; {', '.join(unknown[:5])} cannot be told" if unknown else "")
+
+
+def _alarm_words(row: Mapping[str, Any]) -> str:
+    return plain(row["detector"] if row["holds"] else f"{row['detector']} does not hold")
+
+
+def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
+    counts = Counter(snapshot.tables["machines"]["status"].to_pylist())
+    statuses = ", ".join(f"{count:,} {plain(status)}" for status, count in counts.most_common(8))
+    whole = unsound(snapshot)
+    found = [
+        ("snapshot", f"{snapshot.snapshot_id}, number {snapshot.sequence} of run {snapshot.run_id}"),
+        ("protocol", f"{snapshot.protocol}, {snapshot.duration_ms:,.0f} ms"),
+        ("cut", "consistent" if whole is None else whole),
+        ("machines", f"{snapshot.machine_count:,}" + (f" ({statuses})" if statuses else "")),
+        ("in flight", plural(snapshot.in_flight_count, "call or message", "calls or messages")),
+    ]
+    if snapshot.restorable:
+        found.append(("restore", "it can be restored"))
+    elif snapshot.obstacles:
+        found.append(("restore", f"it cannot be restored: {'; '.join(snapshot.obstacles[:3])}"))
+    if snapshot.restored_from:
+        found.append(("restored from", snapshot.restored_from))
+    return [(name, plain(value)) for name, value in found]
+
+
+# ---- who waits for whom --------------------------------------------------------------------------------------------------
+
+
+def _waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[Waiting | None, list[dict[str, Any]]]:
+    """The waits to show, and their records."""
+    for row in sorted(verdicts, key=lambda row: row["detector"] != "deadlock"):
+        if members := records(_part(row, "members")):
+            return _deadlock(snapshot, row, members)
+    rows, more = waiting(snapshot)
+    if not rows:
+        return None, []
+    lines = wait_lines(rows, len(rows) + more)
+    note = "Not all of these wait for ever: what is waited for may act." if _is_clear(verdicts) else ""
+    told = Waiting("What waits", picture((), rows), tuple(_with_workers(snapshot, lines)), note=note)
+    return told, rows
+
+
+def _is_clear(verdicts: Sequence[Mapping[str, Any]]) -> bool:
+    return any(row["detector"] == "deadlock" and row["holds"] is False for row in verdicts)
+
+
+def _deadlock(
+    snapshot: Snapshot, row: Mapping[str, Any], members: list[dict[str, Any]]
+) -> tuple[Waiting, list[dict[str, Any]]]:
+    behind = records(_part(row, "stuck_behind"))
+    told = _part(row, "cores")
+    cores = [names(core) for core in told] if isinstance(told, list) else []
+    counts = [_count(row, name, listed) for name, listed in (("member_count", members), ("stuck_behind_count", behind))]
+    advice = distinct(plain(short_sites(text), MOST_SENTENCE) for text in names(_part(row, "advice")))
+    found = Waiting(
+        heading="What can never move again" if row["holds"] else "What would be stuck if nothing else acts",
+        picture=picture(members, behind, cores),
+        lines=tuple(_with_workers(snapshot, wait_lines(members, counts[0]))),
+        behind=tuple(_with_workers(snapshot, wait_lines(behind, counts[1]))),
+        advice=tuple(with_workers(snapshot, text) for text in advice[:MOST_ITEMS]),
+        note=_as_long_as((*members, *behind)),
+    )
+    return found, [*members, *behind]
+
+
+def _count(row: Mapping[str, Any], name: str, listed: Sequence[Any]) -> int:
+    count = _part(row, name)
+    return count if type(count) is int and count > len(listed) else len(listed)
+
+
+def _as_long_as(waits: Sequence[Mapping[str, Any]]) -> str:
+    if not any(record.get("needs") for record in waits):
+        return ""
+    return "This holds as long as no node joins, and nobody outside gives anything back."
+
+
+def _with_workers(snapshot: Snapshot, lines: Sequence[str]) -> list[str]:
+    return [plain(with_workers(snapshot, line.strip()), MOST_SENTENCE) for line in lines]
+
+
+# ---- what is missing, and of what versions -------------------------------------------------------------------------------
+
+
+def _gaps(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    found = [f"not observed: {plain(with_workers(snapshot, str(item)))}" for item in uncovered(snapshot)]
+    without = names(snapshot.coverage.get("without_state"))
+    found += [f"recorded in the middle of an action, without its state: {plain(name)}" for name in without]
+    for row in verdicts:
+        if row["holds"] is None:
+            found += [
+                f"{plain(row['detector'])} depends on: {plain(with_workers(snapshot, text))}"
+                for text in names(_part(row, "depends_on"))
+            ]
+    more = len(found) - MOST_ITEMS
+    return [*found[:MOST_ITEMS], f"... and {more:,} more"] if more > 0 else found
+
+
+def _versions(snapshot: Snapshot) -> list[tuple[str, str]]:
+    told = snapshot.coverage.get("versions")
+    run = [(plain(name, 60), plain(value, 60)) for name, value in told.items()] if isinstance(told, Mapping) else []
+    return [
+        *([(f"{name} of the run", value) for name, value in run[:10]] or [("of the run", "not recorded")]),
+        ("this report", f"ray-snapshot {__version__}, Python {platform.python_version()}"),
+    ]

@@ -1,0 +1,145 @@
+"""A report as Markdown with a Mermaid graph, for a comment on an issue: under `MOST` characters.
+
+All that comes from the history is escaped: no markup, no mention of a person, no link is made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, Report
+from ray_snapshot.reports.texts import at, cut, plain
+from ray_snapshot.views.wait_picture import BEHIND, CORE, OTHER, Picture
+
+MOST = 60_000
+"""Characters; a comment on GitHub may have 65,536."""
+MOST_CHANGES = 20
+MOST_CARDS = 12
+MOST_STATE = 600
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&@])")
+_SIGNS = {ALARM: "🔴 Alarm", UNKNOWN: "🟡 Cannot be told", CLEAR: "🟢 No alarm"}
+
+
+def markdown(report: Report) -> str:
+    """The text."""
+    parts = [
+        f"## {_text(report.headline)}",
+        f"{_SIGNS[report.level]} as of {at(report.taken_at)}.",
+        *_table(("", ""), report.facts),
+        *_waiting(report),
+        "### What the detectors say",
+        *_list(f"**{_text(one.detector)}: {_text(one.word)}**. {_text(one.sentence)}" for one in report.said),
+        "### What came before",
+        *map(_text, report.past.sentences),
+        *_list(map(_text, report.past.steps)),
+        *_changes(report),
+        *_cards(report),
+        "### What is not covered",
+        *(_list(map(_text, report.gaps)) or ["Nothing."]),
+        "### Versions",
+        *_list(f"{_text(name)}: {_text(value)}" for name, value in report.versions),
+    ]
+    return _bounded(parts)
+
+
+def _bounded(parts: Iterable[str]) -> str:
+    """The parts that fit; a part is left out whole, so that no table and no fence is cut in two."""
+    kept, left_out, room = [], 0, MOST
+    for part in parts:
+        if len(part) + 2 <= room:
+            kept.append(part)
+            room -= len(part) + 2
+        else:
+            left_out += 1
+    if left_out:
+        kept.append(f"*{left_out} more parts are left out: there is no room for them here.*")
+    return "\n\n".join(kept) + "\n"
+
+
+def _text(text: str) -> str:
+    """Text that is nothing but text to Markdown; an address is no link."""
+    escaped = _MARKUP.sub(r"\\\1", plain(text, 3_000))
+    return escaped.replace("://", ":\u200b//").replace("www.", "www\u200b.")
+
+
+def _list(lines: Iterable[str]) -> list[str]:
+    found = "\n".join(f"- {line}" for line in lines)
+    return [found] if found else []
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    found = [f"| {' | '.join(map(_text, row))} |" for row in rows]
+    names = [*heads]
+    return ["\n".join([f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}", *found])] if found else []
+
+
+def _code(text: str) -> str:
+    fence = "`" * (max((len(run) for run in re.findall(r"`+", text)), default=0) + 3)
+    return f"{fence}json\n{text}\n{fence}"
+
+
+def _waiting(report: Report) -> Iterator[str]:
+    if report.waiting is None:
+        return
+    yield f"### {_text(report.waiting.heading)}"
+    yield f"```mermaid\n{mermaid(report.waiting.picture)}\n```"
+    yield from _list(map(_text, report.waiting.lines))
+    if report.waiting.behind:
+        yield "Stuck behind them:"
+        yield from _list(map(_text, report.waiting.behind))
+    if report.waiting.note:
+        yield _text(report.waiting.note)
+    if report.waiting.advice:
+        yield "### What to do"
+        yield from _list(map(_text, report.waiting.advice))
+
+
+def mermaid(picture: Picture) -> str:
+    """The picture as a Mermaid flowchart."""
+    lines = ["flowchart LR"]
+    for place, box in enumerate(picture.boxes):
+        label = "<br>".join(map(_label, (box.title, *box.lines)))
+        shape = f'(["{label}"])' if box.kind == OTHER else f'["{label}"]'
+        lines.append(f"  m{place}{shape}:::{_CLASSES.get(box.kind, 'waits')}")
+    lines += [f"  m{arrow.source} --> m{arrow.target}" for arrow in picture.arrows]
+    lines += [
+        "  classDef stuck stroke:#b3261e,stroke-width:3px",
+        "  classDef behind stroke:#9a6700,stroke-width:2px",
+        "  classDef waits stroke-width:1px",
+    ]
+    return "\n".join(lines)
+
+
+_CLASSES = {CORE: "stuck", BEHIND: "behind"}
+
+
+def _label(text: str) -> str:
+    """Text in a label: what Mermaid or HTML would read is written by its number."""
+    return "".join(char if char.isalnum() or char in " .:-,/()" else f"#{ord(char)};" for char in plain(text, 60))
+
+
+def _changes(report: Report) -> list[str]:
+    rows = [(one.machine, one.what, one.before, one.after) for one in report.past.changes[:MOST_CHANGES]]
+    if not rows:
+        return []
+    more = len(report.past.changes) + report.past.more_changes - len(rows)
+    told = [f"What is otherwise than in {_text(report.past.earlier_id or '')}:"]
+    return [*told, *_table(("machine", "what", "before", "now"), rows), *([f"... and {more:,} more"] if more else [])]
+
+
+def _cards(report: Report) -> Iterator[str]:
+    if not report.cards:
+        return
+    yield "### The machines concerned"
+    for card in report.cards[:MOST_CARDS]:
+        lines = [f"**{_text(card.name)}**: {_text(card.about)}, {_text(card.status)}"]
+        lines += [f"- in {_text(line)}" for line in card.calls]
+        lines += [f"- on its way to it: {_text(line)}" for line in card.inbox]
+        lines += [f"- {_text(card.note)}"] if card.note else []
+        yield "\n".join(lines)
+        if card.state not in (None, "{}"):
+            yield _code(cut(card.state or "", MOST_STATE))
+    if (more := len(report.cards) + report.more_cards - MOST_CARDS) > 0:
+        yield f"... and {more:,} more machines"

@@ -1,0 +1,230 @@
+"""What came before the snapshot of a report: when its alarm began, how its waits formed, what changed, and the run so far."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow.compute as pc
+
+from ray_snapshot.detectors.common import lasted, plural
+from ray_snapshot.history import History
+from ray_snapshot.reports.machines import MOST_CHANGES, Change, changes
+from ray_snapshot.reports.texts import at, plain
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.views import charts
+from ray_snapshot.views.charts import ALARM, HELD, NOT_HELD, UNKNOWN, Points, Quantity
+
+MOST_DRAWN = 1_000
+"""So many snapshots of a run are drawn, the last ones."""
+MOST_COUNTED = 1_000_000
+"""Machines by status are drawn over as many snapshots as have so many rows together."""
+MOST_COMPARED = 300_000
+"""A snapshot of more machines is held against no other."""
+MOST_STEPS = 20
+MOST_ALARMS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is known of it."""
+
+    sentences: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    """How the waits formed, the first one first."""
+    earlier_id: str | None = None
+    """The snapshot that this one is held against."""
+    changes: tuple[Change, ...] = ()
+    more_changes: int = 0
+    charts: tuple[tuple[str, str], ...] = ()
+    """(what it shows, the SVG)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Episode:
+    """How long an alarm stands already."""
+
+    clear_id: str | None = None
+    """The last snapshot before it of which the answer is known."""
+    began_id: str | None = None
+
+
+def past(
+    history: History, snapshot: Snapshot, alarms: Sequence[str], names: Sequence[str], *, has_charts: bool = True
+) -> Past:
+    """What came before `snapshot`; `alarms`: the detectors that raise one on it; `names`: the machines concerned.
+
+    The machines are held against the last snapshot without the first of the alarms; without alarms, against the one before.
+    """
+    rows = history.snapshot_table(snapshot.system, run_id=snapshot.run_id)
+    rows = rows.filter(pc.less_equal(rows["started_at"], snapshot.started_at))
+    times = dict(zip(rows["snapshot_id"].to_pylist(), rows["started_at"].to_pylist(), strict=True))
+    said = history.verdict_table(system=snapshot.system, run_id=snapshot.run_id)
+    told = [row for row in said.select(_SAID).to_pylist() if row["snapshot_id"] in times]
+    episodes = {
+        alarm: _episode([row for row in told if row["detector"] == alarm], snapshot.snapshot_id)
+        for alarm in list(alarms)[:MOST_ALARMS]
+    }
+    complete = rows.filter(pc.equal(rows["status"], "complete"))["snapshot_id"].to_pylist()
+    before = complete[: complete.index(snapshot.snapshot_id)] if snapshot.snapshot_id in complete else complete
+    lead = next(iter(episodes.values()), _Episode(clear_id=before[-1] if before else None))
+    found = _compared(history, snapshot, lead.clear_id, names)
+    return Past(
+        sentences=tuple(_sentences(snapshot, episodes, times, len(before))),
+        steps=tuple(_steps(snapshot, names)),
+        earlier_id=lead.clear_id,
+        changes=tuple(found[:MOST_CHANGES]),
+        more_changes=max(0, len(found) - MOST_CHANGES),
+        charts=tuple(_charts(history, snapshot, rows, told, times, episodes)) if has_charts else (),
+    )
+
+
+_SAID = ["snapshot_id", "detector", "holds", "alarm"]
+
+
+def _episode(told: Sequence[Mapping[str, Any]], snapshot_id: str) -> _Episode:
+    """Of the verdicts of one detector in the order of their snapshots."""
+    clear_id = began_id = None
+    for row in told:
+        if row["snapshot_id"] > snapshot_id:
+            break
+        if row["alarm"]:
+            began_id = began_id or row["snapshot_id"]
+        elif row["holds"] is not None:
+            clear_id, began_id = row["snapshot_id"], None
+    return _Episode(clear_id, began_id)
+
+
+def _sentences(
+    snapshot: Snapshot, episodes: Mapping[str, _Episode], times: Mapping[str, datetime], before: int
+) -> list[str]:
+    if not before:
+        return ["It is the first complete snapshot of its run: nothing is known of what came before."]
+    found = [f"{plural(before, 'snapshot')} of the run came before it."]
+    for alarm, episode in episodes.items():
+        if (began := times.get(episode.began_id or "")) is not None:
+            seconds = (snapshot.started_at - began).total_seconds()
+            ago = f"{seconds:.1f} s" if seconds < 2 else lasted(seconds)
+            words = "with this snapshot" if episode.began_id == snapshot.snapshot_id else f"{ago} earlier"
+            text = f"The alarm of {plain(alarm)} began {words}, in {plain(episode.began_id)} ({at(began)})"
+            if (moment := times.get(episode.clear_id or "")) is not None:
+                clear = f"{plain(episode.clear_id)} ({at(moment)})"
+                found.append(f"{text}; the last snapshot known to be without it is {clear}.")
+            else:
+                found.append(f"{text}; no earlier snapshot of the run is known to be without it.")
+    return found
+
+
+def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
+    """The waits of these machines in the order in which they began."""
+    wanted = set(names)
+    found: dict[tuple[datetime, str], list[str]] = {}
+    table = snapshot.tables["waits"]
+    began = table.filter(pc.is_valid(table["waiting_since"])).sort_by("waiting_since")
+    for row in began.slice(0, 50_000).select(["machine", "on_machine", "satisfied", "waiting_since"]).to_pylist():
+        if row["machine"] in wanted and not row["satisfied"]:
+            on = found.setdefault((row["waiting_since"], row["machine"]), [])
+            name = row["on_machine"] or "something that was not recorded"
+            if name not in on:
+                on.append(name)
+    lines = []
+    for (since, name), on in list(found.items())[:MOST_STEPS]:
+        ago = max(0.0, (snapshot.started_at - since).total_seconds())
+        others = f" and {len(on) - 3} more" if len(on) > 3 else ""
+        lines.append(plain(f"{ago:.1f} s before the snapshot: {name} begins to wait for {', '.join(on[:3])}{others}"))
+    more = len(found) - MOST_STEPS
+    return [*lines, f"... and {more:,} more"] if more > 0 else lines
+
+
+def _compared(history: History, snapshot: Snapshot, earlier_id: str | None, names: Sequence[str]) -> list[Change]:
+    if earlier_id is None or not names or snapshot.machine_count > MOST_COMPARED:
+        return []
+    if not history.listed([earlier_id]):
+        return []
+    earlier = history.load(earlier_id)
+    return changes(earlier, snapshot, names) if earlier.machine_count <= MOST_COMPARED else []
+
+
+# ---- pictures of the run -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What one detector said, snapshot by snapshot."""
+
+    moments: list[datetime] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+
+
+def _charts(
+    history: History,
+    snapshot: Snapshot,
+    rows: Any,
+    told: Sequence[Mapping[str, Any]],
+    times: Mapping[str, datetime],
+    episodes: Mapping[str, _Episode],
+) -> list[tuple[str, str]]:
+    rows = rows.slice(max(0, rows.num_rows - MOST_DRAWN))
+    if rows.num_rows < 2:
+        return []
+    drawn = set(rows["snapshot_id"].to_pylist())
+    answers: dict[str, _Answers] = {}
+    for row in told:
+        if row["snapshot_id"] in drawn:
+            one = answers.setdefault(row["detector"], _Answers())
+            one.moments.append(times[row["snapshot_id"]])
+            one.answers.append(ALARM if row["alarm"] else {True: HELD, False: NOT_HELD, None: UNKNOWN}[row["holds"]])
+    bands = {name: charts.spans(one.moments, one.answers) for name, one in answers.items()}
+    began = {alarm: episode.began_id for alarm, episode in episodes.items() if episode.began_id != snapshot.snapshot_id}
+    found = [(times.get(one or ""), f"{alarm}: the alarm begins") for alarm, one in began.items()]
+    marks = sorted((moment, text) for moment, text in found if moment is not None)
+    marks.append((snapshot.started_at, "this snapshot"))
+    title = "What the detectors said"
+    drawn_bands = [(title, _svg(charts.band_chart(bands, title)))] if bands else []
+    title = "The run up to this snapshot"
+    return [*drawn_bands, (title, _svg(charts.line_chart(_panels(history, snapshot, rows), title, marks)))]
+
+
+def _panels(history: History, snapshot: Snapshot, rows: Any) -> list[tuple[Quantity, dict[str, Points]]]:
+    complete = rows.filter(pc.equal(rows["status"], "complete"))
+    counted = ("started_at", "in_flight_count", "duration_ms", "machine_count", "snapshot_id")
+    times, in_flight, duration, machines, ids = (complete[name].to_pylist() for name in counted)
+    panels = []
+    room, begin = MOST_COUNTED, len(ids)
+    while begin and (room := room - machines[begin - 1]) >= 0:
+        begin -= 1
+    if statuses := _statuses(history, dict(zip(ids[begin:], times[begin:], strict=True))):
+        panels.append((Quantity("machines", is_whole=True), statuses))
+    panels.append(
+        (Quantity("in flight", is_whole=True), {snapshot.system: Points(times, in_flight, in_flight, in_flight)})
+    )
+    panels.append((Quantity("snapshot", "ms"), {snapshot.system: Points(times, duration, duration, duration)}))
+    return panels
+
+
+def _statuses(history: History, times: Mapping[str, datetime]) -> dict[str, Points]:
+    """By status: how many machines have it, over time."""
+    table = history.rows_of("machines", times, ["snapshot_id", "status"])
+    counts = table.group_by(["snapshot_id", "status"]).aggregate([([], "count_all")])
+    found = {
+        (row["snapshot_id"], row["status"]): row["count_all"]
+        for row in counts.to_pylist()
+        if row["status"] in ("active", "blocked", "passive")
+    }
+    points: dict[str, Points] = {status: Points() for status in sorted({status for _, status in found})}
+    for snapshot_id, moment in times.items():
+        for status, line in points.items():
+            line.add(moment, found.get((snapshot_id, status), 0))
+    return points
+
+
+def _svg(figure: Any) -> str:
+    import matplotlib as mpl
+
+    written = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ray-snapshot"}):
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    return written.getvalue()

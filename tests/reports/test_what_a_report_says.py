@@ -1,0 +1,153 @@
+"""What is gathered for a report: of which snapshot, in which words, and of what came before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from incidents import deadlocked, healthy, incident, judged, written
+
+from ray_snapshot.errors import HistoryNotFoundError
+from ray_snapshot.history import History
+from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, choose, gather
+from ray_snapshot.reports.machines import Change
+from ray_snapshot.verdicts import Verdict
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(incident(tmp_path / "history"))
+
+
+def test_a_deadlock_is_told_with_places_and_advice_and_the_machines_concerned(history: History) -> None:
+    report = gather(history, "bank-00005", has_charts=False)
+    assert (report.level, report.headline) == (ALARM, "bank: deadlock")
+    assert report.waiting is not None
+    assert report.waiting.heading == "What can never move again"
+    assert report.waiting.lines == (
+        "a in Account.transfer (/srv/app/bank.py:41) waits for b (Account.deposit)",
+        "b in Account.transfer (/srv/app/bank.py:41) waits for a (Account.deposit)",
+    )
+    assert report.waiting.behind == ("driver waits for a (Account.transfer)",)
+    assert "Raise max_concurrency of Account to 2" in report.waiting.advice[0]
+    assert [card.name for card in report.cards] == ["a", "b", "driver"]
+    assert report.cards[0].about == "Account on pid-7"
+    assert report.cards[0].calls == ("transfer (/srv/app/bank.py:41), called by driver",)
+    assert (report.cards[0].inbox, report.cards[0].inbox_count) == (("deposit[10] from b",), 1)
+    assert '"balance": 90' in (report.cards[0].state or "")
+    assert ("Ray of the run", "2.60.0") in report.versions
+    assert report.gaps == ()
+
+
+def test_what_came_before_is_told_from_the_last_snapshot_without_the_alarm(history: History) -> None:
+    past = gather(history, "bank-00005", has_charts=False).past
+    assert past.sentences == (
+        "5 snapshots of the run came before it.",
+        "The alarm of deadlock began 1.0 s earlier, in bank-00004 (2026-03-01 12:00:04 UTC); the last snapshot known to be"
+        " without it is bank-00003 (2026-03-01 12:00:03 UTC).",
+    )
+    assert past.earlier_id == "bank-00003"
+    assert past.steps[0] == "2.0 s before the snapshot: a begins to wait for b"
+    assert Change("a", "status", "passive", "blocked") in past.changes
+    assert Change("a", "where", "in no call", "in Account.transfer (/srv/app/bank.py:41)") in past.changes
+    assert Change("a", "state: balance", "100", "90") in past.changes
+    assert not [one for one in past.changes if one.what == "state: owner"]
+
+
+def test_a_machine_that_was_not_there_before_is_told_as_one(tmp_path: Path) -> None:
+    history = History(written(tmp_path / "history", [healthy(0, ("c", "d")), deadlocked(1)]))
+    changes = gather(history, "bank-00001", has_charts=False).past.changes
+    assert Change("a", "machine", "was not there", "blocked") in changes
+    assert Change("driver", "status", "active", "blocked") in changes
+
+
+def test_an_alarm_that_begins_with_the_snapshot_says_so(history: History) -> None:
+    assert "began with this snapshot" in gather(history, "bank-00004", has_charts=False).past.sentences[1]
+
+
+def test_the_run_is_drawn_up_to_the_snapshot_and_no_further(history: History) -> None:
+    titles = [title for title, svg in gather(history, "bank-00004").past.charts if "<svg" in svg]
+    assert titles == ["What the detectors said", "The run up to this snapshot"]
+    assert gather(history, "bank-00000").past.charts == ()
+
+
+def test_without_an_alarm_there_is_none_and_what_waits_is_shown_all_the_same(tmp_path: Path) -> None:
+    history = History(written(tmp_path / "history", [healthy(0), healthy(1)]))
+    report = gather(history, choose(history, None), has_charts=False)
+    assert (report.level, report.headline, report.waiting) == (CLEAR, "bank: no alarm", None)
+    assert report.past.earlier_id == "bank-00000"
+
+
+def test_verdicts_that_the_history_has_not_are_found_now(tmp_path: Path) -> None:
+    history = History(written(tmp_path / "history", [deadlocked(0)], verdicts={}))
+    report = gather(history, "bank-00000", has_charts=False)
+    assert [(one.detector, one.word, one.evaluator) for one in report.said] == [
+        ("deadlock", "ALARM: holds", "report"),
+        ("termination", "does not hold", "report"),
+    ]
+    assert report.past.sentences == (
+        "It is the first complete snapshot of its run: nothing is known of what came before.",
+    )
+
+
+def test_what_was_not_observed_makes_it_unknown_and_is_named(tmp_path: Path) -> None:
+    coverage = {"uncovered": ["threads of the program"], "without_state": ["a"]}
+    history = History(written(tmp_path / "history", [deadlocked(0, coverage=coverage)]))
+    report = gather(history, "bank-00000", has_charts=False)
+    assert report.gaps[:2] == (
+        "not observed: threads of the program",
+        "recorded in the middle of an action, without its state: a",
+    )
+    assert ("of the run", "not recorded") in report.versions
+
+
+def test_an_aborted_snapshot_is_reported_as_one_that_says_nothing(tmp_path: Path) -> None:
+    one = healthy(0, status="aborted", abort_reason="a host died")
+    report = gather(History(written(tmp_path / "history", [one], verdicts={})), "bank-00000", has_charts=False)
+    assert report.level == UNKNOWN
+    assert report.headline == "bank: nothing can be told, the snapshot was aborted (a host died)"
+
+
+@pytest.mark.parametrize(
+    ("given", "system", "expected"),
+    [
+        (None, None, "ring-00009"),
+        (None, "bank", "bank-00005"),
+        ("-3", "bank", "bank-00004"),
+        ("latest", "bank", "bank-00006"),
+    ],
+)
+def test_the_newest_alarm_of_the_newest_run_is_reported_unless_another_is_named(
+    tmp_path: Path, given: str | None, system: str | None, expected: str
+) -> None:
+    others = [
+        healthy(6),  # the alarm is over
+        deadlocked(7, snapshot_id="ring-00007", system="ring", run_id="run-2"),
+        healthy(8, snapshot_id="ring-00008", system="ring", run_id="run-3"),
+        healthy(9, snapshot_id="ring-00009", system="ring", run_id="run-3"),
+    ]
+    path = incident(tmp_path / "history")
+    written(path, others)
+    assert choose(History(path), given, system) == expected
+
+
+def test_a_history_without_snapshots_says_so(tmp_path: Path) -> None:
+    history = History(written(tmp_path / "history", []))
+    with pytest.raises(HistoryNotFoundError, match="no snapshot in the history"):
+        choose(history, None)
+
+
+BAD: list[Any] = [None, 7, "text", [], [None, 7, {}, {"machine": 7}], {"machine": "a"}, [{"machine": "a", "waits_for": 3}],
+       [{"machine": "a", "waits_for": [1, None], "waits_for_calls": {}, "k": "many", "call_site": 9, "needs": []}]]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD, ids=repr)
+@pytest.mark.parametrize("name", ["members", "stuck_behind", "cores", "advice", "member_count", "depends_on"])
+def test_evidence_of_a_stranger_is_shown_as_far_as_it_can_be_read(tmp_path: Path, name: str, bad: Any) -> None:
+    (good, _) = judged(deadlocked(0))
+    verdict = Verdict(**{**good.model_dump(), "evidence": {**good.evidence, name: bad}})
+    history = History(written(tmp_path / "history", [deadlocked(0)], verdicts={"bank-00000": [verdict]}))
+    report = gather(history, "bank-00000", has_charts=False)
+    assert report.headline == "bank: deadlock"
+    assert report.waiting is not None
