@@ -32,7 +32,7 @@ def report(
     out: Annotated[
         list[Path] | None,
         typer.Option(
-            help="The file to write, .html or .md; may be given twice. Without: SNAPSHOT.html in this folder."
+            help="The file to write, .html or .md; may be given twice. Without: report-SNAPSHOT.html in this folder."
         ),
     ] = None,
     markdown: Annotated[
@@ -52,7 +52,7 @@ def report(
     opened = History(history)
     snapshot_id = choose(opened, snapshot, system)
     if not files and not markdown:
-        files = [Path(f"{re.sub(r'[^A-Za-z0-9_.-]', '_', snapshot_id)[:100]}.html")]
+        files = [Path(f"report-{re.sub(r'[^A-Za-z0-9_.-]', '_', snapshot_id)[:100]}.html")]
     found = gather(opened, snapshot_id, has_charts=any(path.suffix.lower() in _PAGES for path in files))
     if markdown:
         from ray_snapshot.reports.markdown import markdown as written

@@ -8,15 +8,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-from ray_snapshot.errors import HistoryNotFoundError
+from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.views.streams import say
 
 MOST = 20
-"""So many reports of one program: of an alarm that comes and goes not one for each time."""
+"""So many alarms of one program have a report: of one that comes and goes not each time."""
 
 WRITING_S = 90.0
 
@@ -35,63 +35,99 @@ class ReportFiles:
     def __init__(self, folder: Path, history: Path) -> None:
         self.folder = folder
         self.history = history
+        self.home = _current_folder()
+        """Where the program began: paths below it are shown short."""
+        self.asked: dict[str, str] = {}
+        """The system, by snapshot that is to have a report."""
         self.written: set[str] = set()
-        """Snapshots that have a report, or will have."""
+        self.threads: list[threading.Thread] = []
         self.lock = threading.Lock()
         """Held while one is written."""
 
-    def begin(self, system: str, snapshot_id: str, write_history: Callable[[], None]) -> threading.Thread:
+    def begin(self, system: str, snapshot_id: str, write_history: Callable[[], None]) -> None:
         """Write the report of an alarm, in a thread; `write_history` puts its snapshot into the history first."""
+        if len(self.asked) >= MOST:
+            if len(self.asked) == MOST and snapshot_id not in self.asked:
+                self.asked[snapshot_id] = ""
+                say(f"ray-snapshot: {MOST} alarms have a report, and further ones have none")
+            return
+        self.asked[snapshot_id] = system
 
         def work() -> None:
-            with suppress(
-                Exception
-            ):  # the history is written at the end all the same, and what is wrong with it said there
+            try:
                 write_history()
-            self.write(system, snapshot_id)
+                self.write(system, snapshot_id)
+            except (
+                Exception
+            ):  # it is tried again at the end, when the history is whole, and what is wrong is said there
+                return
 
         thread = threading.Thread(target=work, name="ray-snapshot-report", daemon=True)
+        self.threads.append(thread)
         thread.start()
-        return thread
 
-    def end(self, system: str) -> None:
-        """The history is whole: write the report of the last snapshot, unless it has one."""
+    def end(self, system: str, run_id: str) -> None:
+        """The history is whole: write what is missing, and the report of the run's last snapshot."""
+        until = time.monotonic() + WRITING_S
+        for thread in self.threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        last = self._last(system, run_id)
+        if last is None:
+            say("ray-snapshot: no report of the end: no snapshot was completed")
+        missing = {one: name for one, name in self.asked.items() if name and one not in self.written}
+        for snapshot_id in [*missing, *([last] if last is not None else [])]:
+            if trouble := self.write(system, snapshot_id):
+                say(f"ray-snapshot: no report: {trouble}")
+
+    def _last(self, system: str, run_id: str) -> str | None:
         from ray_snapshot.history import History
 
         try:
-            found = History(self.history).resolve("latest", system=system)
-        except HistoryNotFoundError:
-            say("ray-snapshot: no report: no snapshot was taken")
-            return
-        self.write(system, found)
+            rows = History(self.history).snapshots(system, run_id=run_id)
+        except RaySnapshotError:  # the end of the program says why it could not be written
+            return None
+        return next((row["snapshot_id"] for row in reversed(rows) if row["status"] == "complete"), None)
 
-    def write(self, system: str, snapshot_id: str) -> None:
-        """Write one, and say where it is; or why there is none."""
+    def write(self, system: str, snapshot_id: str) -> str:
+        """Write one, unless it is there, and say where it is; returns why there is none."""
         with self.lock:
-            if snapshot_id in self.written or len(self.written) >= MOST:
-                return
-            self.written.add(snapshot_id)
-            stem = self.folder / f"{system}-{snapshot_id}"
-            page, text = stem.with_name(f"{stem.name}.html"), stem.with_name(f"{stem.name}.md")
+            if snapshot_id in self.written:
+                return ""
+            page, text = (self.folder / f"{system}-{snapshot_id}{ending}" for ending in (".html", ".md"))
             trouble = self._run(str(self.history), snapshot_id, "--out", str(page), "--out", str(text))
-            say(f"ray-snapshot: report: {page} (and .md)" if not trouble else f"ray-snapshot: no report: {trouble}")
+            if not trouble:
+                self.written.add(snapshot_id)
+                say(f"ray-snapshot: report: {page} (and .md)")
+            return trouble
 
     def _run(self, *arguments: str) -> str:
-        """Why it could not be written; "" if it was."""
+        """Why it could not be written; "" if it was. If this process is ended meanwhile, the other one writes all the same."""
         root = str(Path(__file__).parents[2])
         command = [sys.executable, "-P", "-c", _CALL, root, "report", *arguments]
+        folder = self.home if self.home is not None and self.home.is_dir() else self.folder
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(  # noqa: SIM115, RUF100 - its end is waited for below, or it goes on alone
                 command,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=WRITING_S,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 start_new_session=True,  # a second Ctrl-C ends the program, and not what is written of it
-                check=False,
             )
-        except subprocess.TimeoutExpired:
-            return f"it was not written within {WRITING_S:g} s"
         except OSError as error:
             return f"{sys.executable} cannot be run: {error.strerror or error}"
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return "" if done.returncode == 0 else (told[-1] if told else f"it ended with {done.returncode}")
+        try:
+            _, errors = process.communicate(timeout=WRITING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return f"it was not written within {WRITING_S:g} s"
+        told = errors.decode("utf-8", "replace").strip().splitlines()
+        return "" if process.returncode == 0 else (told[-1] if told else f"it ended with {process.returncode}")
+
+
+def _current_folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # it is gone
+        return None

@@ -253,11 +253,13 @@ class Reporter:
     def follow(self, watch: Watch) -> None:
         """The watching has begun."""
         self.watch = watch
+        self.told.clear()
+        self.news = News(watch.alarm_when)  # the machines of another session may have the same names
         tracking.ON_INTERRUPT[:] = [self.last_words]
         say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
         watch.subscribe(self.hear, repeat=True)
         if (files := self.files) is not None:
-            watching.WHEN_CLOSED[:] = [lambda: files.end(watch.name)]
+            watching.WHEN_CLOSED[:] = [lambda: files.end(watch.name, watch.run_id)]
 
     def hear(self, verdict: Verdict) -> None:
         """A verdict: say it once for each deadlock, each alarm, and each detector that fails."""

@@ -444,7 +444,10 @@ WHEN_CLOSED: list[Callable[[], None]] = []
 def close_quietly() -> None:
     """At the program's end: finish what is pending, and write it; the program's own end is not disturbed."""
     steps: list[Callable[[], None]] = [found.close for found in _watches]
-    for step in (*steps, *(WHEN_CLOSED if steps else ())):
+    if steps:  # who comes second, while the first still writes, has nothing to do behind it
+        steps += WHEN_CLOSED
+        WHEN_CLOSED.clear()
+    for step in steps:
         try:
             step()
         except Exception as error:

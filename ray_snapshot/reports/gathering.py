@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pyarrow.compute as pc
+
 from ray_snapshot import __version__
 from ray_snapshot.detectors import Deadlock, Termination
-from ray_snapshot.detectors.common import plural, uncovered, unsound, with_workers
+from ray_snapshot.detectors.common import listed, plural, unsound, with_workers
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.history import History
 from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned, waiting
 from ray_snapshot.reports.past import Past, past
-from ray_snapshot.reports.texts import cut, distinct, names, plain, pretty, records
+from ray_snapshot.reports.texts import cut, distinct, names, names_in, plain, pretty, records
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate
 from ray_snapshot.views.report import short_sites, wait_lines
@@ -74,8 +76,11 @@ class Report:
     facts: tuple[tuple[str, str], ...]
     level: str
     """`ALARM`, `UNKNOWN` or `CLEAR`."""
+    is_sound: bool
+    """Whether the snapshot is complete and its cut consistent."""
     headline: str
     said: tuple[Said, ...]
+    more_said: int
     waiting: Waiting | None
     past: Past
     cards: tuple[Card, ...]
@@ -97,8 +102,9 @@ def choose(history: History, text: str | None, system: str | None = None) -> str
             f"no snapshot in the history {history.path} to report", path=str(history.path), snapshot_id=None
         )
     newest = rows.slice(rows.num_rows - 1).to_pylist()[0]
-    said = history.verdict_table(system=newest["system"], run_id=newest["run_id"])
-    alarms = said.filter(said["alarm"])["snapshot_id"].to_pylist()
+    ids = rows.filter(pc.equal(rows["run_id"], newest["run_id"]))["snapshot_id"].to_pylist()
+    said = history.rows_of("verdicts", ids, ["snapshot_id", "alarm"])
+    alarms = said.filter(pc.fill_null(said["alarm"], False))["snapshot_id"].to_pylist()
     return str(max(alarms) if alarms else newest["snapshot_id"])
 
 
@@ -116,10 +122,12 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
         taken_at=snapshot.started_at,
         facts=tuple(_facts(snapshot)),
         level=_level(snapshot, verdicts),
+        is_sound=unsound(snapshot) is None,
         headline=_headline(snapshot, verdicts),
         said=tuple(_said(snapshot, row) for row in verdicts[:MOST_SAID]),
+        more_said=max(0, len(verdicts) - MOST_SAID),
         waiting=found,
-        past=past(history, snapshot, distinct(row["detector"] for row in alarms), about, has_charts=has_charts),
+        past=past(history, snapshot, distinct(str(row["detector"]) for row in alarms), about, has_charts=has_charts),
         cards=tuple(cards(snapshot, about)),
         more_cards=max(0, len(about) - MOST_CARDS),
         gaps=tuple(_gaps(snapshot, verdicts)),
@@ -155,17 +163,23 @@ def _said(snapshot: Snapshot, row: Mapping[str, Any]) -> Said:
     return Said(
         detector=plain(row["detector"]),
         word=_word(row),
-        sentence=plain(with_workers(snapshot, short_sites(row["sentence"] or "")), MOST_SENTENCE),
+        sentence=_sentence(snapshot, row["sentence"] or ""),
         is_alarm=bool(row["alarm"]),
         evaluator=plain(row["evaluator"]),
         evidence=pretty(row["evidence"] or {}, MOST_EVIDENCE),
     )
 
 
+def _sentence(snapshot: Snapshot, text: str) -> str:
+    return plain(with_workers(snapshot, short_sites(cut(text, MOST_SENTENCE))), 2 * MOST_SENTENCE)
+
+
 def _level(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> str:
     if any(row["alarm"] for row in verdicts):
         return ALARM
-    is_told = all(row["holds"] is not None for row in verdicts if row["detector"] == "deadlock")
+    is_told = not any(
+        row["holds"] is None and (row["detector"] == "deadlock" or _part(row, "error")) for row in verdicts
+    )
     return CLEAR if is_told and unsound(snapshot) is None else UNKNOWN
 
 
@@ -190,15 +204,15 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     whole = unsound(snapshot)
     found = [
         ("snapshot", f"{snapshot.snapshot_id}, number {snapshot.sequence} of run {snapshot.run_id}"),
-        ("protocol", f"{snapshot.protocol}, {snapshot.duration_ms:,.0f} ms"),
+        ("protocol", f"{snapshot.protocol}, {snapshot.duration_ms or 0.0:,.0f} ms"),
         ("cut", "consistent" if whole is None else whole),
-        ("machines", f"{snapshot.machine_count:,}" + (f" ({statuses})" if statuses else "")),
-        ("in flight", plural(snapshot.in_flight_count, "call or message", "calls or messages")),
+        ("machines", f"{snapshot.machine_count or 0:,}" + (f" ({statuses})" if statuses else "")),
+        ("in flight", plural(snapshot.in_flight_count or 0, "call or message", "calls or messages")),
     ]
     if snapshot.restorable:
         found.append(("restore", "it can be restored"))
     elif snapshot.obstacles:
-        found.append(("restore", f"it cannot be restored: {'; '.join(snapshot.obstacles[:3])}"))
+        found.append(("restore", f"it cannot be restored: {listed(snapshot.obstacles)}"))
     if snapshot.restored_from:
         found.append(("restored from", snapshot.restored_from))
     return [(name, plain(value)) for name, value in found]
@@ -209,8 +223,8 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 def _waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[Waiting | None, list[dict[str, Any]]]:
     """The waits to show, and their records."""
-    for row in sorted(verdicts, key=lambda row: row["detector"] != "deadlock"):
-        if members := records(_part(row, "members")):
+    for row in verdicts:
+        if _is_of_deadlock(row) and row["holds"] is not False and (members := records(_part(row, "members"))):
             return _deadlock(snapshot, row, members)
     rows, more = waiting(snapshot)
     if not rows:
@@ -219,6 +233,11 @@ def _waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple
     note = "Not all of these wait for ever: what is waited for may act." if _is_clear(verdicts) else ""
     told = Waiting("What waits", picture((), rows), tuple(_with_workers(snapshot, lines)), note=note)
     return told, rows
+
+
+def _is_of_deadlock(row: Mapping[str, Any]) -> bool:
+    spec = row["detector_spec"]
+    return row["detector"] == "deadlock" or (isinstance(spec, Mapping) and spec.get("type") == "deadlock")
 
 
 def _is_clear(verdicts: Sequence[Mapping[str, Any]]) -> bool:
@@ -232,13 +251,13 @@ def _deadlock(
     told = _part(row, "cores")
     cores = [names(core) for core in told] if isinstance(told, list) else []
     counts = [_count(row, name, listed) for name, listed in (("member_count", members), ("stuck_behind_count", behind))]
-    advice = distinct(plain(short_sites(text), MOST_SENTENCE) for text in names(_part(row, "advice")))
+    advice = distinct(_sentence(snapshot, text) for text in names(_part(row, "advice"))[:MOST_ITEMS])
     found = Waiting(
         heading="What can never move again" if row["holds"] else "What would be stuck if nothing else acts",
-        picture=picture(members, behind, cores),
+        picture=picture(members, behind, cores, is_certain=bool(row["holds"])),
         lines=tuple(_with_workers(snapshot, wait_lines(members, counts[0]))),
         behind=tuple(_with_workers(snapshot, wait_lines(behind, counts[1]))),
-        advice=tuple(with_workers(snapshot, text) for text in advice[:MOST_ITEMS]),
+        advice=tuple(advice),
         note=_as_long_as((*members, *behind)),
     )
     return found, [*members, *behind]
@@ -256,28 +275,32 @@ def _as_long_as(waits: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _with_workers(snapshot: Snapshot, lines: Sequence[str]) -> list[str]:
-    return [plain(with_workers(snapshot, line.strip()), MOST_SENTENCE) for line in lines]
+    return [_sentence(snapshot, line.strip()) for line in lines]
 
 
 # ---- what is missing, and of what versions -------------------------------------------------------------------------------
 
 
 def _gaps(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
-    found = [f"not observed: {plain(with_workers(snapshot, str(item)))}" for item in uncovered(snapshot)]
-    without = names(snapshot.coverage.get("without_state"))
-    found += [f"recorded in the middle of an action, without its state: {plain(name)}" for name in without]
+    reason = unsound(snapshot)
+    found = [] if reason is None else [reason]
+    told = snapshot.coverage
+    if not isinstance(told, Mapping) or "uncovered" not in told:
+        found.append("the snapshot does not say what it covers")
+    found += [f"not observed: {item}" for name in ("uncovered", "apart") for item in names_in(told, name)]
+    found += [
+        f"recorded in the middle of an action, without its state: {name}" for name in names_in(told, "without_state")
+    ]
     for row in verdicts:
         if row["holds"] is None:
-            found += [
-                f"{plain(row['detector'])} depends on: {plain(with_workers(snapshot, text))}"
-                for text in names(_part(row, "depends_on"))
-            ]
+            found += [f"{row['detector']} depends on: {text}" for text in names(_part(row, "depends_on"))]
     more = len(found) - MOST_ITEMS
-    return [*found[:MOST_ITEMS], f"... and {more:,} more"] if more > 0 else found
+    shown = [_sentence(snapshot, text) for text in found[:MOST_ITEMS]]
+    return [*shown, f"... and {more:,} more"] if more > 0 else shown
 
 
 def _versions(snapshot: Snapshot) -> list[tuple[str, str]]:
-    told = snapshot.coverage.get("versions")
+    told = snapshot.coverage.get("versions") if isinstance(snapshot.coverage, Mapping) else None
     run = [(plain(name, 60), plain(value, 60)) for name, value in told.items()] if isinstance(told, Mapping) else []
     return [
         *([(f"{name} of the run", value) for name, value in run[:10]] or [("of the run", "not recorded")]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import is_any_of
-from ray_snapshot.reports.texts import compact, cut, plain, pretty
+from ray_snapshot.reports.texts import compact, cut, names_in, plain, pretty
 from ray_snapshot.snapshot import Machine, Snapshot
 from ray_snapshot.views.report import place, short_site
 
@@ -30,7 +30,10 @@ MOST_LOOKED_AT = 20_000
 class Card:
     """One machine as of the cut."""
 
+    machine: str
+    """Its name as it is, however long."""
     name: str
+    """As it is shown."""
     about: str
     """Class, host, incarnation."""
     status: str
@@ -67,7 +70,11 @@ def cards(snapshot: Snapshot, names: Sequence[str]) -> list[Card]:
     """The first of `names`, a card each."""
     chosen = list(names[:MOST_CARDS])
     calls, inbox = _by(snapshot.tables["calls"], "machine", chosen), _by(snapshot.tables["messages"], "target", chosen)
-    return [_card(snapshot.machines[name], calls.get(name, []), inbox.get(name, [])) for name in chosen]
+    without = set(names_in(snapshot.coverage, "without_state"))
+    return [
+        _card(snapshot.machines[name], calls.get(name, []), inbox.get(name, []), is_amid=name in without)
+        for name in chosen
+    ]
 
 
 def _by(table: pa.Table, column: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
@@ -78,23 +85,26 @@ def _by(table: pa.Table, column: str, names: Sequence[str]) -> dict[str, list[di
     return found
 
 
-def _card(machine: Machine, calls: list[dict[str, Any]], inbox: list[dict[str, Any]]) -> Card:
+def _card(machine: Machine, calls: list[dict[str, Any]], inbox: list[dict[str, Any]], *, is_amid: bool) -> Card:
+    where = " on ".join(part for part in (machine.class_name, machine.host) if part)
     again = f", incarnation {machine.incarnation}" if (machine.incarnation or 1) > 1 else ""
     return Card(
+        machine=machine.machine,
         name=plain(machine.machine),
-        about=plain(f"{machine.class_name} on {machine.host}{again}"),
+        about=plain(f"{where}{again}"),
         status=plain(machine.status),
-        calls=tuple(_shown([_call(row) for row in calls])),
-        inbox=tuple(_shown([_message(row) for row in inbox])),
+        calls=tuple(_shown(calls, _call)),
+        inbox=tuple(_shown(inbox, _message)),
         inbox_count=len(inbox),
         state=None if machine.state is None else pretty(machine.state, MOST_STATE),
-        note=_note(machine),
+        note=_note(machine, is_amid=is_amid),
     )
 
 
-def _shown(lines: list[str]) -> list[str]:
-    more = len(lines) - MOST_CALLS
-    return [*lines[:MOST_CALLS], f"... and {more:,} more"] if more > 0 else lines
+def _shown(rows: list[dict[str, Any]], line: Callable[[Mapping[str, Any]], str]) -> list[str]:
+    more = len(rows) - MOST_CALLS
+    lines = [line(row) for row in rows[:MOST_CALLS]]
+    return [*lines, f"... and {more:,} more"] if more > 0 else lines
 
 
 def _call(row: Mapping[str, Any]) -> str:
@@ -108,8 +118,8 @@ def _message(row: Mapping[str, Any]) -> str:
     return plain(f"{row['method']}{arguments} from {row['source']}")
 
 
-def _note(machine: Machine) -> str:
-    if machine.state is None:
+def _note(machine: Machine, *, is_amid: bool) -> str:
+    if is_amid:
         return "recorded in the middle of an action, without its state"
     return "the state was too large to be recorded whole" if machine.state_truncated else ""
 
@@ -125,13 +135,23 @@ def waiting(snapshot: Snapshot) -> tuple[list[dict[str, Any]], int]:
         if name not in record["waits_for"]:
             record["waits_for"].append(name)
     names = [record["machine"] for record in found.values()]
-    calls = _by(snapshot.tables["calls"], "machine", names)
+    calls: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for name, rows in _by(snapshot.tables["calls"], "machine", names).items():
+        for row in rows:
+            calls.setdefault((name, row["call_id"]), row)
+            calls.setdefault((name, None), row)
+    classes = _classes(snapshot, names)
     for (name, call_id), record in found.items():
-        record["class"] = snapshot.machines[name].class_name if name in snapshot.machines else None
-        rows = calls.get(name, [])
-        for row in [row for row in rows if row["call_id"] == call_id] or rows[:1]:
+        record["class"] = classes.get(name)
+        if row := calls.get((name, call_id)) or calls.get((name, None)):
             record |= {"method": row["method"], "call_site": row["call_site"]}
     return list(found.values()), max(0, open_.num_rows - MOST_WAITS)
+
+
+def _classes(snapshot: Snapshot, names: Sequence[str]) -> dict[str, str]:
+    table = snapshot.tables["machines"].select(["machine", "class_name"])
+    rows = table.filter(pa.array(is_any_of(table["machine"], *names))).to_pylist() if names else []
+    return {row["machine"]: row["class_name"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +192,10 @@ _COLUMNS = {"status": "status", "class": "class_name", "host": "host", "incarnat
 
 def _places(snapshot: Snapshot, names: Sequence[str]) -> dict[str, str]:
     found = {}
+    classes = _classes(snapshot, names)
     for name, rows in _by(snapshot.tables["calls"], "machine", names).items():
-        kind = snapshot.machines[name].class_name if name in snapshot.machines else None
-        texts = [place({**row, "class": kind}).removeprefix(f"{name} ") for row in rows]
-        more = f" and {len(texts) - 1:,} more" if len(texts) > 1 else ""
-        found[name] = texts[0] + more
+        text = place({**rows[0], "class": classes.get(name)}).removeprefix(f"{name} ")
+        found[name] = text + (f" and {len(rows) - 1:,} more" if len(rows) > 1 else "")
     return found
 
 

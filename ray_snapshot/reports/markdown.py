@@ -14,6 +14,9 @@ from ray_snapshot.views.wait_picture import BEHIND, CORE, OTHER, Picture
 
 MOST = 60_000
 """Characters; a comment on GitHub may have 65,536."""
+MOST_GRAPH = 24_000
+"""Characters of a graph: Mermaid itself draws none of more than 50,000."""
+MOST_LIST = 8_000
 MOST_CHANGES = 20
 MOST_CARDS = 12
 MOST_STATE = 600
@@ -24,29 +27,30 @@ _SIGNS = {ALARM: "🔴 Alarm", UNKNOWN: "🟡 Cannot be told", CLEAR: "🟢 No a
 
 def markdown(report: Report) -> str:
     """The text."""
+    verdicts = [f"**{_text(one.detector)}: {_text(one.word)}**. {_text(one.sentence)}" for one in report.said]
     parts = [
         f"## {_text(report.headline)}",
         f"{_SIGNS[report.level]} as of {at(report.taken_at)}.",
         *_table(("", ""), report.facts),
         *_waiting(report),
         "### What the detectors say",
-        *_list(f"**{_text(one.detector)}: {_text(one.word)}**. {_text(one.sentence)}" for one in report.said),
+        *_list(verdicts, more=report.more_said),
         "### What came before",
         *map(_text, report.past.sentences),
         *_list(map(_text, report.past.steps)),
         *_changes(report),
-        *_cards(report),
         "### What is not covered",
         *(_list(map(_text, report.gaps)) or ["Nothing."]),
         "### Versions",
         *_list(f"{_text(name)}: {_text(value)}" for name, value in report.versions),
+        *_cards(report),
     ]
     return _bounded(parts)
 
 
 def _bounded(parts: Iterable[str]) -> str:
     """The parts that fit; a part is left out whole, so that no table and no fence is cut in two."""
-    kept, left_out, room = [], 0, MOST
+    kept, left_out, room = [], 0, MOST - 100
     for part in parts:
         if len(part) + 2 <= room:
             kept.append(part)
@@ -59,14 +63,26 @@ def _bounded(parts: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text that is nothing but text to Markdown; an address is no link."""
+    """Text that is nothing but text to Markdown: it begins no list, an address is no link, and nobody is mentioned."""
     escaped = _MARKUP.sub(r"\\\1", plain(text, 3_000))
-    return escaped.replace("://", ":\u200b//").replace("www.", "www\u200b.")
+    escaped = _LIST.sub(lambda found: f"{found[1]}\\{found[2]}", escaped)
+    return _REFERENCE.sub("\\1\u200b", escaped).replace("://", ":\u200b//").replace("www.", "www\u200b.")
 
 
-def _list(lines: Iterable[str]) -> list[str]:
-    found = "\n".join(f"- {line}" for line in lines)
-    return [found] if found else []
+_LIST = re.compile(r"^(\d*)([-=.)])")
+_REFERENCE = re.compile(r"([@#])(?=\w)")
+
+
+def _list(lines: Iterable[str], more: int = 0) -> list[str]:
+    """One list; of long ones as much as `MOST_LIST` characters, and how many items that leaves out."""
+    kept, room, found = [], MOST_LIST, list(lines)
+    for line in found:
+        if (room := room - len(line)) < 0:
+            break
+        kept.append(f"- {line}")
+    if more := more + len(found) - len(kept):
+        kept.append(f"- ... and {more:,} more")
+    return ["\n".join(kept)] if kept else []
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
@@ -84,10 +100,11 @@ def _waiting(report: Report) -> Iterator[str]:
     if report.waiting is None:
         return
     yield f"### {_text(report.waiting.heading)}"
-    yield f"```mermaid\n{mermaid(report.waiting.picture)}\n```"
+    if (graph := mermaid(report.waiting.picture)) and len(graph) < MOST_GRAPH:
+        yield f"```mermaid\n{graph}\n```"
     yield from _list(map(_text, report.waiting.lines))
     if report.waiting.behind:
-        yield "Stuck behind them:"
+        yield "Stuck behind them:" if report.waiting.picture.is_certain else "Behind them:"
         yield from _list(map(_text, report.waiting.behind))
     if report.waiting.note:
         yield _text(report.waiting.note)
@@ -117,7 +134,9 @@ _CLASSES = {CORE: "stuck", BEHIND: "behind"}
 
 def _label(text: str) -> str:
     """Text in a label: what Mermaid or HTML would read is written by its number."""
-    return "".join(char if char.isalnum() or char in " .:-,/()" else f"#{ord(char)};" for char in plain(text, 60))
+    told = plain(text, 60) or "-"
+    escaped = "".join(char if char.isalnum() or char in " .:-,/()" else f"#{ord(char)};" for char in told)
+    return _LIST.sub(lambda found: f"{found[1]}#{ord(found[2])};", escaped)
 
 
 def _changes(report: Report) -> list[str]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import lasted, plural
+from ray_snapshot.detectors.common import is_any_of, lasted, plural
+from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History
 from ray_snapshot.reports.machines import MOST_CHANGES, Change, changes
 from ray_snapshot.reports.texts import at, plain
@@ -18,7 +20,9 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.views import charts
 from ray_snapshot.views.charts import ALARM, HELD, NOT_HELD, UNKNOWN, Points, Quantity
 
-MOST_DRAWN = 1_000
+MOST_BANDS = 12
+"""So many detectors are drawn."""
+MOST_DRAWN = 400
 """So many snapshots of a run are drawn, the last ones."""
 MOST_COUNTED = 1_000_000
 """Machines by status are drawn over as many snapshots as have so many rows together."""
@@ -62,39 +66,51 @@ def past(
     rows = history.snapshot_table(snapshot.system, run_id=snapshot.run_id)
     rows = rows.filter(pc.less_equal(rows["started_at"], snapshot.started_at))
     times = dict(zip(rows["snapshot_id"].to_pylist(), rows["started_at"].to_pylist(), strict=True))
-    said = history.verdict_table(system=snapshot.system, run_id=snapshot.run_id)
-    told = [row for row in said.select(_SAID).to_pylist() if row["snapshot_id"] in times]
-    episodes = {
-        alarm: _episode([row for row in told if row["detector"] == alarm], snapshot.snapshot_id)
-        for alarm in list(alarms)[:MOST_ALARMS]
-    }
+    told = _told(history, times)
+    episodes = {alarm: _episode(told.get(alarm, {}), snapshot.snapshot_id) for alarm in list(alarms)[:MOST_ALARMS]}
     complete = rows.filter(pc.equal(rows["status"], "complete"))["snapshot_id"].to_pylist()
-    before = complete[: complete.index(snapshot.snapshot_id)] if snapshot.snapshot_id in complete else complete
+    before = [one for one in complete if one != snapshot.snapshot_id]
     lead = next(iter(episodes.values()), _Episode(clear_id=before[-1] if before else None))
-    found = _compared(history, snapshot, lead.clear_id, names)
+    found, trouble = _compared(history, snapshot, lead.clear_id, names)
+    drawn, no_charts = _drawn(history, snapshot, rows, told, times, episodes) if has_charts else ([], [])
+    sentences = [*_sentences(snapshot, episodes, times, len(before)), *trouble, *no_charts]
     return Past(
-        sentences=tuple(_sentences(snapshot, episodes, times, len(before))),
+        sentences=tuple(sentences),
         steps=tuple(_steps(snapshot, names)),
         earlier_id=lead.clear_id,
         changes=tuple(found[:MOST_CHANGES]),
         more_changes=max(0, len(found) - MOST_CHANGES),
-        charts=tuple(_charts(history, snapshot, rows, told, times, episodes)) if has_charts else (),
+        charts=tuple(drawn),
     )
 
 
-_SAID = ["snapshot_id", "detector", "holds", "alarm"]
+_SAID = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "evaluated_at"]
 
 
-def _episode(told: Sequence[Mapping[str, Any]], snapshot_id: str) -> _Episode:
-    """Of the verdicts of one detector in the order of their snapshots."""
+def _told(history: History, times: Mapping[str, datetime]) -> dict[str, dict[str, str]]:
+    """By detector, by snapshot: the gravest that any evaluator said last."""
+    last: dict[tuple[str, str, str], str] = {}
+    for row in history.rows_of("verdicts", times, _SAID).sort_by("evaluated_at").to_pylist():
+        answer = ALARM if row["alarm"] else {True: HELD, False: NOT_HELD, None: UNKNOWN}[row["holds"]]
+        last[str(row["detector"]), str(row["evaluator"]), row["snapshot_id"]] = answer
+    found: dict[str, dict[str, str]] = {}
+    for (detector, _, snapshot_id), answer in last.items():
+        answers = found.setdefault(detector, {})
+        answers[snapshot_id] = min(answer, answers.get(snapshot_id, answer), key=GRAVEST.index)
+    return {name: {one: found[name][one] for one in times if one in found[name]} for name in sorted(found)}
+
+
+GRAVEST = (ALARM, UNKNOWN, HELD, NOT_HELD)
+
+
+def _episode(answers: Mapping[str, str], snapshot_id: str) -> _Episode:
+    """Of what one detector said, snapshot by snapshot, up to this one."""
     clear_id = began_id = None
-    for row in told:
-        if row["snapshot_id"] > snapshot_id:
-            break
-        if row["alarm"]:
-            began_id = began_id or row["snapshot_id"]
-        elif row["holds"] is not None:
-            clear_id, began_id = row["snapshot_id"], None
+    for one, answer in answers.items():
+        if answer == ALARM:
+            began_id = began_id or one
+        elif answer != UNKNOWN and one != snapshot_id:
+            clear_id, began_id = one, None
     return _Episode(clear_id, began_id)
 
 
@@ -102,8 +118,8 @@ def _sentences(
     snapshot: Snapshot, episodes: Mapping[str, _Episode], times: Mapping[str, datetime], before: int
 ) -> list[str]:
     if not before:
-        return ["It is the first complete snapshot of its run: nothing is known of what came before."]
-    found = [f"{plural(before, 'snapshot')} of the run came before it."]
+        return ["The history has no earlier complete snapshot of its run."]
+    found = [f"The history has {plural(before, 'earlier complete snapshot')} of its run."]
     for alarm, episode in episodes.items():
         if (began := times.get(episode.began_id or "")) is not None:
             seconds = (snapshot.started_at - began).total_seconds()
@@ -123,13 +139,15 @@ def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     wanted = set(names)
     found: dict[tuple[datetime, str], list[str]] = {}
     table = snapshot.tables["waits"]
-    began = table.filter(pc.is_valid(table["waiting_since"])).sort_by("waiting_since")
-    for row in began.slice(0, 50_000).select(["machine", "on_machine", "satisfied", "waiting_since"]).to_pylist():
-        if row["machine"] in wanted and not row["satisfied"]:
-            on = found.setdefault((row["waiting_since"], row["machine"]), [])
-            name = row["on_machine"] or "something that was not recorded"
-            if name not in on:
-                on.append(name)
+    if not wanted:
+        return []
+    is_open = pc.and_(pc.is_valid(table["waiting_since"]), pc.invert(pc.fill_null(table["satisfied"], False)))
+    began = table.filter(pc.and_(is_open, pa.array(is_any_of(table["machine"], *wanted)))).sort_by("waiting_since")
+    for row in began.slice(0, 50_000).select(["machine", "on_machine", "waiting_since"]).to_pylist():
+        on = found.setdefault((row["waiting_since"], row["machine"]), [])
+        name = row["on_machine"] or "something that was not recorded"
+        if name not in on:
+            on.append(name)
     lines = []
     for (since, name), on in list(found.items())[:MOST_STEPS]:
         ago = max(0.0, (snapshot.started_at - since).total_seconds())
@@ -139,31 +157,42 @@ def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     return [*lines, f"... and {more:,} more"] if more > 0 else lines
 
 
-def _compared(history: History, snapshot: Snapshot, earlier_id: str | None, names: Sequence[str]) -> list[Change]:
+def _compared(
+    history: History, snapshot: Snapshot, earlier_id: str | None, names: Sequence[str]
+) -> tuple[list[Change], list[str]]:
+    """What changed, and why nothing can be said of it."""
     if earlier_id is None or not names or snapshot.machine_count > MOST_COMPARED:
-        return []
-    if not history.listed([earlier_id]):
-        return []
-    earlier = history.load(earlier_id)
-    return changes(earlier, snapshot, names) if earlier.machine_count <= MOST_COMPARED else []
+        return [], []
+    try:
+        earlier = history.load(earlier_id)
+        return (changes(earlier, snapshot, names) if earlier.machine_count <= MOST_COMPARED else []), []
+    except RaySnapshotError as error:
+        return [], [f"It is held against no earlier snapshot: {plain(error)}."]
 
 
 # ---- pictures of the run -------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Answers:
-    """What one detector said, snapshot by snapshot."""
-
-    moments: list[datetime] = field(default_factory=list)
-    answers: list[str] = field(default_factory=list)
+def _drawn(
+    history: History,
+    snapshot: Snapshot,
+    rows: Any,
+    told: Mapping[str, Mapping[str, str]],
+    times: Mapping[str, datetime],
+    episodes: Mapping[str, _Episode],
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The charts, and why there are none."""
+    try:
+        return _charts(history, snapshot, rows, told, times, episodes), []
+    except Exception as error:  # times and counts of a stranger, which matplotlib may refuse: the report goes without
+        return [], [f"The run cannot be drawn: {type(error).__name__}: {plain(error)}."]
 
 
 def _charts(
     history: History,
     snapshot: Snapshot,
     rows: Any,
-    told: Sequence[Mapping[str, Any]],
+    told: Mapping[str, Mapping[str, str]],
     times: Mapping[str, datetime],
     episodes: Mapping[str, _Episode],
 ) -> list[tuple[str, str]]:
@@ -171,13 +200,10 @@ def _charts(
     if rows.num_rows < 2:
         return []
     drawn = set(rows["snapshot_id"].to_pylist())
-    answers: dict[str, _Answers] = {}
-    for row in told:
-        if row["snapshot_id"] in drawn:
-            one = answers.setdefault(row["detector"], _Answers())
-            one.moments.append(times[row["snapshot_id"]])
-            one.answers.append(ALARM if row["alarm"] else {True: HELD, False: NOT_HELD, None: UNKNOWN}[row["holds"]])
-    bands = {name: charts.spans(one.moments, one.answers) for name, one in answers.items()}
+    bands = {}
+    for name, answers in list(told.items())[:MOST_BANDS]:
+        shown = {one: answer for one, answer in answers.items() if one in drawn}
+        bands[name] = charts.spans([times[one] for one in shown], list(shown.values()))
     began = {alarm: episode.began_id for alarm, episode in episodes.items() if episode.began_id != snapshot.snapshot_id}
     found = [(times.get(one or ""), f"{alarm}: the alarm begins") for alarm, one in began.items()]
     marks = sorted((moment, text) for moment, text in found if moment is not None)
@@ -189,8 +215,8 @@ def _charts(
 
 
 def _panels(history: History, snapshot: Snapshot, rows: Any) -> list[tuple[Quantity, dict[str, Points]]]:
-    complete = rows.filter(pc.equal(rows["status"], "complete"))
     counted = ("started_at", "in_flight_count", "duration_ms", "machine_count", "snapshot_id")
+    complete = rows.filter(pc.equal(rows["status"], "complete")).select(counted).drop_null()
     times, in_flight, duration, machines, ids = (complete[name].to_pylist() for name in counted)
     panels = []
     room, begin = MOST_COUNTED, len(ids)

@@ -17,18 +17,25 @@ def cut(text: str, most: int) -> str:
 
 def plain(text: Any, most: int = 400) -> str:
     """One line, harmless to a terminal and to a reader of text."""
-    return cut(shown(" ".join(str(text).split())), most)
+    told = str(text)
+    return cut(shown(" ".join(told[: 20 * most].split())), most)
 
 
 def pretty(value: Any, most: int) -> str:
-    """JSON over several lines, cut."""
-    lines = json.dumps(value, indent=2, ensure_ascii=False, default=str).split("\n")
-    return cut("\n".join(map(shown, lines)), most)
+    """JSON over several lines, cut: no more of it is made than is shown."""
+    text, size = [], 0
+    for piece in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value):
+        text.append(piece[: most + 1])
+        size += len(piece)
+        if size > most:
+            break
+    lines = "\n".join(map(shown, "".join(text)[:most].split("\n")))
+    return f"{lines} … (cut)" if size > most else lines
 
 
 def compact(value: Any, most: int) -> str:
     """JSON in one line, cut."""
-    return plain(json.dumps(value, ensure_ascii=False, default=str), most)
+    return plain(pretty(value, 4 * most), most)
 
 
 def at(moment: datetime | None) -> str:
@@ -39,6 +46,11 @@ def at(moment: datetime | None) -> str:
 def names(value: Any) -> list[str]:
     """A list of texts, as they are; nothing if it is none."""
     return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def names_in(value: Any, name: str) -> list[str]:
+    """The list of texts under `name` in a dictionary; nothing if either is something else."""
+    return names(value.get(name)) if isinstance(value, Mapping) else []
 
 
 _TEXTS = ("machine", "class", "method", "call_site", "mode", "needs")

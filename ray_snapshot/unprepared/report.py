@@ -304,7 +304,11 @@ def _headline(told: Mapping[str, Any]) -> str:
     if told["verdict"] == UNKNOWN:
         return f"it cannot be told whether {'these are' if told['members'] else 'it is'} stuck ({apart})"
     count = told["unfinished"]
-    return f"nothing suspected: {count:,} unfinished {'call or task' if count == 1 else 'calls and tasks'}" if count else "idle"
+    return (
+        f"nothing suspected: {count:,} unfinished {'call or task' if count == 1 else 'calls and tasks'}"
+        if count
+        else "idle"
+    )
 
 
 def _queues(actors: list[Any]) -> list[str]:

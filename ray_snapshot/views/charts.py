@@ -51,6 +51,8 @@ ANSWERS: Mapping[str, Mapping[str, str]] = {
     UNKNOWN: {"facecolor": "#ffffff", "edgecolor": "#808080", "hatch": "////"},
 }
 """What a detector says, and how it looks."""
+_GRAVEST_LAST = (NOT_HELD, HELD, UNKNOWN, ALARM)
+"""Where bands that are made wide enough to be seen touch, the gravest is drawn over the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +269,14 @@ def band_chart(rows: Mapping[str, Sequence[Span]], title: str) -> Any:
     axis = figure.subplots()
     moments = [date2num(at) for spans in rows.values() for span in spans for at in (span.begin, span.end)]
     least = (max(moments) - min(moments)) / LEAST_BAND or 1e-6 if moments else 0.0
-    for row, spans in enumerate(rows.values()):
-        for span in spans:
+    for row, listed in enumerate(rows.values()):
+        drawn: dict[str, list[tuple[float, float]]] = {}
+        for span in listed:
             begin = date2num(span.begin)
             end = max(date2num(span.end), begin + least)  # of the last snapshot, too, there is something to see
-            axis.broken_barh([(begin, end - begin)], (row - 0.36, 0.72), linewidth=0.4, **ANSWERS[span.answer])
+            drawn.setdefault(span.answer, []).append((begin, end - begin))
+        for answer in sorted(drawn, key=_GRAVEST_LAST.index):
+            axis.broken_barh(drawn[answer], (row - 0.36, 0.72), linewidth=0.4, **ANSWERS[answer])
     axis.set_yticks(range(len(rows)), [short(name) for name in rows], fontsize=8)
     axis.set_ylim(max(1, len(rows)) - 0.5, -0.5)
     axis.margins(x=0.01)

@@ -15,7 +15,16 @@ MOST_NAMES = 8
 _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
 """Where installed libraries are, and where Ray unpacks what a job brings along."""
 
-_SITES = re.compile(rf"[^\s(]*(?:{_PACKAGES})|{re.escape(str(Path.cwd()))}/")
+
+def _here() -> Path:
+    """The current folder; the root if it is gone."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
+
+
+_SITES = re.compile(rf"[^\s(]*(?:{_PACKAGES})|{re.escape(str(_here()))}/")
 """What call sites begin with and a report leaves out: the path to those, and the current folder."""
 
 
@@ -104,7 +113,7 @@ def short_site(site: str) -> str:
     if packages:
         return f"{library}:{line}"
     try:
-        return f"{Path(path).relative_to(Path.cwd())}:{line}"
+        return f"{Path(path).relative_to(_here())}:{line}"
     except ValueError:
         return site
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 MOST_BOXES = 60
+MOST_ARROWS = 400
 MOST_PLACES = 2
 """Of one box so many places at which it waits are shown."""
 
@@ -54,9 +55,15 @@ class Picture:
     boxes: tuple[Box, ...] = ()
     arrows: tuple[Arrow, ...] = ()
     is_grouped: bool = False
+    is_certain: bool = True
+    """Whether the core can never move, or could not if nothing else acts."""
+    more_arrows: int = 0
+    """So many are not among `arrows`."""
 
 
-def picture(members: Sequence[Record], behind: Sequence[Record], cores: Sequence[Iterable[str]] = ()) -> Picture:
+def picture(
+    members: Sequence[Record], behind: Sequence[Record], cores: Sequence[Iterable[str]] = (), *, is_certain: bool = True
+) -> Picture:
     """The picture of these waits. `members`: those that can never move; `cores`: the machines of each independent core."""
     ring_of = {name: ring for ring, core in enumerate(cores) for name in core}
     kinds = {str(record["machine"]): BEHIND if members else WAITS for record in behind}
@@ -75,7 +82,8 @@ def picture(members: Sequence[Record], behind: Sequence[Record], cores: Sequence
     arrows = _arrows(records, keys, at)
     distances = _distances([*boxes.values()], arrows)
     placed = [replace(box, distance=distances[place]) for place, box in enumerate(boxes.values())]
-    return Picture(tuple(placed), tuple(arrows), is_grouped)
+    more = max(0, len(arrows) - MOST_ARROWS)
+    return Picture(tuple(placed), tuple(arrows[:MOST_ARROWS]), is_grouped, is_certain, more)
 
 
 def _alike(records: Iterable[Record], kinds: Mapping[str, str], classes: Mapping[str, Any]) -> dict[str, str]:

@@ -19,7 +19,7 @@ BOX = 236.0
 LINE, PAD, GAP, RING_GAP, COLUMN_GAP = 16.0, 9.0, 20.0, 44.0, 84.0
 CHARACTERS = 33
 """So many fit into a line of a box."""
-LONGEST = 400
+LONGEST = 120
 """Characters of a tooltip."""
 BEND, MOST_BEND = 0.13, 36.0
 """How far an arrow bends aside, as a part of its length, and in pixels: so two arrows that go to and fro are two."""
@@ -30,6 +30,13 @@ WORDS: Mapping[str, str] = {
     WAITS: "waits",
     OTHER: "waits for nothing here",
 }
+
+UNCERTAIN: Mapping[str, str] = {
+    **WORDS,
+    CORE: "would be stuck if nothing else acts",
+    BEHIND: "waits for those, directly or through others",
+}
+"""The same where it is not known whether something else may act."""
 
 _STYLE = """
 .waits { --ink: #1d2329; --dim: #59636e; --card: #ffffff; --core: #b3261e; --behind: #9a6700; --line: #7d8590; }
@@ -66,8 +73,9 @@ def svg(picture: Picture, links: Mapping[str, str] | None = None, title: str = "
         return ""
     centres, width, height = _layout(picture)
     body = [_arrow(arrow, picture, centres) for arrow in picture.arrows]
-    body += [_box(box, centres[place], links or {}) for place, box in enumerate(picture.boxes)]
-    legend, legend_height = _legend(picture, height)
+    words = WORDS if picture.is_certain else UNCERTAIN
+    body += [_box(box, centres[place], links or {}, words[box.kind]) for place, box in enumerate(picture.boxes)]
+    legend, legend_height = _legend(picture, height, words)
     return (
         f'<svg class="waits" xmlns="http://www.w3.org/2000/svg" role="img" aria-label={quoteattr(title)}'
         f' width="{width:.0f}" height="{height + legend_height:.0f}"'
@@ -160,7 +168,7 @@ def _middle(block: _Block, arrows: Sequence[Arrow], centres: Mapping[int, tuple[
 
 def _text(text: str) -> str:
     """A stranger's text in one line, harmless."""
-    return escape(shown(" ".join(text[:LONGEST].split()) or "-"))
+    return escape(shown(" ".join(text[:LONGEST].split()))[: 2 * LONGEST] or "-")
 
 
 def _cut(text: str) -> str:
@@ -168,13 +176,13 @@ def _cut(text: str) -> str:
     return _text(text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 1]}…")
 
 
-def _box(box: Box, centre: tuple[float, float], links: Mapping[str, str]) -> str:
+def _box(box: Box, centre: tuple[float, float], links: Mapping[str, str], told: str) -> str:
     x, y = centre[0] - BOX / 2, centre[1] - _height(box) / 2
     lines = [(box.title, ' class="title"'), *((line, "") for line in box.lines)]
     body = f'<rect x="{x:.1f}" y="{y:.1f}" width="{BOX:.0f}" height="{_height(box):.0f}" rx="7"/>'
     for row, (line, words) in enumerate(lines):
         body += f'<text{words} x="{x + PAD:.1f}" y="{y + PAD + LINE * (row + 0.75):.1f}">{_cut(line)}</text>'
-    tip = f"<title>{_text(box.title)} {WORDS[box.kind]}. {' '.join(map(_text, box.lines))}</title>"
+    tip = f"<title>{_text(box.title)} {told}. {' '.join(map(_text, box.lines))}</title>"
     drawn = f'<g class="{box.kind}">{tip}{body}</g>'
     href = links.get(box.machines[0]) if len(box.machines) == 1 else None
     return f"<a href={quoteattr(href)}>{drawn}</a>" if href else drawn
@@ -219,9 +227,9 @@ def _loop(centre: tuple[float, float], box: Box) -> str:
     return f"M{x:.1f},{y - half:.1f} c30,-14 30,{2 * half + 14:.1f} 0,{2 * half:.1f}"
 
 
-def _legend(picture: Picture, height: float) -> tuple[str, float]:
+def _legend(picture: Picture, height: float, words: Mapping[str, str]) -> tuple[str, float]:
     """What the borders mean, and how high that is."""
-    kinds = [kind for kind in WORDS if any(box.kind == kind for box in picture.boxes)]
+    kinds = [kind for kind in words if any(box.kind == kind for box in picture.boxes)]
     if len(kinds) < 2:
         return "", 0.0
     found = ""
@@ -229,6 +237,6 @@ def _legend(picture: Picture, height: float) -> tuple[str, float]:
         y = height + 20 * row
         found += (
             f'<g class="{kind}"><rect x="{GAP}" y="{y:.1f}" width="22" height="12" rx="3"/></g>'
-            f'<text x="{GAP + 30}" y="{y + 10.5:.1f}">{WORDS[kind]}</text>'
+            f'<text x="{GAP + 30}" y="{y + 10.5:.1f}">{words[kind]}</text>'
         )
     return found, 20.0 * len(kinds) + 6

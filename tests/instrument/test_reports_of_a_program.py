@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from app_runner import Done, Runner
 
-from ray_snapshot.history import History
+from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.instrument import report_files
 from ray_snapshot.instrument.report_files import MOST, ReportFiles
+from ray_snapshot.snapshot import Snapshot
 
 ray = pytest.mark.ray
 by_night = pytest.mark.nightly
@@ -83,40 +86,105 @@ def runner_alone() -> Runner:
     return Runner("127.0.0.1:1")
 
 
-def test_a_snapshot_has_one_report_and_an_alarm_that_comes_and_goes_not_thousands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *snapshots: Snapshot) -> tuple[ReportFiles, list[str]]:
+    """A folder of reports beside a history of these, and the snapshots whose reports were written, in their order."""
+    with HistoryWriter(tmp_path / "history") as writer:
+        for one in snapshots:
+            writer.add(one)
     files = ReportFiles(tmp_path, tmp_path / "history")
     asked: list[str] = []
     monkeypatch.setattr(files, "_run", lambda *arguments: asked.append(arguments[1]) or "")
+    return files, asked
+
+
+def taken(number: int, **row: Any) -> Snapshot:
+    at = datetime(2026, 3, 1, 12, 0, number, tzinfo=UTC)
+    whole = {"snapshot_id": f"s-{number}", "system": "bank", "run_id": "this", "started_at": at, **row}
+    return Snapshot.from_rows(machines=[{"machine": "a"}], **whole)
+
+
+def test_an_alarm_whose_snapshot_is_not_written_yet_has_its_report_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, asked = recorded(tmp_path, monkeypatch, taken(1), taken(2))
+
+    def cannot() -> None:
+        raise OSError("the disk is full")
+
+    files.begin("bank", "s-1", cannot)
+    files.end("bank", "this")
+    assert asked == ["s-1", "s-2"]
+    assert capsys.readouterr().err.count("ray-snapshot: report: ") == 2
+
+
+def test_the_end_waits_for_a_report_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, asked = recorded(tmp_path, monkeypatch, taken(1))
+    goes_on = threading.Event()
+    files.begin("bank", "s-1", lambda: print(goes_on.wait(30)))
+    threading.Timer(0.2, goes_on.set).start()
+    files.end("bank", "this")
+    assert asked == ["s-1"], "once, though it is the last snapshot as well"
+    assert not any(thread.is_alive() for thread in files.threads)
+
+
+def test_the_end_is_that_of_this_run_and_of_a_snapshot_that_was_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, asked = recorded(
+        tmp_path,
+        monkeypatch,
+        taken(1, run_id="earlier"),
+        taken(2),
+        taken(3, status="aborted"),
+        taken(4, run_id="other"),
+    )
+    files.end("bank", "this")
+    assert asked == ["s-2"]
+    files.end("bank", "a run without snapshots")
+    assert asked == ["s-2"]
+    assert "no report of the end: no snapshot was completed" in capsys.readouterr().err
+
+
+def test_an_alarm_that_comes_and_goes_has_not_thousands_and_the_end_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, asked = recorded(tmp_path, monkeypatch, taken(1))
     for number in range(3 * MOST):
-        files.write("bank", f"s-{number // 2}")
-    assert asked == [f"s-{number}" for number in range(MOST)]
-    assert capsys.readouterr().err.count("ray-snapshot: report: ") == MOST
+        files.begin("bank", f"a-{number}", lambda: None)
+    files.end("bank", "this")
+    assert sorted(asked) == sorted([*(f"a-{number}" for number in range(MOST)), "s-1"])
+    assert capsys.readouterr().err.count("further ones have none") == 1
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["a history without it", "no history"])
 def test_why_there_is_none_is_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_there: bool
 ) -> None:
-    from ray_snapshot.history import HistoryWriter
-
     monkeypatch.setattr(os, "environ", {name: os.environ[name] for name in ("HOME", "PATH")})
     if is_there:
         HistoryWriter(tmp_path / "history").close()
     files = ReportFiles(tmp_path, tmp_path / "history")
-    files.write("bank", "s-1")
-    (line,) = capsys.readouterr().err.splitlines()
+    files.begin("bank", "s-1", lambda: None)
+    files.end("bank", "this")
+    *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("ray-snapshot: no report: ray-snapshot: error: no ")
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_a_writer_that_does_not_end_is_given_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_files, "_CALL", "import threading; threading.Event().wait()")
     monkeypatch.setattr(report_files, "WRITING_S", 0.5)
-    done = threading.Event()
-    ReportFiles(tmp_path, tmp_path / "history").begin("bank", "s-1", done.set).join(30)
-    assert done.is_set()
-    assert "no report: it was not written within 0.5 s" in capsys.readouterr().err
+    files = ReportFiles(tmp_path, tmp_path / "history")
+    assert files.write("bank", "s-1") == "it was not written within 0.5 s"
+
+
+def test_it_is_written_where_the_folder_of_the_program_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    with HistoryWriter(tmp_path / "history") as writer:
+        writer.add(taken(1))
+    (tmp_path / "gone").rmdir()
+    files = ReportFiles(tmp_path, tmp_path / "history")
+    assert files.write("bank", "s-1") == ""
+    assert len(list(tmp_path.glob("*.html"))) == 1
+    monkeypatch.chdir(tmp_path)

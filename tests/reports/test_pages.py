@@ -14,6 +14,7 @@ from ray_snapshot.reports.gathering import gather
 from ray_snapshot.reports.markdown import MOST, markdown
 from ray_snapshot.reports.page import html
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import Verdict
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 ALSO_EVIL = '"]--><b>\n```\n@everyone [a](http://evil.example) | \u202e \x1b[31m'
@@ -76,7 +77,6 @@ def test_markdown_holds_no_markup_of_a_stranger(evil: History) -> None:
 
 def test_a_fence_is_longer_than_any_in_the_state(tmp_path: Path) -> None:
     history = History(written(tmp_path / "history", [deadlocked(0, state={"text": "``` ```` end"})]))
-    assert "\n`````json\n" not in markdown(gather(history, "bank-00000", has_charts=False)).replace("`" * 7, "")
     assert "\n```````json\n" in markdown(gather(history, "bank-00000", has_charts=False))
 
 
@@ -93,4 +93,25 @@ def test_a_deadlock_of_thousands_with_large_states_stays_small(tmp_path: Path) -
     assert report.waiting.picture.is_grouped
     assert report.waiting.lines[-1] == "... and 3,988 more"
     assert len(html(report).encode()) < 2_000_000
-    assert len(markdown(report)) <= MOST + 200
+    assert len(markdown(report)) <= MOST
+
+
+def test_a_page_that_would_be_too_large_leaves_evidence_out_first(tmp_path: Path) -> None:
+    names = [f"{'&' * 300}{number}" for number in range(60)]
+    machines = [
+        {"machine": name, "class_name": "&" * 300, "status": "blocked", "wait_mode": "all", "waits_for": names,
+         "state": {"x": "&" * 4_000}}
+        for name in names
+    ]  # fmt: skip
+    one = Snapshot.from_rows(machines=machines, snapshot_id="bank-00000", system="bank", started_at=START)
+    said = [Verdict(detector=f"d{number}", snapshot_id="bank-00000", holds=True, alarm=True, sentence="&" * 9_000,
+                    evidence={"x": "&" * 60_000}) for number in range(45)]  # fmt: skip
+    report = gather(History(written(tmp_path / "history", [one], verdicts={"bank-00000": said})), "bank-00000")
+    page = html(report)
+    assert len(page.encode()) < 2_000_000
+    assert "left out: the page would be too large" in page
+    assert "more verdicts" in page
+    text = markdown(report)
+    assert len(text) <= MOST
+    assert text.index("### What the detectors say") < text.index("more\n", text.index("### What the detectors say"))
+    assert "### Versions" in text

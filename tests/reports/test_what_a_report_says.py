@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from incidents import deadlocked, healthy, incident, judged, written
+from incidents import START, deadlocked, healthy, incident, judged, written
 
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.history import History
 from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, choose, gather
 from ray_snapshot.reports.machines import Change
+from ray_snapshot.reports.markdown import markdown
+from ray_snapshot.reports.page import html
+from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
 
@@ -43,7 +48,7 @@ def test_a_deadlock_is_told_with_places_and_advice_and_the_machines_concerned(hi
 def test_what_came_before_is_told_from_the_last_snapshot_without_the_alarm(history: History) -> None:
     past = gather(history, "bank-00005", has_charts=False).past
     assert past.sentences == (
-        "5 snapshots of the run came before it.",
+        "The history has 5 earlier complete snapshots of its run.",
         "The alarm of deadlock began 1.0 s earlier, in bank-00004 (2026-03-01 12:00:04 UTC); the last snapshot known to be"
         " without it is bank-00003 (2026-03-01 12:00:03 UTC).",
     )
@@ -86,9 +91,7 @@ def test_verdicts_that_the_history_has_not_are_found_now(tmp_path: Path) -> None
         ("deadlock", "ALARM: holds", "report"),
         ("termination", "does not hold", "report"),
     ]
-    assert report.past.sentences == (
-        "It is the first complete snapshot of its run: nothing is known of what came before.",
-    )
+    assert report.past.sentences == ("The history has no earlier complete snapshot of its run.",)
 
 
 def test_what_was_not_observed_makes_it_unknown_and_is_named(tmp_path: Path) -> None:
@@ -102,11 +105,90 @@ def test_what_was_not_observed_makes_it_unknown_and_is_named(tmp_path: Path) -> 
     assert ("of the run", "not recorded") in report.versions
 
 
+def test_who_might_be_stuck_is_told_as_such_in_heading_and_drawing(tmp_path: Path) -> None:
+    (good, _) = judged(deadlocked(0))
+    verdict = Verdict(**{**good.model_dump(), "holds": None, "alarm": False, "sentence": "Perhaps."})
+    history = History(written(tmp_path / "history", [deadlocked(0)], verdicts={"bank-00000": [verdict]}))
+    report = gather(history, "bank-00000", has_charts=False)
+    assert (report.level, report.headline) == (UNKNOWN, "bank: whether it is deadlocked cannot be told")
+    assert report.waiting is not None
+    assert report.waiting.heading == "What would be stuck if nothing else acts"
+    page = html(report)
+    assert "never move again" not in page
+    assert "Stuck behind" not in page
+
+
+def test_what_waits_is_shown_where_nothing_is_stuck(tmp_path: Path) -> None:
+    one = Snapshot.from_rows(
+        machines=[{"machine": "a", "waits_for": ["b"]}, {"machine": "b", "status": "active"}],
+        snapshot_id="bank-00000", system="bank", started_at=START,
+    )  # fmt: skip
+    report = gather(History(written(tmp_path / "history", [one])), "bank-00000", has_charts=False)
+    assert report.level == CLEAR
+    assert report.waiting is not None
+    assert (report.waiting.heading, report.waiting.lines) == ("What waits", ("a waits for b",))
+
+
+def test_evidence_with_members_of_another_detector_is_no_deadlock(tmp_path: Path) -> None:
+    (stuck, _) = judged(deadlocked(0))
+    idle = Verdict(
+        **{**stuck.model_dump(), "detector": "idle", "detector_spec": None, "alarm": False, "snapshot_id": "bank-00001"}
+    )
+    history = History(written(tmp_path / "history", [healthy(1)], verdicts={"bank-00001": [idle]}))
+    assert gather(history, "bank-00001", has_charts=False).waiting is None
+
+
+def test_the_gravest_of_several_evaluators_counts_and_no_snapshot_is_before_itself(tmp_path: Path) -> None:
+    (stuck, _) = judged(deadlocked(1))
+    other = Verdict(**{**stuck.model_dump(), "holds": False, "alarm": False, "evaluator": "spark"})
+    before, _ = judged(healthy(0))
+    said = {"bank-00000": [before], "bank-00001": [stuck, other]}
+    past = gather(
+        History(written(tmp_path / "history", [healthy(0), deadlocked(1)], verdicts=said)),
+        "bank-00001",
+        has_charts=False,
+    ).past
+    assert "began with this snapshot" in past.sentences[1]
+    assert past.earlier_id == "bank-00000"
+    assert past.changes
+
+
+@pytest.mark.parametrize(
+    "coverage", [[], {"uncovered": None}, {"uncovered": 7, "apart": None, "versions": []}], ids=repr
+)
+def test_a_coverage_of_a_stranger_is_read_as_far_as_it_can_be(tmp_path: Path, coverage: Any) -> None:
+    text = json.dumps(coverage)
+    history = History(written(tmp_path / "history", [deadlocked(0, coverage=text, obstacles=[None, "x"])], verdicts={}))
+    assert gather(history, "bank-00000", has_charts=False).versions[0] == ("of the run", "not recorded")
+
+
+@pytest.mark.parametrize("row", [{"duration_ms": None}, {"in_flight_count": None, "machine_count": None}], ids=repr)
+def test_a_row_without_its_counts_is_not_drawn(tmp_path: Path, row: dict[str, Any]) -> None:
+    others = [healthy(0), healthy(1, **row, status="complete"), healthy(2)]
+    history = History(written(tmp_path / "history", others, verdicts={}))
+    assert gather(history, "bank-00002").past.charts
+
+
+def test_times_that_cannot_be_drawn_leave_the_rest_of_the_report(tmp_path: Path) -> None:
+    early = [healthy(n, started_at=datetime(1, 1, 1, 0, 0, n, tzinfo=UTC)) for n in range(3)]
+    report = gather(History(written(tmp_path / "history", early)), "bank-00002")
+    assert report.headline == "bank: no alarm"
+    assert report.past.charts == () or "<svg" in report.past.charts[0][1]
+
+
+def test_an_earlier_snapshot_that_is_damaged_is_said_and_no_reason_to_give_up(tmp_path: Path) -> None:
+    history = History(written(tmp_path / "history", [healthy(0, machine_count=9), deadlocked(1)]))
+    past = gather(history, "bank-00001", has_charts=False).past
+    assert past.sentences[-1].startswith("It is held against no earlier snapshot: ")
+
+
 def test_an_aborted_snapshot_is_reported_as_one_that_says_nothing(tmp_path: Path) -> None:
     one = healthy(0, status="aborted", abort_reason="a host died")
     report = gather(History(written(tmp_path / "history", [one], verdicts={})), "bank-00000", has_charts=False)
     assert report.level == UNKNOWN
     assert report.headline == "bank: nothing can be told, the snapshot was aborted (a host died)"
+    assert report.gaps == ("the snapshot was aborted (a host died)",)
+    assert "A consistent snapshot" not in html(report)
 
 
 @pytest.mark.parametrize(
@@ -150,4 +232,5 @@ def test_evidence_of_a_stranger_is_shown_as_far_as_it_can_be_read(tmp_path: Path
     history = History(written(tmp_path / "history", [deadlocked(0)], verdicts={"bank-00000": [verdict]}))
     report = gather(history, "bank-00000", has_charts=False)
     assert report.headline == "bank: deadlock"
-    assert report.waiting is not None
+    assert html(report)
+    assert markdown(report)
