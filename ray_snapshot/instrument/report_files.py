@@ -35,7 +35,7 @@ class ReportFiles:
     def __init__(self, folder: Path, history: Path) -> None:
         self.folder = folder
         self.history = history
-        self.home = _current_folder()
+        self.home = current_folder()
         """Where the program began: paths below it are shown short."""
         self.asked: dict[str, str] = {}
         """The system, by snapshot that is to have a report."""
@@ -94,39 +94,48 @@ class ReportFiles:
             if snapshot_id in self.written:
                 return ""
             page, text = (self.folder / f"{system}-{snapshot_id}{ending}" for ending in (".html", ".md"))
-            trouble = self._run(str(self.history), snapshot_id, "--out", str(page), "--out", str(text))
+            trouble = self._run(str(self.history), snapshot_id, page, text)
             if not trouble:
                 self.written.add(snapshot_id)
                 say(f"ray-snapshot: report: {page} (and .md)")
             return trouble
 
-    def _run(self, *arguments: str) -> str:
-        """Why it could not be written; "" if it was. If this process is ended meanwhile, the other one writes all the same."""
-        root = str(Path(__file__).parents[2])
-        command = [sys.executable, "-P", "-c", _CALL, root, "report", *arguments]
+    def _run(self, history: str, snapshot_id: str, page: Path, text: Path) -> str:
         folder = self.home if self.home is not None and self.home.is_dir() else self.folder
-        try:
-            process = subprocess.Popen(  # noqa: SIM115, RUF100 - its end is waited for below, or it goes on alone
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # a second Ctrl-C ends the program, and not what is written of it
-            )
-        except OSError as error:
-            return f"{sys.executable} cannot be run: {error.strerror or error}"
-        try:
-            _, errors = process.communicate(timeout=WRITING_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            return f"it was not written within {WRITING_S:g} s"
-        told = errors.decode("utf-8", "replace").strip().splitlines()
-        return "" if process.returncode == 0 else (told[-1] if told else f"it ended with {process.returncode}")
+        return write_apart(history, snapshot_id, page, text, folder=folder)
 
 
-def _current_folder() -> Path | None:
+def write_apart(history: str | Path, snapshot_id: str, *files: Path, folder: Path) -> str:
+    """Write the report of a snapshot into `files` by another process that begins in `folder`; returns why it could not, or "".
+
+    If this process is ended meanwhile, the other one writes all the same.
+    """
+    root = str(Path(__file__).parents[2])
+    outs = [word for file in files for word in ("--out", str(file.absolute()))]
+    command = [sys.executable, "-P", "-c", _CALL, root, "report", str(Path(history).absolute()), snapshot_id, *outs]
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a second Ctrl-C ends the program, and not what is written of it
+        )
+    except OSError as error:
+        return f"{sys.executable} cannot be run: {error.strerror or error}"
+    try:
+        _, errors = process.communicate(timeout=WRITING_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return f"it was not written within {WRITING_S:g} s"
+    told = errors.decode("utf-8", "replace").strip().splitlines()
+    return "" if process.returncode == 0 else (told[-1] if told else f"it ended with {process.returncode}")
+
+
+def current_folder() -> Path | None:
+    """None if it is gone."""
     try:
         return Path.cwd()
     except OSError:  # it is gone

@@ -26,6 +26,7 @@ from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import DeadlockError, SettingError, SnapshotAbortedError
 from ray_snapshot.instrument import here, watching
 from ray_snapshot.instrument.raising import deadlock_error
+from ray_snapshot.instrument.report_files import current_folder, write_apart
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.collected import begun_at
@@ -103,6 +104,8 @@ class TestRun:
         self.latest: Verdict | None = None
         """What was last known of deadlocks."""
         self.has_failures = False
+        self.to_report: dict[Path, str] = {}
+        """The snapshot, by folder of a test that came to a deadlock."""
         self.lock = threading.Lock()
         self.history = self._new_history()
         here.HARNESS.update(HARNESS)
@@ -266,7 +269,17 @@ class TestRun:
         said = [str(error) for error in running.found] or [str(call.excinfo.value) if call.excinfo else ""]
         about = [item.nodeid, f"began {began}", f"history: {self.history}", "", *said]
         (folder / "report.txt").write_text("\n".join(about) + "\n", encoding="utf-8")
+        if running.found:
+            self.to_report[folder] = running.found[0].snapshot_id
         return folder
+
+    def _write_page(self, folder: Path, snapshot_id: str) -> None:
+        """The report in HTML beside the text, now that the history is whole; the text says why there is none."""
+        if self.history is None:
+            return
+        if trouble := write_apart(self.history, snapshot_id, folder / "report.html", folder=current_folder() or folder):
+            with (folder / "report.txt").open("a", encoding="utf-8") as text:
+                text.write(f"\nno report.html: {trouble}\n")
 
     def watched(self, item: pytest.Item) -> WatchedTest:
         """What the fixture gives."""
@@ -276,6 +289,8 @@ class TestRun:
         """The tests are over: what is kept of those that passed is not wanted."""
         TestRun.is_one_there = False
         watching.close_quietly()
+        for folder, snapshot_id in list(self.to_report.items())[:MOST_REPORTS]:
+            self._write_page(folder, snapshot_id)
         if self.history is not None and not self.has_failures:
             shutil.rmtree(self.history.parent, ignore_errors=True)
 
@@ -284,6 +299,9 @@ NEVER_S = math.inf
 """The grace where deadlocks are only reported."""
 
 MOST_NAME = 60
+
+MOST_REPORTS = 20
+"""So many tests that fail have a report in HTML; each takes seconds."""
 
 
 class WatchedTest:

@@ -55,6 +55,7 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
     kept = {path.read_text(encoding="utf-8").splitlines()[0] for path in pytester.path.glob("kept/*/report.txt")}
     assert kept == {f"test_bank.py::{name}" for name, outcome in ran.outcomes.items() if outcome != "PASSED"}
     (found,) = pytester.path.glob("kept/test-bank-py-test-hangs-*-main/report.txt")
+    assert "What can never move again" in found.with_suffix(".html").read_text(encoding="utf-8")
     report = found.read_text(encoding="utf-8")
     assert "deadlock in test_bank.py::test_hangs" in report
     (history,) = (line.removeprefix("history: ") for line in report.splitlines() if line.startswith("history: "))
