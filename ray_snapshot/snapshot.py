@@ -195,6 +195,21 @@ class Snapshot:
             f" {self.in_flight_count} messages in flight>"
         )
 
+    def _repr_html_(self) -> str:
+        from ray_snapshot.reports.notebook import snapshot_html
+
+        return snapshot_html(self)
+
+    def to_arrow(self, table: str = "machines") -> pa.Table:
+        """One of its tables (`snapshots`, `machines`, `channels`, `messages`, `calls`, `waits`); JSON columns are text."""
+        if table not in self.tables:
+            raise SettingError(f"a snapshot has no table {table!r}; it has {', '.join(self.tables)}")
+        return self.tables[table]
+
+    def to_pandas(self, table: str = "machines") -> Any:
+        """The same as a pandas DataFrame; pandas comes with the extra `spark`."""
+        return self.to_arrow(table).to_pandas()
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _received, ({name: packed(table) for name, table in self.tables.items() if table.num_rows},)
 

@@ -45,6 +45,17 @@ class Verdict(BaseModel):
     alarm: bool = False
     """Whether `holds` is the answer that the detector's `alarm_when` names."""
 
+    def __repr__(self) -> str:
+        word = {True: "holds", False: "does not hold", None: "cannot be told"}[self.holds]
+        return f"<Verdict {self.detector}: {word}{', an alarm' if self.alarm else ''}; {self.sentence}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        from ray_snapshot.reports.notebook import verdict_html
+
+        return verdict_html(self)
+
 
 @runtime_checkable
 class Detector(Protocol):

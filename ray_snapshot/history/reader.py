@@ -7,6 +7,7 @@ returned. No row is unpickled or executed: everything is Arrow and JSON.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from ray_snapshot.history.records import Records, Row, parsed
 from ray_snapshot.history.verification import COUNTS, row_batches, row_count, verify
 from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import READY_MADE
 
 _READ_ATTEMPTS = 4
 
@@ -52,6 +54,11 @@ class History:
     def __repr__(self) -> str:
         return f"History({str(self.path)!r})"
 
+    def _repr_html_(self) -> str:
+        from ray_snapshot.reports.notebook import history_html
+
+        return history_html(self)
+
     # Listings
 
     def snapshots(self, system: str | None = None, *, run_id: str | None = None) -> Records:
@@ -74,8 +81,11 @@ class History:
     ) -> Records:
         """The verdicts, in the order of their snapshots; of several with one key the latest counts.
 
-        The key is (snapshot_id, detector, evaluator).
+        The key is (snapshot_id, detector, evaluator). Raises `HistoryNotFoundError` for a detector that is none of those
+        that come with ray-snapshot, where the history has verdicts of others only.
         """
+        if detector is not None and detector not in READY_MADE:
+            self._check_detector(detector)
         found = self.verdict_table(detector, snapshot_id, system=system, run_id=run_id, evaluator=evaluator)
         return self.records("verdicts", found)
 
@@ -149,9 +159,15 @@ class History:
 
     # Whole snapshots
 
-    def load(self, snapshot_id: str) -> Snapshot:
-        """One snapshot; raises `HistoryNotFoundError`, `HistoryFormatError` if its rows are not all there."""
-        (snapshot,) = self.load_many([snapshot_id])
+    def load(self, snapshot_id: str, *, system: str | None = None) -> Snapshot:
+        """One snapshot: an id, or what else `resolve` takes (`latest`, `-2`, the beginning of an id).
+
+        Raises `HistoryNotFoundError`, `HistoryFormatError` if its rows are not all there.
+        """
+        try:
+            (snapshot,) = self.load_many([snapshot_id])
+        except HistoryNotFoundError:
+            (snapshot,) = self.load_many([self.resolve(snapshot_id, system=system)])
         return snapshot
 
     def load_many(self, snapshot_ids: Iterable[str]) -> Iterator[Snapshot]:
@@ -375,6 +391,16 @@ class History:
         if not self._read("snapshots", snapshot_ids=[snapshot_id], columns=["snapshot_id"]).num_rows:
             raise self._unknown(snapshot_id)
         return snapshot_id
+
+    def _check_detector(self, detector: str) -> None:
+        known = sorted(self._read("verdicts", columns=["detector"])["detector"].unique().drop_null().to_pylist())
+        if known and detector not in known:
+            close = difflib.get_close_matches(detector, known, 1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise HistoryNotFoundError(
+                f"no verdict of a detector {detector!r} in the history {self.path}; {hint}there are: {', '.join(known[:10])}",
+                path=self.path,
+            )
 
     def _check_table(self, name: str) -> None:
         if name not in TABLES:

@@ -39,6 +39,19 @@ class Records(list[Row]):
         super().__init__(parsed(name, table))
         self.table = table
 
+    def _repr_html_(self) -> str:
+        from ray_snapshot.reports.notebook import rows_html
+
+        return rows_html(self)
+
+    def to_arrow(self) -> pa.Table:
+        """The same rows as an Arrow table; JSON columns are text."""
+        return self.table
+
+    def to_pandas(self) -> Any:
+        """The same rows as a pandas DataFrame; pandas comes with the extra `spark`."""
+        return self.table.to_pandas()
+
 
 def parsed(name: str, table: pa.Table) -> Iterator[Row]:
     """The rows of one table with their JSON columns parsed; raises `ValueError` if one is no JSON."""

@@ -120,7 +120,7 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
         run_id=plain(snapshot.run_id),
         snapshot_id=plain(snapshot.snapshot_id),
         taken_at=snapshot.started_at,
-        facts=tuple(_facts(snapshot)),
+        facts=tuple(facts(snapshot)),
         level=_level(snapshot, verdicts),
         is_sound=unsound(snapshot) is None,
         headline=_headline(snapshot, verdicts),
@@ -198,7 +198,8 @@ def _alarm_words(row: Mapping[str, Any]) -> str:
     return plain(row["detector"] if row["holds"] else f"{row['detector']} does not hold")
 
 
-def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
+def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """What is said of a snapshot first: (name, value)."""
     counts = Counter(snapshot.tables["machines"]["status"].to_pylist())
     statuses = ", ".join(f"{count:,} {plain(status)}" for status, count in counts.most_common(8))
     whole = unsound(snapshot)

@@ -115,6 +115,11 @@ class Session(ABC):
         self._lock = threading.Lock()
         """Held around what several threads of the program may change at once."""
 
+    def __repr__(self) -> str:
+        watched = ", ".join(item.name for item in self.detectors) or "no detectors"
+        kept = f"history {self.history}" if self.history is not None else "no history"
+        return f"<{type(self).__name__} {self.name}: run {self.run_id}, {watched}, {kept}{', closed' if self._is_closed else ''}>"
+
     def _keeper(self) -> Keeper | None:
         """What keeps the checkpoints of this run, and has those of the run that it goes on from; None without any."""
         if not self._is_checkpointing and self._wanted is None:
