@@ -118,7 +118,8 @@ class Session(ABC):
     def __repr__(self) -> str:
         watched = ", ".join(item.name for item in self.detectors) or "no detectors"
         kept = f"history {self.history}" if self.history is not None else "no history"
-        return f"<{type(self).__name__} {self.name}: run {self.run_id}, {watched}, {kept}{', closed' if self._is_closed else ''}>"
+        closed = ", closed" if self._is_closed else ""
+        return f"<{type(self).__name__} {self.name}: run {self.run_id}, {watched}, {kept}{closed}>"
 
     def _keeper(self) -> Keeper | None:
         """What keeps the checkpoints of this run, and has those of the run that it goes on from; None without any."""
