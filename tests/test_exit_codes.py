@@ -73,6 +73,7 @@ def test_what_is_asked_wrongly_is_one_line_and_exit_code_2(command: str, capsys:
 HERE: dict[str, Callable[[str, str], list[str]]] = {
     "list": lambda history, _: ["list", history],
     "show": lambda history, _: ["show", history, "latest"],
+    "report": lambda history, out: ["report", history, "--out", f"{out}.html"],
     "verdicts": lambda history, _: ["verdicts", history],
     "verify": lambda history, _: ["verify", history],
     "compact": lambda history, _: ["compact", history],

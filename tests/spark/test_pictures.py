@@ -113,8 +113,12 @@ def test_a_detector_is_a_band_and_what_cannot_be_told_is_hatched(
         "bank bank-1 deadlock": [charts.NOT_HELD, charts.ALARM],
         "bank bank-1 termination": [charts.HELD, charts.UNKNOWN, charts.NOT_HELD],
     }
-    told = [span for spans in rows.values() for span in spans]
     for spans in rows.values():
         assert spans[0].end == spans[1].begin, "what was said is said until something else is"
-    hatches = [band.get_hatch() or "" for band in figure.axes[0].collections]
-    assert hatches == [charts.ANSWERS[span.answer]["hatch"] for span in told]
+    drawn_at = {}
+    for band in figure.axes[0].collections:
+        for path in band.get_paths():
+            (left, low), (_, high) = path.vertices.min(axis=0), path.vertices.max(axis=0)
+            drawn_at[round((low + high) / 2), left] = band.get_hatch() or ""
+    hatches = [hatch for _, hatch in sorted(drawn_at.items())]
+    assert hatches == [charts.ANSWERS[span.answer]["hatch"] for spans in rows.values() for span in spans]
