@@ -7,7 +7,6 @@ deadlock that the history has not is found now.
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,29 +16,27 @@ import pyarrow.compute as pc
 
 from ray_snapshot import __version__
 from ray_snapshot.detectors import Deadlock, Termination
-from ray_snapshot.detectors.common import listed, plural, unsound, with_workers
+from ray_snapshot.detectors.common import listed, plural, unsound
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.history import History
-from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned, waiting
+from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned
 from ray_snapshot.reports.past import Past, past
 from ray_snapshot.reports.texts import cut, distinct, names, names_in, plain, pretty, records
+from ray_snapshot.reports.waits import Waiting, evidence_of, sentence, waiting
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import evaluate
-from ray_snapshot.views.report import short_sites, wait_lines
-from ray_snapshot.views.wait_picture import Picture, picture
 
 ALARM, UNKNOWN, CLEAR = "alarm", "unknown", "clear"
 
 MOST_EVIDENCE = 12_000
 """Characters of the evidence of one verdict."""
-MOST_SAID = 30
-MOST_SENTENCE = 2_000
+MOST_VERDICTS = 30
 MOST_ITEMS = 50
 """So many things that were not covered are named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ShownVerdict:
     """A verdict."""
 
     detector: str
@@ -50,19 +47,6 @@ class Said:
     evaluator: str
     evidence: str
     """JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Who waits for whom."""
-
-    heading: str
-    picture: Picture
-    lines: tuple[str, ...]
-    """Of a deadlock: what can never move again; else what waits."""
-    behind: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +63,8 @@ class Report:
     is_sound: bool
     """Whether the snapshot is complete and its cut consistent."""
     headline: str
-    said: tuple[Said, ...]
-    more_said: int
+    verdicts: tuple[ShownVerdict, ...]
+    more_verdicts: int
     waiting: Waiting | None
     past: Past
     cards: tuple[Card, ...]
@@ -113,8 +97,8 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
     snapshot = history.load(snapshot_id)
     verdicts = _verdicts(history, snapshot)
     alarms = [row for row in verdicts if row["alarm"]]
-    found, waits = _waiting(snapshot, verdicts)
-    about = concerned(snapshot, waits, [row["evidence"] for row in alarms if not records(_part(row, "members"))])
+    found, waits = waiting(snapshot, verdicts)
+    about = concerned(snapshot, waits, [row["evidence"] for row in alarms if not records(evidence_of(row, "members"))])
     return Report(
         system=plain(snapshot.system),
         run_id=plain(snapshot.run_id),
@@ -124,8 +108,8 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
         level=_level(snapshot, verdicts),
         is_sound=unsound(snapshot) is None,
         headline=_headline(snapshot, verdicts),
-        said=tuple(_said(snapshot, row) for row in verdicts[:MOST_SAID]),
-        more_said=max(0, len(verdicts) - MOST_SAID),
+        verdicts=tuple(_shown(snapshot, row) for row in verdicts[:MOST_VERDICTS]),
+        more_verdicts=max(0, len(verdicts) - MOST_VERDICTS),
         waiting=found,
         past=past(history, snapshot, distinct(str(row["detector"]) for row in alarms), about, has_charts=has_charts),
         cards=tuple(cards(snapshot, about)),
@@ -149,36 +133,27 @@ def _verdicts(history: History, snapshot: Snapshot) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (not row["alarm"], order.get(row["detector"], 2), str(row["detector"])))
 
 
-def _part(row: Mapping[str, Any], name: str) -> Any:
-    evidence = row["evidence"]
-    return evidence.get(name) if isinstance(evidence, Mapping) else None
-
-
 def _word(row: Mapping[str, Any]) -> str:
     word = {True: "holds", False: "does not hold", None: "cannot be told"}[row["holds"]]
     return f"ALARM: {word}" if row["alarm"] else word
 
 
-def _said(snapshot: Snapshot, row: Mapping[str, Any]) -> Said:
-    return Said(
+def _shown(snapshot: Snapshot, row: Mapping[str, Any]) -> ShownVerdict:
+    return ShownVerdict(
         detector=plain(row["detector"]),
         word=_word(row),
-        sentence=_sentence(snapshot, row["sentence"] or ""),
+        sentence=sentence(snapshot, row["sentence"] or ""),
         is_alarm=bool(row["alarm"]),
         evaluator=plain(row["evaluator"]),
         evidence=pretty(row["evidence"] or {}, MOST_EVIDENCE),
     )
 
 
-def _sentence(snapshot: Snapshot, text: str) -> str:
-    return plain(with_workers(snapshot, short_sites(cut(text, MOST_SENTENCE))), 2 * MOST_SENTENCE)
-
-
 def _level(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> str:
     if any(row["alarm"] for row in verdicts):
         return ALARM
     is_told = not any(
-        row["holds"] is None and (row["detector"] == "deadlock" or _part(row, "error")) for row in verdicts
+        row["holds"] is None and (row["detector"] == "deadlock" or evidence_of(row, "error")) for row in verdicts
     )
     return CLEAR if is_told and unsound(snapshot) is None else UNKNOWN
 
@@ -200,8 +175,9 @@ def _alarm_words(row: Mapping[str, Any]) -> str:
 
 def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     """What is said of a snapshot first: (name, value)."""
-    counts = Counter(snapshot.tables["machines"]["status"].to_pylist())
-    statuses = ", ".join(f"{count:,} {plain(status)}" for status, count in counts.most_common(8))
+    counted = pc.value_counts(snapshot.tables["machines"]["status"]).to_pylist()
+    most = sorted(counted, key=lambda one: -one["counts"])[:8]
+    statuses = ", ".join(f"{one['counts']:,} {plain(one['values'])}" for one in most)
     whole = unsound(snapshot)
     found = [
         ("snapshot", f"{snapshot.snapshot_id}, number {snapshot.sequence} of run {snapshot.run_id}"),
@@ -219,66 +195,6 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     return [(name, plain(value)) for name, value in found]
 
 
-# ---- who waits for whom --------------------------------------------------------------------------------------------------
-
-
-def _waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[Waiting | None, list[dict[str, Any]]]:
-    """The waits to show, and their records."""
-    for row in verdicts:
-        if _is_of_deadlock(row) and row["holds"] is not False and (members := records(_part(row, "members"))):
-            return _deadlock(snapshot, row, members)
-    rows, more = waiting(snapshot)
-    if not rows:
-        return None, []
-    lines = wait_lines(rows, len(rows) + more)
-    note = "Not all of these wait for ever: what is waited for may act." if _is_clear(verdicts) else ""
-    told = Waiting("What waits", picture((), rows), tuple(_with_workers(snapshot, lines)), note=note)
-    return told, rows
-
-
-def _is_of_deadlock(row: Mapping[str, Any]) -> bool:
-    spec = row["detector_spec"]
-    return row["detector"] == "deadlock" or (isinstance(spec, Mapping) and spec.get("type") == "deadlock")
-
-
-def _is_clear(verdicts: Sequence[Mapping[str, Any]]) -> bool:
-    return any(row["detector"] == "deadlock" and row["holds"] is False for row in verdicts)
-
-
-def _deadlock(
-    snapshot: Snapshot, row: Mapping[str, Any], members: list[dict[str, Any]]
-) -> tuple[Waiting, list[dict[str, Any]]]:
-    behind = records(_part(row, "stuck_behind"))
-    told = _part(row, "cores")
-    cores = [names(core) for core in told] if isinstance(told, list) else []
-    counts = [_count(row, name, listed) for name, listed in (("member_count", members), ("stuck_behind_count", behind))]
-    advice = distinct(_sentence(snapshot, text) for text in names(_part(row, "advice"))[:MOST_ITEMS])
-    found = Waiting(
-        heading="What can never move again" if row["holds"] else "What would be stuck if nothing else acts",
-        picture=picture(members, behind, cores, is_certain=bool(row["holds"])),
-        lines=tuple(_with_workers(snapshot, wait_lines(members, counts[0]))),
-        behind=tuple(_with_workers(snapshot, wait_lines(behind, counts[1]))),
-        advice=tuple(advice),
-        note=_as_long_as((*members, *behind)),
-    )
-    return found, [*members, *behind]
-
-
-def _count(row: Mapping[str, Any], name: str, listed: Sequence[Any]) -> int:
-    count = _part(row, name)
-    return count if type(count) is int and count > len(listed) else len(listed)
-
-
-def _as_long_as(waits: Sequence[Mapping[str, Any]]) -> str:
-    if not any(record.get("needs") for record in waits):
-        return ""
-    return "This holds as long as no node joins, and nobody outside gives anything back."
-
-
-def _with_workers(snapshot: Snapshot, lines: Sequence[str]) -> list[str]:
-    return [_sentence(snapshot, line.strip()) for line in lines]
-
-
 # ---- what is missing, and of what versions -------------------------------------------------------------------------------
 
 
@@ -294,9 +210,9 @@ def _gaps(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> list[str
     ]
     for row in verdicts:
         if row["holds"] is None:
-            found += [f"{row['detector']} depends on: {text}" for text in names(_part(row, "depends_on"))]
+            found += [f"{row['detector']} depends on: {text}" for text in names(evidence_of(row, "depends_on"))]
     more = len(found) - MOST_ITEMS
-    shown = [_sentence(snapshot, text) for text in found[:MOST_ITEMS]]
+    shown = [sentence(snapshot, text) for text in found[:MOST_ITEMS]]
     return [*shown, f"... and {more:,} more"] if more > 0 else shown
 
 

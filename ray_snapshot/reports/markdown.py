@@ -27,14 +27,14 @@ _SIGNS = {ALARM: "🔴 Alarm", UNKNOWN: "🟡 Cannot be told", CLEAR: "🟢 No a
 
 def markdown(report: Report) -> str:
     """The text."""
-    verdicts = [f"**{_text(one.detector)}: {_text(one.word)}**. {_text(one.sentence)}" for one in report.said]
+    verdicts = [f"**{_text(one.detector)}: {_text(one.word)}**. {_text(one.sentence)}" for one in report.verdicts]
     parts = [
         f"## {_text(report.headline)}",
         f"{_SIGNS[report.level]} as of {at(report.taken_at)}.",
         *_table(("", ""), report.facts),
         *_waiting(report),
         "### What the detectors say",
-        *_list(verdicts, more=report.more_said),
+        *_list(verdicts, more=report.more_verdicts),
         "### What came before",
         *map(_text, report.past.sentences),
         *_list(map(_text, report.past.steps)),

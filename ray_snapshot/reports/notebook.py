@@ -10,8 +10,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.reports.gathering import facts
-from ray_snapshot.reports.machines import waiting
 from ray_snapshot.reports.texts import names, plain, records
+from ray_snapshot.reports.waits import open_waits
 from ray_snapshot.views.tables import text_of
 from ray_snapshot.views.wait_picture import picture
 from ray_snapshot.views.wait_svg import svg
@@ -38,7 +38,7 @@ LISTED = (
 
 def snapshot_html(snapshot: Snapshot) -> str:
     """Its facts, and who waits for whom in it."""
-    waits, more = waiting(snapshot)
+    waits, more = open_waits(snapshot)
     note = f"<p>... and {more:,} more waits</p>" if more else ""
     return f"{_titled(f'{snapshot.system}: snapshot', table(('', ''), facts(snapshot)))}{svg(picture((), waits))}{note}"
 

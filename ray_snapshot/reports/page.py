@@ -22,7 +22,7 @@ MOST = 2_000_000
 
 def html(report: Report) -> str:
     """The page; where it would be too large, first evidence is left out, then states and charts, then the drawing."""
-    lean = replace(report, said=tuple(replace(one, evidence=_LEFT_OUT) for one in report.said))
+    lean = replace(report, verdicts=tuple(replace(one, evidence=_LEFT_OUT) for one in report.verdicts))
     leaner = replace(lean, cards=tuple(replace(card, state=_LEFT_OUT) for card in report.cards))
     leaner = replace(leaner, past=replace(report.past, charts=()))
     without = None if report.waiting is None else replace(report.waiting, picture=Picture())

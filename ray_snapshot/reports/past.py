@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from ray_snapshot.detectors.common import is_any_of, lasted, plural
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History
-from ray_snapshot.reports.machines import MOST_CHANGES, Change, changes
+from ray_snapshot.reports.changes import MOST_CHANGES, Change, changes
+from ray_snapshot.reports.machines import MOST_CARDS
 from ray_snapshot.reports.texts import at, plain
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.views import charts
@@ -28,6 +29,8 @@ MOST_COUNTED = 1_000_000
 """Machines by status are drawn over as many snapshots as have so many rows together."""
 MOST_COMPARED = 300_000
 """A snapshot of more machines is held against no other."""
+MOST_WAITS = 50_000
+"""So many waits are read for them."""
 MOST_STEPS = 20
 MOST_ALARMS = 5
 
@@ -56,6 +59,21 @@ class _Episode:
     began_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The run up to the snapshot of the report."""
+
+    snapshot: Snapshot
+    rows: pa.Table
+    """Of `snapshots`, the earliest first."""
+    times: Mapping[str, datetime]
+    """When each was begun."""
+    answers: Mapping[str, Mapping[str, str]]
+    """By detector, by snapshot."""
+    episodes: Mapping[str, _Episode]
+    """By alarm of the snapshot."""
+
+
 def past(
     history: History, snapshot: Snapshot, alarms: Sequence[str], names: Sequence[str], *, has_charts: bool = True
 ) -> Past:
@@ -63,16 +81,13 @@ def past(
 
     The machines are held against the last snapshot without the first of the alarms; without alarms, against the one before.
     """
-    rows = history.snapshot_table(snapshot.system, run_id=snapshot.run_id)
-    rows = rows.filter(pc.less_equal(rows["started_at"], snapshot.started_at))
-    times = dict(zip(rows["snapshot_id"].to_pylist(), rows["started_at"].to_pylist(), strict=True))
-    told = _told(history, times)
-    episodes = {alarm: _episode(told.get(alarm, {}), snapshot.snapshot_id) for alarm in list(alarms)[:MOST_ALARMS]}
+    run = _run(history, snapshot, alarms)
+    rows, times, episodes = run.rows, run.times, run.episodes
     complete = rows.filter(pc.equal(rows["status"], "complete"))["snapshot_id"].to_pylist()
     before = [one for one in complete if one != snapshot.snapshot_id]
     lead = next(iter(episodes.values()), _Episode(clear_id=before[-1] if before else None))
     found, trouble = _compared(history, snapshot, lead.clear_id, names)
-    drawn, no_charts = _drawn(history, snapshot, rows, told, times, episodes) if has_charts else ([], [])
+    drawn, no_charts = _drawn(history, run) if has_charts else ([], [])
     sentences = [*_sentences(snapshot, episodes, times, len(before)), *trouble, *no_charts]
     return Past(
         sentences=tuple(sentences),
@@ -84,13 +99,22 @@ def past(
     )
 
 
-_SAID = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "evaluated_at"]
+def _run(history: History, snapshot: Snapshot, alarms: Sequence[str]) -> _Run:
+    rows = history.snapshot_table(snapshot.system, run_id=snapshot.run_id)
+    rows = rows.filter(pc.less_equal(rows["started_at"], snapshot.started_at))
+    times = dict(zip(rows["snapshot_id"].to_pylist(), rows["started_at"].to_pylist(), strict=True))
+    answers = _answers(history, times)
+    episodes = {alarm: _episode(answers.get(alarm, {}), snapshot.snapshot_id) for alarm in list(alarms)[:MOST_ALARMS]}
+    return _Run(snapshot, rows, times, answers, episodes)
 
 
-def _told(history: History, times: Mapping[str, datetime]) -> dict[str, dict[str, str]]:
+_ANSWERED = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "evaluated_at"]
+
+
+def _answers(history: History, times: Mapping[str, datetime]) -> dict[str, dict[str, str]]:
     """By detector, by snapshot: the gravest that any evaluator said last."""
     last: dict[tuple[str, str, str], str] = {}
-    for row in history.rows_of("verdicts", times, _SAID).sort_by("evaluated_at").to_pylist():
+    for row in history.rows_of("verdicts", times, _ANSWERED).sort_by("evaluated_at").to_pylist():
         answer = ALARM if row["alarm"] else {True: HELD, False: NOT_HELD, None: UNKNOWN}[row["holds"]]
         last[str(row["detector"]), str(row["evaluator"]), row["snapshot_id"]] = answer
     found: dict[str, dict[str, str]] = {}
@@ -136,14 +160,13 @@ def _sentences(
 
 def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     """The waits of these machines in the order in which they began."""
-    wanted = set(names)
+    if not names:
+        return []
     found: dict[tuple[datetime, str], list[str]] = {}
     table = snapshot.tables["waits"]
-    if not wanted:
-        return []
     is_open = pc.and_(pc.is_valid(table["waiting_since"]), pc.invert(pc.fill_null(table["satisfied"], False)))
-    began = table.filter(pc.and_(is_open, pa.array(is_any_of(table["machine"], *wanted)))).sort_by("waiting_since")
-    for row in began.slice(0, 50_000).select(["machine", "on_machine", "waiting_since"]).to_pylist():
+    began = table.filter(pc.and_(is_open, pa.array(is_any_of(table["machine"], *names)))).sort_by("waiting_since")
+    for row in began.slice(0, MOST_WAITS).select(["machine", "on_machine", "waiting_since"]).to_pylist():
         on = found.setdefault((row["waiting_since"], row["machine"]), [])
         name = row["on_machine"] or "something that was not recorded"
         if name not in on:
@@ -165,7 +188,7 @@ def _compared(
         return [], []
     try:
         earlier = history.load(earlier_id)
-        return (changes(earlier, snapshot, names) if earlier.machine_count <= MOST_COMPARED else []), []
+        return (changes(earlier, snapshot, names[:MOST_CARDS]) if earlier.machine_count <= MOST_COMPARED else []), []
     except RaySnapshotError as error:
         return [], [f"It is held against no earlier snapshot: {plain(error)}."]
 
@@ -173,45 +196,34 @@ def _compared(
 # ---- pictures of the run -------------------------------------------------------------------------------------------------
 
 
-def _drawn(
-    history: History,
-    snapshot: Snapshot,
-    rows: Any,
-    told: Mapping[str, Mapping[str, str]],
-    times: Mapping[str, datetime],
-    episodes: Mapping[str, _Episode],
-) -> tuple[list[tuple[str, str]], list[str]]:
+def _drawn(history: History, run: _Run) -> tuple[list[tuple[str, str]], list[str]]:
     """The charts, and why there are none."""
     try:
-        return _charts(history, snapshot, rows, told, times, episodes), []
+        return _charts(history, run), []
     except Exception as error:  # times and counts of a stranger, which matplotlib may refuse: the report goes without
         return [], [f"The run cannot be drawn: {type(error).__name__}: {plain(error)}."]
 
 
-def _charts(
-    history: History,
-    snapshot: Snapshot,
-    rows: Any,
-    told: Mapping[str, Mapping[str, str]],
-    times: Mapping[str, datetime],
-    episodes: Mapping[str, _Episode],
-) -> list[tuple[str, str]]:
-    rows = rows.slice(max(0, rows.num_rows - MOST_DRAWN))
+def _charts(history: History, run: _Run) -> list[tuple[str, str]]:
+    rows = run.rows.slice(max(0, run.rows.num_rows - MOST_DRAWN))
     if rows.num_rows < 2:
         return []
     drawn = set(rows["snapshot_id"].to_pylist())
     bands = {}
-    for name, answers in list(told.items())[:MOST_BANDS]:
+    for name, answers in list(run.answers.items())[:MOST_BANDS]:
         shown = {one: answer for one, answer in answers.items() if one in drawn}
-        bands[name] = charts.spans([times[one] for one in shown], list(shown.values()))
-    began = {alarm: episode.began_id for alarm, episode in episodes.items() if episode.began_id != snapshot.snapshot_id}
-    found = [(times.get(one or ""), f"{alarm}: the alarm begins") for alarm, one in began.items()]
-    marks = sorted((moment, text) for moment, text in found if moment is not None)
-    marks.append((snapshot.started_at, "this snapshot"))
+        bands[name] = charts.spans([run.times[one] for one in shown], list(shown.values()))
     title = "What the detectors said"
     drawn_bands = [(title, _svg(charts.band_chart(bands, title)))] if bands else []
     title = "The run up to this snapshot"
-    return [*drawn_bands, (title, _svg(charts.line_chart(_panels(history, snapshot, rows), title, marks)))]
+    return [*drawn_bands, (title, _svg(charts.line_chart(_panels(history, run.snapshot, rows), title, _marks(run))))]
+
+
+def _marks(run: _Run) -> list[tuple[datetime, str]]:
+    """Where each alarm began, and this snapshot."""
+    earlier = {alarm: one.began_id for alarm, one in run.episodes.items() if one.began_id != run.snapshot.snapshot_id}
+    found = [(run.times.get(began_id or ""), f"{alarm}: the alarm begins") for alarm, began_id in earlier.items()]
+    return [*((at, text) for at, text in found if at is not None), (run.snapshot.started_at, "this snapshot")]
 
 
 def _panels(history: History, snapshot: Snapshot, rows: Any) -> list[tuple[Quantity, dict[str, Points]]]:

@@ -64,9 +64,7 @@ def records(value: Any) -> list[dict[str, Any]]:
     found = []
     for item in value if isinstance(value, list) else ():
         if isinstance(item, Mapping) and isinstance(item.get("machine"), str):
-            record: dict[str, Any] = {
-                key: _text(item.get(key)) for key in ("machine", "class", "method", "call_site", "mode", "needs")
-            }
+            record: dict[str, Any] = {key: _text(item.get(key)) for key in _TEXTS}
             record |= {key: names(item.get(key)) for key in ("waits_for", "waits_for_calls")}
             record |= {key: item.get(key) is True for key in ("waits_for_later_call", "waits_for_a_reader")}
             record |= {key: item[key] for key in ("k", "count", "waits_for_count") if type(item.get(key)) is int}

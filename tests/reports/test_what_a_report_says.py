@@ -12,8 +12,8 @@ from incidents import START, deadlocked, healthy, incident, judged, written
 
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.history import History
+from ray_snapshot.reports.changes import Change
 from ray_snapshot.reports.gathering import ALARM, CLEAR, UNKNOWN, choose, gather
-from ray_snapshot.reports.machines import Change
 from ray_snapshot.reports.markdown import markdown
 from ray_snapshot.reports.page import html
 from ray_snapshot.snapshot import Snapshot
@@ -87,7 +87,7 @@ def test_without_an_alarm_there_is_none_and_what_waits_is_shown_all_the_same(tmp
 def test_verdicts_that_the_history_has_not_are_found_now(tmp_path: Path) -> None:
     history = History(written(tmp_path / "history", [deadlocked(0)], verdicts={}))
     report = gather(history, "bank-00000", has_charts=False)
-    assert [(one.detector, one.word, one.evaluator) for one in report.said] == [
+    assert [(one.detector, one.word, one.evaluator) for one in report.verdicts] == [
         ("deadlock", "ALARM: holds", "report"),
         ("termination", "does not hold", "report"),
     ]

@@ -1,0 +1,126 @@
+"""Who waits for whom in a snapshot, as a report shows it: a deadlock from the evidence of its verdict, else all open waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from ray_snapshot.detectors.common import with_workers
+from ray_snapshot.reports.rows import classes_of, rows_by
+from ray_snapshot.reports.texts import cut, distinct, names, plain, records
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.views.report import short_sites, wait_lines
+from ray_snapshot.views.wait_picture import Picture, picture
+
+MOST_WAITS = 2_000
+"""So many waits are read where there is no deadlock."""
+MOST_ADVICE = 50
+MOST_SENTENCE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who waits for whom."""
+
+    heading: str
+    picture: Picture
+    lines: tuple[str, ...]
+    """Of a deadlock: what can never move again; else what waits."""
+    behind: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    note: str = ""
+
+
+def waiting(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> tuple[Waiting | None, list[dict[str, Any]]]:
+    """The waits to show, and their records."""
+    for row in verdicts:
+        if _is_of_deadlock(row) and row["holds"] is not False and (members := records(evidence_of(row, "members"))):
+            return _deadlock(snapshot, row, members)
+    rows, more = open_waits(snapshot)
+    if not rows:
+        return None, []
+    lines = wait_lines(rows, len(rows) + more)
+    note = "Not all of these wait for ever: what is waited for may act." if _is_clear(verdicts) else ""
+    told = Waiting("What waits", picture((), rows), tuple(_with_workers(snapshot, lines)), note=note)
+    return told, rows
+
+
+def _is_of_deadlock(row: Mapping[str, Any]) -> bool:
+    spec = row["detector_spec"]
+    return row["detector"] == "deadlock" or (isinstance(spec, Mapping) and spec.get("type") == "deadlock")
+
+
+def _is_clear(verdicts: Sequence[Mapping[str, Any]]) -> bool:
+    return any(row["detector"] == "deadlock" and row["holds"] is False for row in verdicts)
+
+
+def _deadlock(
+    snapshot: Snapshot, row: Mapping[str, Any], members: list[dict[str, Any]]
+) -> tuple[Waiting, list[dict[str, Any]]]:
+    behind = records(evidence_of(row, "stuck_behind"))
+    told = evidence_of(row, "cores")
+    cores = [names(core) for core in told] if isinstance(told, list) else []
+    counts = [_count(row, name, listed) for name, listed in (("member_count", members), ("stuck_behind_count", behind))]
+    advice = distinct(sentence(snapshot, text) for text in names(evidence_of(row, "advice"))[:MOST_ADVICE])
+    found = Waiting(
+        heading="What can never move again" if row["holds"] else "What would be stuck if nothing else acts",
+        picture=picture(members, behind, cores, is_certain=bool(row["holds"])),
+        lines=tuple(_with_workers(snapshot, wait_lines(members, counts[0]))),
+        behind=tuple(_with_workers(snapshot, wait_lines(behind, counts[1]))),
+        advice=tuple(advice),
+        note=_as_long_as((*members, *behind)),
+    )
+    return found, [*members, *behind]
+
+
+def _count(row: Mapping[str, Any], name: str, listed: Sequence[Any]) -> int:
+    count = evidence_of(row, name)
+    return count if type(count) is int and count > len(listed) else len(listed)
+
+
+def _as_long_as(waits: Sequence[Mapping[str, Any]]) -> str:
+    if not any(record.get("needs") for record in waits):
+        return ""
+    return "This holds as long as no node joins, and nobody outside gives anything back."
+
+
+def _with_workers(snapshot: Snapshot, lines: Sequence[str]) -> list[str]:
+    return [sentence(snapshot, line.strip()) for line in lines]
+
+
+def open_waits(snapshot: Snapshot) -> tuple[list[dict[str, Any]], int]:
+    """The waits of a snapshot as records, each with where it is; and how many waits are not among them."""
+    table = snapshot.tables["waits"]
+    open_ = table.filter(pc.invert(pc.fill_null(table["satisfied"], False)))
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for row in open_.slice(0, MOST_WAITS).to_pylist():
+        record = found.setdefault((row["machine"], row["call_id"]), {"machine": row["machine"], "waits_for": []})
+        name = row["on_machine"] or "something that was not recorded"
+        if name not in record["waits_for"]:
+            record["waits_for"].append(name)
+    names = [record["machine"] for record in found.values()]
+    calls: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for name, rows in rows_by(snapshot.tables["calls"], "machine", names).items():
+        for row in rows:
+            calls.setdefault((name, row["call_id"]), row)
+            calls.setdefault((name, None), row)
+    classes = classes_of(snapshot, names)
+    for (name, call_id), record in found.items():
+        record["class"] = classes.get(name)
+        if row := calls.get((name, call_id)) or calls.get((name, None)):
+            record |= {"method": row["method"], "call_site": row["call_site"]}
+    return list(found.values()), max(0, open_.num_rows - MOST_WAITS)
+
+
+def evidence_of(row: Mapping[str, Any], name: str) -> Any:
+    """One item of the evidence of a verdict; None if there is none of that name."""
+    evidence = row["evidence"]
+    return evidence.get(name) if isinstance(evidence, Mapping) else None
+
+
+def sentence(snapshot: Snapshot, text: str) -> str:
+    """A stranger's sentence for people: cut, call sites short, tasks in place of Ray's workers."""
+    return plain(with_workers(snapshot, short_sites(cut(text, MOST_SENTENCE))), 2 * MOST_SENTENCE)
