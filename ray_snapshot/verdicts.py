@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
 
 
+def word_of(holds: bool | None) -> str:
+    """What an answer is called."""
+    return {True: "holds", False: "does not hold", None: "cannot be told"}[holds]
+
+
 class Verdict(BaseModel):
     """A detector's answer on one snapshot."""
 
@@ -46,8 +51,7 @@ class Verdict(BaseModel):
     """Whether `holds` is the answer that the detector's `alarm_when` names."""
 
     def __repr__(self) -> str:
-        word = {True: "holds", False: "does not hold", None: "cannot be told"}[self.holds]
-        return f"<Verdict {self.detector}: {word}{', an alarm' if self.alarm else ''}; {self.sentence}>"
+        return f"<Verdict {self.detector}: {word_of(self.holds)}{', an alarm' if self.alarm else ''}; {self.sentence}>"
 
     __str__ = __repr__
 
@@ -154,8 +158,7 @@ def as_verdict(name: str, answer: Any) -> Verdict:
             " (holds, evidence dict), (holds, evidence dict, sentence), or a Verdict",
             detector=name,
         )
-    word = {True: "holds", False: "does not hold", None: "cannot be told"}[holds]
-    return Verdict(detector=name, holds=holds, evidence=evidence, sentence=sentence or f"{name} {word}.")
+    return Verdict(detector=name, holds=holds, evidence=evidence, sentence=sentence or f"{name} {word_of(holds)}.")
 
 
 def _parts(answer: Any) -> tuple[Any, Any, Any]:

@@ -24,7 +24,7 @@ from ray_snapshot.reports.past import Past, past
 from ray_snapshot.reports.texts import cut, distinct, names, names_in, plain, pretty, records
 from ray_snapshot.reports.waits import Waiting, evidence_of, sentence, waiting
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import evaluate
+from ray_snapshot.verdicts import evaluate, word_of
 
 ALARM, UNKNOWN, CLEAR = "alarm", "unknown", "clear"
 
@@ -134,7 +134,7 @@ def _verdicts(history: History, snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _word(row: Mapping[str, Any]) -> str:
-    word = {True: "holds", False: "does not hold", None: "cannot be told"}[row["holds"]]
+    word = word_of(row["holds"])
     return f"ALARM: {word}" if row["alarm"] else word
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot.reports.gathering import facts
 from ray_snapshot.reports.texts import names, plain, records
 from ray_snapshot.reports.waits import open_waits
+from ray_snapshot.verdicts import word_of
 from ray_snapshot.views.tables import text_of
 from ray_snapshot.views.wait_picture import picture
 from ray_snapshot.views.wait_svg import svg
@@ -45,8 +46,7 @@ def snapshot_html(snapshot: Snapshot) -> str:
 
 def verdict_html(verdict: Verdict) -> str:
     """What it says, and the drawing of its deadlock, if it has one."""
-    word = {True: "holds", False: "does not hold", None: "cannot be told"}[verdict.holds]
-    head = f"{verdict.detector}: {'ALARM: ' if verdict.alarm else ''}{word}"
+    head = f"{verdict.detector}: {'ALARM: ' if verdict.alarm else ''}{word_of(verdict.holds)}"
     found = _titled(head, f"<p>{escape(plain(verdict.sentence, 2_000))}</p>")
     members = records(verdict.evidence.get("members"))
     if verdict.holds is False or not members:

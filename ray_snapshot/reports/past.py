@@ -18,8 +18,9 @@ from ray_snapshot.reports.changes import MOST_CHANGES, Change, changes
 from ray_snapshot.reports.machines import MOST_CARDS
 from ray_snapshot.reports.texts import at, plain
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.verdicts import word_of
 from ray_snapshot.views import charts
-from ray_snapshot.views.charts import ALARM, HELD, NOT_HELD, UNKNOWN, Points, Quantity
+from ray_snapshot.views.charts import ALARM, UNKNOWN, Points, Quantity
 
 MOST_BANDS = 12
 """So many detectors are drawn."""
@@ -115,16 +116,13 @@ def _answers(history: History, times: Mapping[str, datetime]) -> dict[str, dict[
     """By detector, by snapshot: the gravest that any evaluator said last."""
     last: dict[tuple[str, str, str], str] = {}
     for row in history.rows_of("verdicts", times, _ANSWERED).sort_by("evaluated_at").to_pylist():
-        answer = ALARM if row["alarm"] else {True: HELD, False: NOT_HELD, None: UNKNOWN}[row["holds"]]
+        answer = ALARM if row["alarm"] else word_of(row["holds"])
         last[str(row["detector"]), str(row["evaluator"]), row["snapshot_id"]] = answer
     found: dict[str, dict[str, str]] = {}
     for (detector, _, snapshot_id), answer in last.items():
         answers = found.setdefault(detector, {})
-        answers[snapshot_id] = min(answer, answers.get(snapshot_id, answer), key=GRAVEST.index)
+        answers[snapshot_id] = min(answer, answers.get(snapshot_id, answer), key=charts.GRAVEST.index)
     return {name: {one: found[name][one] for one in times if one in found[name]} for name in sorted(found)}
-
-
-GRAVEST = (ALARM, UNKNOWN, HELD, NOT_HELD)
 
 
 def _episode(answers: Mapping[str, str], snapshot_id: str) -> _Episode:

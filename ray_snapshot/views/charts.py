@@ -51,8 +51,8 @@ ANSWERS: Mapping[str, Mapping[str, str]] = {
     UNKNOWN: {"facecolor": "#ffffff", "edgecolor": "#808080", "hatch": "////"},
 }
 """What a detector says, and how it looks."""
-_GRAVEST_LAST = (NOT_HELD, HELD, UNKNOWN, ALARM)
-"""Where bands that are made wide enough to be seen touch, the gravest is drawn over the others."""
+GRAVEST = (ALARM, UNKNOWN, HELD, NOT_HELD)
+"""Where several answers share a place, the gravest counts: the first of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,9 @@ def band_chart(rows: Mapping[str, Sequence[Span]], title: str) -> Any:
             begin = date2num(span.begin)
             end = max(date2num(span.end), begin + least)  # of the last snapshot, too, there is something to see
             drawn.setdefault(span.answer, []).append((begin, end - begin))
-        for answer in sorted(drawn, key=_GRAVEST_LAST.index):
+        for answer in sorted(
+            drawn, key=GRAVEST.index, reverse=True
+        ):  # where bands are widened to be seen, over the others
             axis.broken_barh(drawn[answer], (row - 0.36, 0.72), linewidth=0.4, **ANSWERS[answer])
     axis.set_yticks(range(len(rows)), [short(name) for name in rows], fontsize=8)
     axis.set_ylim(max(1, len(rows)) - 0.5, -0.5)
@@ -388,7 +390,6 @@ def _ring(axis: Any, edges: Sequence[Edge]) -> None:
 def _figure(height: float) -> Any:
     import matplotlib as mpl
 
-    mpl.use("Agg")
     mpl.rcParams["text.parse_math"] = False  # a dollar sign in a name begins no formula
     from matplotlib.figure import Figure
 

@@ -86,7 +86,7 @@ def spans(answers: DataFrame, by: Sequence[str]) -> dict[str, list[Span]]:
     if (buckets := _buckets(answers)) is None:
         return {}
     key = ("system", "run_id", *by)
-    grave = F.array(*(F.lit(name) for name in _GRAVEST))
+    grave = F.array(*(F.lit(name) for name in charts.GRAVEST))
     rank = F.array_position(grave, F.col("answer"))
     rows = some_rows(
         answers.groupBy(*key, buckets[0].alias("bucket"))
@@ -97,14 +97,11 @@ def spans(answers: DataFrame, by: Sequence[str]) -> dict[str, list[Span]]:
     moments: dict[str, list[datetime]] = {}
     said: dict[str, list[str]] = {}
     for row in rows:
-        name, answer = line_name(row, by), _GRAVEST[row["rank"] - 1]
+        name, answer = line_name(row, by), charts.GRAVEST[row["rank"] - 1]
         ends = [row["at"], *([row["until"]] if row["until"] > row["at"] else [])]
         moments.setdefault(name, []).extend(ends)
         said.setdefault(name, []).extend(answer for _ in ends)
     return {name: charts.spans(moments[name], said[name]) for name in moments}
-
-
-_GRAVEST = (charts.ALARM, charts.UNKNOWN, charts.HELD, charts.NOT_HELD)
 
 
 def bands(path: str, title: str, found: Mapping[str, Sequence[Span]]) -> None:
