@@ -155,7 +155,7 @@ def _run_jobs(history: str) -> None:
 
 
 def _write_report(history: str, path: Path) -> None:
-    from ray_snapshot.commands.report import write_file
+    from ray_snapshot.commands.files import write_file
     from ray_snapshot.history import History
     from ray_snapshot.reports.gathering import choose, gather
     from ray_snapshot.reports.page import html

@@ -1,9 +1,8 @@
-"""What commands draw: simulated and traced runs as the events and cuts of `views.space_time`; files written with care."""
+"""What commands draw: simulated and traced runs as the events and cuts of `views.space_time`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.errors import SettingError
@@ -70,11 +69,3 @@ def both_ways(events: Sequence[Event], cut: Cut, control: Sequence[Control] = ()
     ran = panel(events, [cut], control=control, title="The run")
     title = "An equivalent computation: all white actions, the snapshot, all red ones"
     return stacked([ran, panel(events, [cut], title=title, equivalent=True)])
-
-
-def write(path: str, text: str) -> None:
-    """Write a file; raises `SettingError` if that cannot be done."""
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SettingError(f"{path} cannot be written: {error.strerror or error}") from None

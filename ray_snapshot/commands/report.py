@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ray_snapshot.commands.files import write_file
 from ray_snapshot.commands.history import HistoryPath, System
+
+if TYPE_CHECKING:
+    from ray_snapshot.reports.gathering import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +50,7 @@ def report(
 
     files = list(out or ())
     for path in files:
-        if path.suffix.lower() not in _WRITERS:
+        if path.suffix.lower() not in (*_PAGES, *_TEXTS):
             raise SettingError(f"--out {path}: a report is a file that ends in .html or .md")
     opened = History(history)
     snapshot_id = choose(opened, snapshot, system)
@@ -59,33 +62,20 @@ def report(
 
         print(written(found), end="")
     for path in files:
-        write_file(path, _WRITERS[path.suffix.lower()](found))
+        write_file(path, _written(found, path))
         if not markdown:
             print(f"{found.headline} ({found.snapshot_id}): {path}")
 
 
-def _page(found: object) -> str:
-    from ray_snapshot.reports.page import html
-
-    return html(found)  # type: ignore[arg-type]
+_PAGES = (".html", ".htm")
+_TEXTS = (".md",)
 
 
-def _markdown(found: object) -> str:
+def _written(found: Report, path: Path) -> str:
+    if path.suffix.lower() in _PAGES:
+        from ray_snapshot.reports.page import html
+
+        return html(found)
     from ray_snapshot.reports.markdown import markdown
 
-    return markdown(found)  # type: ignore[arg-type]
-
-
-_PAGES = (".html", ".htm")
-_WRITERS = {".html": _page, ".htm": _page, ".md": _markdown}
-
-
-def write_file(path: Path, text: str) -> None:
-    """Whole, or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(text.encode("utf-8", "backslashreplace"))
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    return markdown(found)

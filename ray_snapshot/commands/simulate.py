@@ -174,6 +174,7 @@ def _draw(
 ) -> None:
     """Draw what was simulated; everything needed is in the log that the oracle reads."""
     from ray_snapshot.commands import drawing
+    from ray_snapshot.commands.files import write_file
 
     events = drawing.simulated_events(play.system.log)
     if diagram is not None:
@@ -186,11 +187,11 @@ def _draw(
             text = drawn(events, cuts, control=control, title=title)
         else:
             text = drawing.both_ways(events, cuts[0], [one for one in control if one.label.endswith(f" {snapshot}")])
-        drawing.write(diagram, text)
+        write_file(diagram, text)
     if shiviz is not None:
         from ray_snapshot.views.shiviz import shiviz_log
 
-        drawing.write(shiviz, shiviz_log(events))
+        write_file(shiviz, shiviz_log(events))
 
 
 def as_json_line(result: Result, protocol: str = CHANDY_LAMPORT, *, is_one_run: bool = True) -> str:

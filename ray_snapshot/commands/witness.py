@@ -335,13 +335,14 @@ def _json_message(message: Any, end: str) -> dict[str, Any]:
 
 def _write(proof: Witness, svg: str | None, shiviz: str | None) -> None:
     from ray_snapshot.commands import drawing
+    from ray_snapshot.commands.files import write_file
 
     if svg is not None:
         from ray_snapshot.views.space_time import Cut
 
         cut = Cut(f"snapshot {proof.recorded.number}", proof.cut)
-        drawing.write(svg, drawing.both_ways(drawing.traced_events(proof.log.actions), cut))
+        write_file(svg, drawing.both_ways(drawing.traced_events(proof.log.actions), cut))
     if shiviz is not None:
         from ray_snapshot.views.shiviz import shiviz_log
 
-        drawing.write(shiviz, shiviz_log(drawing.traced_events([*proof.before, *proof.white, *proof.red])))
+        write_file(shiviz, shiviz_log(drawing.traced_events([*proof.before, *proof.white, *proof.red])))

@@ -13,12 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.views.report import current_folder
 from ray_snapshot.views.streams import say
 
 MOST = 20
 """So many alarms of one program have a report: of one that comes and goes not each time."""
 
-WRITING_S = 90.0
+WRITING_S = 60.0
+"""How long the writing of one report may take."""
+
+END_S = 180.0
+"""How long reports may keep a program that is to end."""
 
 _CALL = """
 import sys
@@ -39,6 +44,7 @@ class ReportFiles:
         """Where the program began: paths below it are shown short."""
         self.asked: dict[str, str] = {}
         """The system, by snapshot that is to have a report."""
+        self.has_said_enough = False
         self.written: set[str] = set()
         self.threads: list[threading.Thread] = []
         self.lock = threading.Lock()
@@ -47,8 +53,8 @@ class ReportFiles:
     def begin(self, system: str, snapshot_id: str, write_history: Callable[[], None]) -> None:
         """Write the report of an alarm, in a thread; `write_history` puts its snapshot into the history first."""
         if len(self.asked) >= MOST:
-            if len(self.asked) == MOST and snapshot_id not in self.asked:
-                self.asked[snapshot_id] = ""
+            if not self.has_said_enough:
+                self.has_said_enough = True
                 say(f"ray-snapshot: {MOST} alarms have a report, and further ones have none")
             return
         self.asked[snapshot_id] = system
@@ -67,17 +73,21 @@ class ReportFiles:
         thread.start()
 
     def end(self, system: str, run_id: str) -> None:
-        """The history is whole: write what is missing, and the report of the run's last snapshot."""
-        until = time.monotonic() + WRITING_S
+        """The history is whole: write what is missing, and the report of the run's last snapshot; bounded by `END_S`."""
+        until = time.monotonic() + END_S
         for thread in self.threads:
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, until - WRITING_S - time.monotonic()))
         last = self._last(system, run_id)
         if last is None:
             say("ray-snapshot: no report of the end: no snapshot was completed")
-        missing = {one: name for one, name in self.asked.items() if name and one not in self.written}
-        for snapshot_id in [*missing, *([last] if last is not None else [])]:
-            if trouble := self.write(system, snapshot_id):
-                say(f"ray-snapshot: no report: {trouble}")
+        missing = dict.fromkeys(one for one in self.asked if one not in self.written)
+        for snapshot_id in missing | dict.fromkeys([last] if last is not None else []):
+            is_late = time.monotonic() > until - WRITING_S
+            trouble = (
+                "there is no time left" if is_late else self.write(self.asked.get(snapshot_id, system), snapshot_id)
+            )
+            if trouble:
+                say(f"ray-snapshot: no report of {snapshot_id}: {trouble}")
 
     def _last(self, system: str, run_id: str) -> str | None:
         from ray_snapshot.history import History
@@ -101,14 +111,14 @@ class ReportFiles:
             return trouble
 
     def _run(self, history: str, snapshot_id: str, page: Path, text: Path) -> str:
-        folder = self.home if self.home is not None and self.home.is_dir() else self.folder
-        return write_apart(history, snapshot_id, page, text, folder=folder)
+        return write_apart(history, snapshot_id, page, text, folder=self.home)
 
 
-def write_apart(history: str | Path, snapshot_id: str, *files: Path, folder: Path) -> str:
-    """Write the report of a snapshot into `files` by another process that begins in `folder`; returns why it could not, or "".
+def write_apart(history: str | Path, snapshot_id: str, *files: Path, folder: Path | None = None) -> str:
+    """Write the report of a snapshot into `files` by another process; returns why it could not, or "".
 
-    If this process is ended meanwhile, the other one writes all the same.
+    It begins in `folder`, if that is there, and call sites below are shown short. If this process is ended meanwhile, the
+    other one writes all the same.
     """
     root = str(Path(__file__).parents[2])
     outs = [word for file in files for word in ("--out", str(file.absolute()))]
@@ -116,7 +126,7 @@ def write_apart(history: str | Path, snapshot_id: str, *files: Path, folder: Pat
     try:
         process = subprocess.Popen(
             command,
-            cwd=folder,
+            cwd=folder if folder is not None and folder.is_dir() else None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -132,11 +142,3 @@ def write_apart(history: str | Path, snapshot_id: str, *files: Path, folder: Pat
         return f"it was not written within {WRITING_S:g} s"
     told = errors.decode("utf-8", "replace").strip().splitlines()
     return "" if process.returncode == 0 else (told[-1] if told else f"it ended with {process.returncode}")
-
-
-def current_folder() -> Path | None:
-    """None if it is gone."""
-    try:
-        return Path.cwd()
-    except OSError:  # it is gone
-        return None

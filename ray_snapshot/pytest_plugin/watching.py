@@ -26,7 +26,7 @@ from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import DeadlockError, SettingError, SnapshotAbortedError
 from ray_snapshot.instrument import here, watching
 from ray_snapshot.instrument.raising import deadlock_error
-from ray_snapshot.instrument.report_files import current_folder, write_apart
+from ray_snapshot.instrument.report_files import write_apart
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import DRIVER
 from ray_snapshot.runtime.collected import begun_at
@@ -277,7 +277,7 @@ class TestRun:
         """The report in HTML beside the text, now that the history is whole; the text says why there is none."""
         if self.history is None:
             return
-        if trouble := write_apart(self.history, snapshot_id, folder / "report.html", folder=current_folder() or folder):
+        if trouble := write_apart(self.history, snapshot_id, folder / "report.html"):
             with (folder / "report.txt").open("a", encoding="utf-8") as text:
                 text.write(f"\nno report.html: {trouble}\n")
 

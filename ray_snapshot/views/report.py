@@ -16,15 +16,16 @@ _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
 """Where installed libraries are, and where Ray unpacks what a job brings along."""
 
 
-def _here() -> Path:
-    """The current folder; the root if it is gone."""
+def current_folder() -> Path | None:
+    """None if it is gone."""
     try:
         return Path.cwd()
     except OSError:
-        return Path("/")
+        return None
 
 
-_SITES = re.compile(rf"[^\s(]*(?:{_PACKAGES})|{re.escape(str(_here()))}/")
+_BEGINNINGS = [rf"[^\s(]*(?:{_PACKAGES})", *(f"{re.escape(str(here))}/" for here in [current_folder()] if here)]
+_SITES = re.compile("|".join(_BEGINNINGS))
 """What call sites begin with and a report leaves out: the path to those, and the current folder."""
 
 
@@ -112,10 +113,10 @@ def short_site(site: str) -> str:
     *packages, library = re.split(_PACKAGES, path)
     if packages:
         return f"{library}:{line}"
-    try:
-        return f"{Path(path).relative_to(_here())}:{line}"
-    except ValueError:
+    here = current_folder()
+    if here is None or not Path(path).is_relative_to(here):
         return site
+    return f"{Path(path).relative_to(here)}:{line}"
 
 
 def wait_tree(waits: Iterable[Mapping[str, Any]], places: Mapping[str, str]) -> list[str]:

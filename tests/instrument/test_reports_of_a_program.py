@@ -167,7 +167,7 @@ def test_why_there_is_none_is_said_in_one_line(
     files.begin("bank", "s-1", lambda: None)
     files.end("bank", "this")
     *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("ray-snapshot: no report: ray-snapshot: error: no ")
+    assert line.startswith("ray-snapshot: no report of s-1: ray-snapshot: error: no ")
     assert not list(tmp_path.glob("*.html"))
 
 
