@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.errors import HistoryNotFoundError
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -38,7 +36,6 @@ _MOST_HOURS = 1_000_000
 """More than a hundred years."""
 _ROWS = 50
 _ROWS_AT_ONCE = 1_000
-_MOST_NAMED = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -281,25 +278,9 @@ def _open(path: str) -> History:
 
 def _check_known(history: History, system: str | None, run: str | None = None, detector: str | None = None) -> None:
     """Raise `HistoryNotFoundError`, naming what there is, for a system, run or detector that the history has not."""
-    for what, column, wanted in (("system", "system", system), ("run", "run_id", run)):
+    for what, wanted in (("system", system), ("run", run), ("detector", detector)):
         if wanted is not None:
-            known = set(history.table("snapshots")[column].unique().drop_null().to_pylist())
-            is_known = any(item.startswith(wanted) for item in known) if what == "run" else wanted in known
-            if not is_known:
-                raise _unknown(history, what, wanted, known)
-    if detector is not None:
-        known = set(history.table("verdicts")["detector"].unique().drop_null().to_pylist())
-        if detector not in known:
-            raise _unknown(history, "detector", detector, known)
-
-
-def _unknown(history: History, what: str, wanted: str, known: set[str]) -> HistoryNotFoundError:
-    listed = sorted(known)
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    there = f"there are: {', '.join(listed[:_MOST_NAMED])}{more}" if listed else "there are none yet"
-    return HistoryNotFoundError(
-        f"nothing of {what} {wanted!r} in the history {history.path}; {there}", path=str(history.path)
-    )
+            history.check_known(what, wanted)
 
 
 def _of_run(rows: pa.Table, run: str | None) -> pa.Table:

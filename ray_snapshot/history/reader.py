@@ -27,6 +27,9 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import READY_MADE
 
 _READ_ATTEMPTS = 4
+_MOST_NAMED = 10
+_NAMED = {"system": ("snapshots", "system"), "run": ("snapshots", "run_id"), "detector": ("verdicts", "detector")}
+"""Where a name stands, by what it is of."""
 
 
 class Retained(NamedTuple):
@@ -84,9 +87,9 @@ class History:
         The key is (snapshot_id, detector, evaluator). Raises `HistoryNotFoundError` for a detector that is none of those
         that come with ray-snapshot, where the history has verdicts of others only.
         """
-        if detector is not None and detector not in READY_MADE:
-            self._check_detector(detector)
         found = self.verdict_table(detector, snapshot_id, system=system, run_id=run_id, evaluator=evaluator)
+        if detector not in (None, *READY_MADE) and not found.num_rows and self.table("verdicts").num_rows:
+            self.check_known("detector", str(detector))
         return self.records("verdicts", found)
 
     def verdict_table(
@@ -392,15 +395,22 @@ class History:
             raise self._unknown(snapshot_id)
         return snapshot_id
 
-    def _check_detector(self, detector: str) -> None:
-        known = sorted(self._read("verdicts", columns=["detector"])["detector"].unique().drop_null().to_pylist())
-        if known and detector not in known:
-            close = difflib.get_close_matches(detector, known, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise HistoryNotFoundError(
-                f"no verdict of a detector {detector!r} in the history {self.path}; {hint}there are: {', '.join(known[:10])}",
-                path=self.path,
-            )
+    def check_known(self, what: str, wanted: str) -> None:
+        """Raise `HistoryNotFoundError`, naming what there is, if nothing is of this `system`, `run` or `detector`.
+
+        Of a run the beginning will do.
+        """
+        table, column = _NAMED[what]
+        known = sorted(self.table(table)[column].unique().drop_null().to_pylist())
+        if any(item.startswith(wanted) for item in known) if what == "run" else wanted in known:
+            return
+        close = difflib.get_close_matches(wanted, known, 1)
+        more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+        there = f"there are: {', '.join(known[:_MOST_NAMED])}{more}" if known else "there are none yet"
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise HistoryNotFoundError(
+            f"nothing of {what} {wanted!r} in the history {self.path}; {hint}{there}", path=str(self.path)
+        )
 
     def _check_table(self, name: str) -> None:
         if name not in TABLES:

@@ -188,7 +188,7 @@ def _compared(
         earlier = history.load(earlier_id)
         return (changes(earlier, snapshot, names[:MOST_CARDS]) if earlier.machine_count <= MOST_COMPARED else []), []
     except RaySnapshotError as error:
-        return [], [f"It is held against no earlier snapshot: {plain(error)}."]
+        return [], [f"It is held against no earlier snapshot: {plain(error).rstrip('.')}."]
 
 
 # ---- pictures of the run -------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def _drawn(history: History, run: _Run) -> tuple[list[tuple[str, str]], list[str
     try:
         return _charts(history, run), []
     except Exception as error:  # times and counts of a stranger, which matplotlib may refuse: the report goes without
-        return [], [f"The run cannot be drawn: {type(error).__name__}: {plain(error)}."]
+        return [], [f"The run cannot be drawn: {type(error).__name__}: {plain(error).rstrip('.')}."]
 
 
 def _charts(history: History, run: _Run) -> list[tuple[str, str]]:

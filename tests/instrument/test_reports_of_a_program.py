@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 from app_runner import Done, Runner
+from until import until
 
 from ray_snapshot.history import History, HistoryWriter
 from ray_snapshot.instrument import report_files
@@ -71,6 +74,22 @@ def test_a_program_that_is_ended_by_us_has_its_reports_first(
     assert "deadlock</h1>" in _pages(tmp_path / "out")[0]
 
 
+@ray
+@by_night
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_hangs_and_is_ended_from_outside_has_its_reports(
+    runner: Runner, tmp_path: Path, number: signal.Signals
+) -> None:
+    command = str(Path(sys.executable).parent / "ray-snapshot")
+    named = ("--every", "0.5", "--report", str(tmp_path / "out"), "--name", f"ended-by-{number.value}")
+    process = runner.start(command, "run", *named, "raising.py", "uncaught")
+    until(lambda: _pages(tmp_path / "out"), good=bool, seconds=90.0)
+    process.send_signal(number)
+    runner.finish(process)
+    pages = until(lambda: _pages(tmp_path / "out"), good=lambda found: len(found) == 2, seconds=90.0)
+    assert all("deadlock</h1>" in page for page in pages)
+
+
 def test_a_folder_that_cannot_be_written_to_is_said_before_the_program_begins(
     runner_alone: Runner, tmp_path: Path
 ) -> None:
@@ -120,7 +139,11 @@ def test_an_alarm_whose_snapshot_is_not_written_yet_has_its_report_at_the_end(
 def test_the_end_waits_for_a_report_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, asked = recorded(tmp_path, monkeypatch, taken(1))
     goes_on = threading.Event()
-    files.begin("bank", "s-1", lambda: print(goes_on.wait(30)))
+
+    def written() -> None:
+        assert goes_on.wait(30)
+
+    files.begin("bank", "s-1", written)
     threading.Timer(0.2, goes_on.set).start()
     files.end("bank", "this")
     assert asked == ["s-1"], "once, though it is the last snapshot as well"

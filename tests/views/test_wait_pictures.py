@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from xml.etree import ElementTree
 
@@ -70,19 +71,23 @@ def test_more_than_can_be_drawn_are_boxes_of_a_class_at_one_place() -> None:
 def test_no_box_lies_over_another_and_all_is_in_view(count: int) -> None:
     behind = [wait(f"w{row}", f"m{row % count}") for row in range(19)]
     found = picture(ring(count), behind, [[f"m{row}" for row in range(count)]])
-    centres, width, height = wait_svg._layout(found)
-    edges = []
-    for box, (x, y) in zip(found.boxes, centres, strict=True):
-        half = wait_svg._height(box) / 2
-        edges.append((x - wait_svg.BOX / 2, y - half, x + wait_svg.BOX / 2, y + half))
-    assert all(left >= 0 and top >= 0 and right <= width and bottom <= height for left, top, right, bottom in edges)
-    for at, (left, top, right, bottom) in enumerate(edges):
-        for other in edges[at + 1 :]:
+    tree = ElementTree.fromstring(wait_svg.svg(found))
+    width, height = (float(size) for size in str(tree.get("viewBox")).split()[2:])
+    boxes = []
+    for drawn in tree.iter(f"{SVG}rect"):
+        left, top, across, down = (float(str(drawn.get(name))) for name in ("x", "y", "width", "height"))
+        boxes.append((left, top, left + across, top + down))
+    assert len(boxes) == len(found.boxes) + 2, "and two of the legend"
+    assert all(left >= 0 and top >= 0 and right <= width and bottom <= height for left, top, right, bottom in boxes)
+    for at, (left, top, right, bottom) in enumerate(boxes):
+        for other in boxes[at + 1 :]:
             assert other[0] >= right or other[2] <= left or other[1] >= bottom or other[3] <= top
-    for arrow in found.arrows:
-        x, y = wait_svg._bend(centres[arrow.source], centres[arrow.target])
-        assert 0 <= x <= width
-        assert 0 <= y <= height
+    paths = [str(path.get("d")) for path in tree.iter(f"{SVG}path") if "arrow" in str(path.get("class"))]
+    assert len(paths) == len(found.arrows)
+    for path in paths:
+        for x, y in re.findall(r"[MQ ](-?[\d.]+),(-?[\d.]+)", path):
+            assert 0 <= float(x) <= width
+            assert 0 <= float(y) <= height
 
 
 def test_the_drawing_is_whole_xml_with_a_box_and_an_arrow_each_and_text_that_is_cut() -> None:
