@@ -1,4 +1,4 @@
-"""What the processes of a node do meanwhile: processor time, context switches, and the stacks that py-spy shows.
+"""What the processes of a node do meanwhile: processor time, context switches, sleeps, and the stacks that py-spy shows.
 
 Runs on the node concerned, in a task pinned to it, where nothing of ours is installed: it is sent by value, and imports the
 standard library only. Of locals, which py-spy shows too, only the time-outs of waits in Ray and in Python leave the node.
@@ -13,12 +13,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 STACK_S = 20.0
 """So long py-spy may take for one process."""
+
+_GLANCES = 12
+"""So often it is looked whether a thread sleeps."""
+
+_SLEEPS = {"x86_64": (23, 35, 230, 270), "aarch64": (72, 101, 115)}
+"""The numbers of the system calls select, nanosleep, clock_nanosleep and pselect6, by machine: in these Python sleeps, and
+Ray does not wait."""
 
 _WAITS = ("get_objects", "wait", "get", "join", "result")
 """Functions of which the local `timeout` is kept."""
@@ -27,12 +34,15 @@ _WAITS = ("get_objects", "wait", "get", "join", "result")
 def examine(pids: Sequence[int], seconds: float, shown: Sequence[int]) -> dict[int, dict[str, Any]]:
     """What these processes do in so many seconds, and the stacks of those of `shown`. By process id:
 
-    `cpu_s`, `seconds`, `switches` ([name of the thread, its voluntary context switches, is it the first] each), `threads`
-    (stacks; see `_thread`) or `why` there are none. A process that is not there, or not to be read, is missing.
+    `cpu_s`, `seconds`, `switches` ([name of the thread, its voluntary context switches, is it the first, was it seen to sleep]
+    each), `threads` (stacks; see `_thread`) or `why` there are none. A process that is gone, or not to be read, is missing.
     """
     first = {pid: _sample(pid) for pid in pids}
     began = time.monotonic()
-    time.sleep(seconds)
+    asleep: set[int] = set()
+    for _ in range(_GLANCES):
+        time.sleep(seconds / _GLANCES)
+        asleep.update(_asleep({thread: pid for pid, one in first.items() if one for thread in one[1]}))
     elapsed = time.monotonic() - began
     second = {pid: _sample(pid) for pid in pids}
     found: dict[int, dict[str, Any]] = {}
@@ -42,7 +52,7 @@ def examine(pids: Sequence[int], seconds: float, shown: Sequence[int]) -> dict[i
             found[pid] = {
                 "seconds": elapsed,
                 "cpu_s": after[0] - before[0],
-                "switches": _switches(pid, before[1], after[1]),
+                "switches": _switches(pid, before[1], after[1], asleep),
             }
     program = spy()
     wanted = [pid for pid in shown if pid in found]
@@ -73,8 +83,25 @@ def _threads(pid: int, ids: Iterable[str]) -> Iterable[tuple[int, tuple[str, int
             continue
 
 
-def _switches(pid: int, before: dict[int, tuple[str, int]], after: dict[int, tuple[str, int]]) -> list[list[Any]]:
-    return [[name, count - before[key][1], key == pid] for key, (name, count) in sorted(after.items()) if key in before]
+def _asleep(threads: Mapping[int, int]) -> Iterable[int]:
+    """Those of these threads, given with their processes, that sleep now; none where the kernel does not tell."""
+    for thread, pid in threads.items():
+        try:
+            with open(f"/proc/{pid}/task/{thread}/syscall") as file:
+                if int(file.read().split()[0]) in _SLEEPS.get(os.uname().machine, ()):
+                    yield thread
+        except (OSError, ValueError, IndexError):  # it has ended, it runs, or it may not be asked
+            continue
+
+
+def _switches(
+    pid: int, before: dict[int, tuple[str, int]], after: dict[int, tuple[str, int]], asleep: Collection[int]
+) -> list[list[Any]]:
+    return [
+        [name, count - before[key][1], key == pid, key in asleep]
+        for key, (name, count) in sorted(after.items())
+        if key in before
+    ]
 
 
 # ---- stacks ------------------------------------------------------------------------------------------------------------

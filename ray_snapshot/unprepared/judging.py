@@ -99,11 +99,14 @@ def _reading(task: Task, look: Look, told: Told) -> Reading:
     frames = shown.frames if shown else ()
     if seen["cpu_s"] > MOST_CPU * seen["seconds"]:
         return Reading(ACTS, "computes", frames)
-    rates = [count / seen["seconds"] for count in _switches(task, look, seen["switches"])]
+    threads = _threads(task, look, seen["switches"])
+    rates = [count / seen["seconds"] for count, _ in threads]
     if rates and max(rates) > _POLLS:
         return Reading(ACTS, "wakes again and again", frames)
     if shown is not None:
         return shown
+    if any(sleeps for _, sleeps in threads):
+        return Reading(ACTS, "sleeps")
     if not rates:
         return Reading(UNSEEN, "its thread could not be told from others")
     if max(rates) >= _TICKS:
@@ -111,16 +114,16 @@ def _reading(task: Task, look: Look, told: Told) -> Reading:
     return Reading(PARKED, "stands still, and not in a wait of Ray's")
 
 
-def _switches(task: Task, look: Look, switches: Iterable[tuple[str, int, bool]]) -> list[int]:
-    """The context switches of the threads in which it may run; none if they cannot be told from others."""
+def _threads(task: Task, look: Look, seen: Iterable[tuple[str, int, bool, bool]]) -> list[tuple[int, bool]]:
+    """Of the threads in which it may run, the context switches, and whether it was seen to sleep; none if not to be told."""
     if task.kind == "driver":
-        return [count for _, count, is_first in switches if is_first]
+        return [(count, sleeps) for _, count, is_first, sleeps in seen if is_first]
     name = f"ray::{task.name}"[:_LONGEST_NAME]
-    found = [(count, is_first) for other, count, is_first in switches if other == name]
+    found = [(count, sleeps) for other, count, _, sleeps in seen if other == name]
     actor = look.actors.get(task.actor)
     if actor is not None and f"ray::{actor.kind}"[:_LONGEST_NAME] == name and len(found) > 1:
         return []
-    return [count for count, _ in found]
+    return found
 
 
 @dataclass(slots=True)

@@ -93,12 +93,14 @@ def test_a_process_that_computes_is_not_suspected_whatever_its_stack_says() -> N
 
 
 @pytest.mark.parametrize(
-    ("switches", "verdict"), [(120, "none"), (3, "suspected"), (0, "unknown")], ids=["polls", "ticks", "sleeps"]
+    ("switches", "sleeps", "verdict"),
+    [(120, False, "none"), (3, False, "suspected"), (3, True, "none"), (0, False, "unknown")],
+    ids=["polls", "ticks", "sleeps a second", "stands still"],
 )
-def test_without_a_stack_the_context_switches_of_its_thread_tell(switches: int, verdict: str) -> None:
+def test_without_a_stack_the_kernel_tells_what_its_thread_does(switches: int, sleeps: bool, verdict: str) -> None:
     made, _ = ring()
     for pid in (101, 102):
-        made.process(pid, switches=[["ray::A.go", switches, True], ["worker.io", 50, False]])
+        made.process(pid, switches=[["ray::A.go", switches, True, sleeps], ["worker.io", 50, False, True]])
         del made.told[pid]["threads"]
     found = made.judged()
     assert found.verdict == verdict
