@@ -173,20 +173,20 @@ def _draw(
     play: Play, results: list[Result], title: str, diagram: str | None, snapshot: int | None, shiviz: str | None
 ) -> None:
     """Draw what was simulated; everything needed is in the log that the oracle reads."""
-    from ray_snapshot.commands import drawing
     from ray_snapshot.commands.files import write_file
+    from ray_snapshot.views import runs
 
-    events = drawing.simulated_events(play.system.log)
+    events = runs.simulated_events(play.system.log)
     if diagram is not None:
         from ray_snapshot.views.space_time import Control
         from ray_snapshot.views.space_time import diagram as drawn
 
-        cuts = drawing.simulated_cuts(play.system.log, play.system.tokens, snapshot)
+        cuts = runs.simulated_cuts(play.system.log, play.system.tokens, snapshot)
         control = [Control(*found) for found in play.system.control]
         if snapshot is None or not results[snapshot].is_consistent:  # then there is no equivalent computation
             text = drawn(events, cuts, control=control, title=title)
         else:
-            text = drawing.both_ways(events, cuts[0], [one for one in control if one.label.endswith(f" {snapshot}")])
+            text = runs.both_ways(events, cuts[0], [one for one in control if one.label.endswith(f" {snapshot}")])
         write_file(diagram, text)
     if shiviz is not None:
         from ray_snapshot.views.shiviz import shiviz_log

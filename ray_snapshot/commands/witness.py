@@ -244,7 +244,7 @@ def _by_design(recorded: WitnessedSnapshot) -> str:
 
 
 def _print_actions(colour: str, actions: list[Action]) -> None:
-    from ray_snapshot.commands.drawing import label
+    from ray_snapshot.views.runs import label
 
     print(f"\n{colour} actions ({len(actions)}), in their order:")
     _print_lines(
@@ -283,7 +283,7 @@ def _json(value: Any) -> str:
 
 def _json_lines(proof: Witness) -> list[dict[str, Any]]:
     """The actions of both colours with their vector clocks, the snapshot in between, and what was shown."""
-    from ray_snapshot.commands.drawing import traced_events
+    from ray_snapshot.views.runs import traced_events
     from ray_snapshot.views.shiviz import vector_clocks
 
     clocks = vector_clocks(traced_events(proof.log.actions))
@@ -334,15 +334,15 @@ def _json_message(message: Any, end: str) -> dict[str, Any]:
 
 
 def _write(proof: Witness, svg: str | None, shiviz: str | None) -> None:
-    from ray_snapshot.commands import drawing
     from ray_snapshot.commands.files import write_file
+    from ray_snapshot.views import runs
 
     if svg is not None:
         from ray_snapshot.views.space_time import Cut
 
         cut = Cut(f"snapshot {proof.recorded.number}", proof.cut)
-        write_file(svg, drawing.both_ways(drawing.traced_events(proof.log.actions), cut))
+        write_file(svg, runs.both_ways(runs.traced_events(proof.log.actions), cut))
     if shiviz is not None:
         from ray_snapshot.views.shiviz import shiviz_log
 
-        write_file(shiviz, shiviz_log(drawing.traced_events([*proof.before, *proof.white, *proof.red])))
+        write_file(shiviz, shiviz_log(runs.traced_events([*proof.before, *proof.white, *proof.red])))

@@ -35,6 +35,11 @@ class PendingSnapshot:
         return self.counts.awaited | self.calls.awaited
 
     @property
+    def reported(self) -> int:
+        """How many parties have reported."""
+        return len(self.counts.reported) + len(self.calls.reports)
+
+    @property
     def is_complete(self) -> bool:
         """Whether nothing is missing."""
         return self.counts.is_complete and self.calls.is_complete

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,19 +13,12 @@ from ray_snapshot.detectors.common import is_any_of, lasted, plural
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History
 from ray_snapshot.reports.changes import MOST_CHANGES, Change, changes
+from ray_snapshot.reports.course import answers_of, course_of, pictures
 from ray_snapshot.reports.machines import MOST_CARDS
 from ray_snapshot.reports.texts import at, plain
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.verdicts import word_of
-from ray_snapshot.views import charts
-from ray_snapshot.views.charts import ALARM, UNKNOWN, Points, Quantity
+from ray_snapshot.views.charts import ALARM, UNKNOWN
 
-MOST_BANDS = 12
-"""So many detectors are drawn."""
-MOST_DRAWN = 400
-"""So many snapshots of a run are drawn, the last ones."""
-MOST_COUNTED = 1_000_000
-"""Machines by status are drawn over as many snapshots as have so many rows together."""
 MOST_COMPARED = 300_000
 """A snapshot of more machines is held against no other."""
 MOST_WAITS = 50_000
@@ -104,25 +95,9 @@ def _run(history: History, snapshot: Snapshot, alarms: Sequence[str]) -> _Run:
     rows = history.snapshot_table(snapshot.system, run_id=snapshot.run_id)
     rows = rows.filter(pc.less_equal(rows["started_at"], snapshot.started_at))
     times = dict(zip(rows["snapshot_id"].to_pylist(), rows["started_at"].to_pylist(), strict=True))
-    answers = _answers(history, times)
+    answers = answers_of(history, times)
     episodes = {alarm: _episode(answers.get(alarm, {}), snapshot.snapshot_id) for alarm in list(alarms)[:MOST_ALARMS]}
     return _Run(snapshot, rows, times, answers, episodes)
-
-
-_ANSWERED = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "evaluated_at"]
-
-
-def _answers(history: History, times: Mapping[str, datetime]) -> dict[str, dict[str, str]]:
-    """By detector, by snapshot: the gravest that any evaluator said last."""
-    last: dict[tuple[str, str, str], str] = {}
-    for row in history.rows_of("verdicts", times, _ANSWERED).sort_by("evaluated_at").to_pylist():
-        answer = ALARM if row["alarm"] else word_of(row["holds"])
-        last[str(row["detector"]), str(row["evaluator"]), row["snapshot_id"]] = answer
-    found: dict[str, dict[str, str]] = {}
-    for (detector, _, snapshot_id), answer in last.items():
-        answers = found.setdefault(detector, {})
-        answers[snapshot_id] = min(answer, answers.get(snapshot_id, answer), key=charts.GRAVEST.index)
-    return {name: {one: found[name][one] for one in times if one in found[name]} for name in sorted(found)}
 
 
 def _episode(answers: Mapping[str, str], snapshot_id: str) -> _Episode:
@@ -191,30 +166,13 @@ def _compared(
         return [], [f"It is held against no earlier snapshot: {plain(error).rstrip('.')}."]
 
 
-# ---- pictures of the run -------------------------------------------------------------------------------------------------
-
-
 def _drawn(history: History, run: _Run) -> tuple[list[tuple[str, str]], list[str]]:
     """The charts, and why there are none."""
     try:
-        return _charts(history, run), []
+        course = course_of(history, run.snapshot.system, run.rows, run.answers)
+        return pictures(course, "The run up to this snapshot", _marks(run)), []
     except Exception as error:  # times and counts of a stranger, which matplotlib may refuse: the report goes without
         return [], [f"The run cannot be drawn: {type(error).__name__}: {plain(error).rstrip('.')}."]
-
-
-def _charts(history: History, run: _Run) -> list[tuple[str, str]]:
-    rows = run.rows.slice(max(0, run.rows.num_rows - MOST_DRAWN))
-    if rows.num_rows < 2:
-        return []
-    drawn = set(rows["snapshot_id"].to_pylist())
-    bands = {}
-    for name, answers in list(run.answers.items())[:MOST_BANDS]:
-        shown = {one: answer for one, answer in answers.items() if one in drawn}
-        bands[name] = charts.spans([run.times[one] for one in shown], list(shown.values()))
-    title = "What the detectors said"
-    drawn_bands = [(title, _svg(charts.band_chart(bands, title)))] if bands else []
-    title = "The run up to this snapshot"
-    return [*drawn_bands, (title, _svg(charts.line_chart(_panels(history, run.snapshot, rows), title, _marks(run))))]
 
 
 def _marks(run: _Run) -> list[tuple[datetime, str]]:
@@ -222,45 +180,3 @@ def _marks(run: _Run) -> list[tuple[datetime, str]]:
     earlier = {alarm: one.began_id for alarm, one in run.episodes.items() if one.began_id != run.snapshot.snapshot_id}
     found = [(run.times.get(began_id or ""), f"{alarm}: the alarm begins") for alarm, began_id in earlier.items()]
     return [*((at, text) for at, text in found if at is not None), (run.snapshot.started_at, "this snapshot")]
-
-
-def _panels(history: History, snapshot: Snapshot, rows: Any) -> list[tuple[Quantity, dict[str, Points]]]:
-    counted = ("started_at", "in_flight_count", "duration_ms", "machine_count", "snapshot_id")
-    complete = rows.filter(pc.equal(rows["status"], "complete")).select(counted).drop_null()
-    times, in_flight, duration, machines, ids = (complete[name].to_pylist() for name in counted)
-    panels = []
-    room, begin = MOST_COUNTED, len(ids)
-    while begin and (room := room - machines[begin - 1]) >= 0:
-        begin -= 1
-    if statuses := _statuses(history, dict(zip(ids[begin:], times[begin:], strict=True))):
-        panels.append((Quantity("machines", is_whole=True), statuses))
-    panels.append(
-        (Quantity("in flight", is_whole=True), {snapshot.system: Points(times, in_flight, in_flight, in_flight)})
-    )
-    panels.append((Quantity("snapshot", "ms"), {snapshot.system: Points(times, duration, duration, duration)}))
-    return panels
-
-
-def _statuses(history: History, times: Mapping[str, datetime]) -> dict[str, Points]:
-    """By status: how many machines have it, over time."""
-    table = history.rows_of("machines", times, ["snapshot_id", "status"])
-    counts = table.group_by(["snapshot_id", "status"]).aggregate([([], "count_all")])
-    found = {
-        (row["snapshot_id"], row["status"]): row["count_all"]
-        for row in counts.to_pylist()
-        if row["status"] in ("active", "blocked", "passive")
-    }
-    points: dict[str, Points] = {status: Points() for status in sorted({status for _, status in found})}
-    for snapshot_id, moment in times.items():
-        for status, line in points.items():
-            line.add(moment, found.get((snapshot_id, status), 0))
-    return points
-
-
-def _svg(figure: Any) -> str:
-    import matplotlib as mpl
-
-    written = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ray-snapshot"}):
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    return written.getvalue()

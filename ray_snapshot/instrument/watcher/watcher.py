@@ -182,6 +182,10 @@ class Watcher(Service):
         """Roll the app back; see `Rolling.restore`. `claimed` and `classes`: of machines, as in `planning.Ground`."""
         return await self.processes.rolling.restore(Target(snapshot_id, dict(claimed), dict(classes)), timeout)
 
+    async def roll_back(self, snapshot_id: str, seconds: float) -> None:
+        """Roll the app back, for somebody who is not the program."""
+        await self.go_back(snapshot_id, seconds)
+
     async def stepped(self, machine: str, step: int, generation: int) -> None:
         """A process has done a step of a restore."""
         self.processes.rolling.acknowledged(machine, step, generation)

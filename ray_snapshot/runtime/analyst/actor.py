@@ -24,6 +24,7 @@ from ray import cloudpickle
 from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
+from ray_snapshot.glances import Glance, Glances
 from ray_snapshot.runtime.analyst.arrivals import Arrivals, Handed, InWork
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
@@ -70,6 +71,7 @@ class Analyst:
         self.history = history
         self.arrivals = Arrivals()
         self.verdicts = VerdictQueue()
+        self.glances = Glances()
         self.wakes = 0
         """How often those who wait for verdicts were told to wait no longer."""
         self.evaluated = 0
@@ -125,6 +127,7 @@ class Analyst:
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
+        self.glances.add(snapshot, found)
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
@@ -350,6 +353,10 @@ class Analyst:
     async def unjudged(self) -> int:
         """How many snapshots have come and are not evaluated yet."""
         return self.arrivals.received - self.evaluated
+
+    async def glances_after(self, place: int) -> tuple[str | None, list[Glance]]:
+        """The history, if there is one, and what there is to see of the snapshots behind that place."""
+        return self.history, self.glances.after(place)
 
     async def drain(self, timeout: float) -> RaySnapshotError | None:
         """Wait until all that was received is evaluated, and commit it; returns what went wrong with the history."""

@@ -364,6 +364,23 @@ class Service:
             "failed": None if self.course.failure is None else str(self.course.failure),
         }
 
+    async def glance(self, place: int) -> dict[str, Any]:
+        """What `ray-snapshot serve` shows: `about`, the snapshots that are being taken, and those judged behind `place`.
+
+        `open`: `{"number", "started_at" (seconds), "reported", "lacking"}` each, how many parties have reported and have not.
+        """
+        history, glances = await self.handing.analyst.glances_after.remote(place)
+        return await self.about() | {
+            "history": history,
+            "is_checkpointing": self.config.checkpoint,
+            "open": self.collecting.progress(),
+            "glances": glances,
+        }
+
+    async def roll_back(self, snapshot_id: str, seconds: float) -> None:
+        """Roll the whole system back, for somebody who is not the program; answers when it goes on."""
+        await asyncio.wait_for(self.restore(snapshot_id, {}, {}), seconds)
+
     async def watched(self) -> None:
         """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()

@@ -217,6 +217,19 @@ class Collecting:
                 return header.snapshot_id
             await asyncio.sleep(LAST_S)  # a machine waits inside an action, most likely
 
+    def progress(self) -> list[dict[str, Any]]:
+        """Of each snapshot that is being taken: how many parties have reported, and how many have not."""
+        return [
+            {
+                "number": number,
+                "started_at": found.header.started_at,
+                "reported": pending.reported,
+                "lacking": len(pending.lacking()),
+            }
+            for number, found in self.collections.items()
+            if (pending := self.coordinator.pending.get(number)) is not None
+        ]
+
     # ---- numbers, and which hosts record first -----------------------------------------------------------------------
 
     async def _numbered(self, timeout: float, *, wait: bool) -> tuple[int | None, Any]:

@@ -1,4 +1,4 @@
-"""What commands draw: simulated and traced runs as the events and cuts of `views.space_time`."""
+"""Simulated and traced runs as the events and cuts that `space_time` draws."""
 
 from __future__ import annotations
 
