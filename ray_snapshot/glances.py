@@ -69,6 +69,12 @@ class Glances:
         return found if place > self.count else [one for one in found if one.place > place]
 
 
+def glance_of(snapshot: Snapshot, place: int, words: Iterable[Word]) -> Glance:
+    """The glance of a snapshot."""
+    row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
+    return Glance(place, row, _gaps(snapshot), _counted(snapshot), tuple(words))
+
+
 def _gaps(snapshot: Snapshot) -> tuple[str, ...]:
     told = snapshot.coverage.get("uncovered") if isinstance(snapshot.coverage, Mapping) else None
     listed = [str(item) for item in told] if isinstance(told, list) else []

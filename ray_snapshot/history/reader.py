@@ -127,10 +127,35 @@ class History:
         """The waits of one snapshot, or of all."""
         return self._rows("waits", snapshot_id)
 
-    def actions(self, run_id: str, *, system: str | None = None) -> Records:
-        """The trace of one run, machine by machine; empty unless the system had `trace=True`."""
-        found = self._complete("actions", self._read("actions", system=system, run_id=run_id))
+    def machine_table(
+        self, machine: str, *, run_id: str | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """One machine over time as an Arrow table, the earliest snapshot first; `columns`: only these."""
+        wanted = None if columns is None else list(dict.fromkeys(["snapshot_id", *columns]))
+        found = self._read("machines", run_id=run_id, machine=machine, columns=wanted)
+        times = self._read("snapshots", columns=["snapshot_id", "started_at"])
+        order = tables.in_order(times, ("started_at", "snapshot_id"))["snapshot_id"].combine_chunks()
+        place = pc.index_in(found["snapshot_id"], value_set=order)
+        found = found.append_column("place", place).filter(pc.is_valid(place))
+        return found.sort_by("place").drop_columns(["place"])
+
+    def states_of(self, machine: str, snapshot_ids: Collection[str]) -> dict[str, str | None]:
+        """The states of a machine in some snapshots, as JSON text; nothing for one that it is not in."""
+        if not snapshot_ids:
+            return {}
+        found = self._read(
+            "machines", snapshot_ids=snapshot_ids, machine=machine, columns=["snapshot_id", "state"]
+        ).to_pydict()
+        return dict(zip(found["snapshot_id"], found["state"], strict=True))
+
+    def actions(self, run_id: str, *, system: str | None = None, machine: str | None = None) -> Records:
+        """The trace of one run, machine by machine, or of one machine; empty unless the system had `trace=True`."""
+        found = self._complete("actions", self._read("actions", system=system, run_id=run_id, machine=machine))
         return self.records("actions", tables.in_order(found, tables.ORDER["actions"]))
+
+    def action_count(self, run_id: str) -> int:
+        """How many rows the trace of a run has; 0 without one."""
+        return int(self._read("actions", run_id=run_id, columns=["run_id"]).num_rows)
 
     def classes(self, class_name: str | None = None) -> Records:
         """The shapes of the machines' classes, the earliest first; of several rows for one shape the first counts."""
@@ -235,8 +260,10 @@ class History:
         return tables.checked_paths(self.path, table, self.data_files(table))
 
     def version(self, table: str) -> int:
-        """The number of the table's latest commit."""
+        """The number of the table's latest commit; -1 of a table that the history is too old to have."""
         self._check_table(table)
+        if self._lacks(table):
+            return -1
         return int(tables.open_table(self.path, table).version())
 
     # Upkeep

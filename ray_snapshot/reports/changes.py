@@ -40,7 +40,7 @@ def changes(before: Snapshot, now: Snapshot, names: Sequence[str]) -> list[Chang
         old = before.machines[name]
         pairs = [(what, getattr(old, column), getattr(new, column)) for what, column in _COLUMNS.items()]
         pairs.append(("where", places[0].get(name, "in no call"), places[1].get(name, "in no call")))
-        pairs += _fields(old.state, new.state)
+        pairs += changed_fields(old.state, new.state)
         found += [Change(plain(name), *map(plain, one)) for one in pairs if one[1] != one[2]]
     return found
 
@@ -57,7 +57,8 @@ def _places(snapshot: Snapshot, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _fields(old: Any, new: Any) -> list[tuple[str, str, str]]:
+def changed_fields(old: Any, new: Any) -> list[tuple[str, str, str]]:
+    """(Which field, before, now) of two states, the first `MOST_FIELDS`."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return [("state", compact(old, MOST_VALUE), compact(new, MOST_VALUE))] if old != new else []
     names = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]

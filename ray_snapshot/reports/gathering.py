@@ -95,7 +95,7 @@ def choose(history: History, text: str | None, system: str | None = None) -> str
 def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Report:
     """The report of one snapshot; raises as `History.load`. `has_charts`: with the charts, as SVG."""
     snapshot = history.load(snapshot_id)
-    verdicts = _verdicts(history, snapshot)
+    verdicts = verdicts_on(history, snapshot)
     alarms = [row for row in verdicts if row["alarm"]]
     found, waits = waiting(snapshot, verdicts)
     about = concerned(snapshot, waits, [row["evidence"] for row in alarms if not records(evidence_of(row, "members"))])
@@ -108,19 +108,19 @@ def gather(history: History, snapshot_id: str, *, has_charts: bool = True) -> Re
         level=_level(snapshot, verdicts),
         is_sound=unsound(snapshot) is None,
         headline=_headline(snapshot, verdicts),
-        verdicts=tuple(_shown(snapshot, row) for row in verdicts[:MOST_VERDICTS]),
+        verdicts=tuple(shown_verdict(snapshot, row) for row in verdicts[:MOST_VERDICTS]),
         more_verdicts=max(0, len(verdicts) - MOST_VERDICTS),
         waiting=found,
         past=past(history, snapshot, distinct(str(row["detector"]) for row in alarms), about, has_charts=has_charts),
         cards=tuple(cards(snapshot, about)),
         more_cards=max(0, len(about) - MOST_CARDS),
-        gaps=tuple(_gaps(snapshot, verdicts)),
+        gaps=tuple(gaps(snapshot, verdicts)),
         versions=tuple(_versions(snapshot)),
         history=str(history.path),
     )
 
 
-def _verdicts(history: History, snapshot: Snapshot) -> list[dict[str, Any]]:
+def verdicts_on(history: History, snapshot: Snapshot) -> list[dict[str, Any]]:
     """Alarms first, then what cannot be told; of several evaluators of one detector each."""
     found: list[dict[str, Any]] = [dict(row) for row in history.verdicts(snapshot_id=snapshot.snapshot_id)]
     known = {row["detector"] for row in found}
@@ -138,7 +138,8 @@ def _word(row: Mapping[str, Any]) -> str:
     return f"ALARM: {word}" if row["alarm"] else word
 
 
-def _shown(snapshot: Snapshot, row: Mapping[str, Any]) -> ShownVerdict:
+def shown_verdict(snapshot: Snapshot, row: Mapping[str, Any]) -> ShownVerdict:
+    """A verdict as it is shown."""
     return ShownVerdict(
         detector=plain(row["detector"]),
         word=_word(row),
@@ -198,7 +199,8 @@ def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
 # ---- what is missing, and of what versions -------------------------------------------------------------------------------
 
 
-def _gaps(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+def gaps(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a snapshot does not cover, and what a verdict on it that cannot be told depends on."""
     reason = unsound(snapshot)
     found = [] if reason is None else [reason]
     told = snapshot.coverage

@@ -68,7 +68,7 @@ class _Block:
 
 
 def svg(picture: Picture, links: Mapping[str, str] | None = None, title: str = "Who waits for whom") -> str:
-    """The drawing; `links`: an address for machines that have one. "" if there is nothing to draw."""
+    """The drawing; "" if there is nothing to draw. `links`: an address for machines, and for boxes of several by title."""
     if not picture.boxes:
         return ""
     centres, width, height = _layout(picture)
@@ -184,7 +184,7 @@ def _box(box: Box, centre: tuple[float, float], links: Mapping[str, str], told: 
         body += f'<text{words} x="{x + PAD:.1f}" y="{y + PAD + LINE * (row + 0.75):.1f}">{_cut(line)}</text>'
     tip = f"<title>{_text(box.title)} {told}. {' '.join(map(_text, box.lines))}</title>"
     drawn = f'<g class="{box.kind}">{tip}{body}</g>'
-    href = links.get(box.machines[0]) if len(box.machines) == 1 else None
+    href = links.get(box.machines[0] if len(box.machines) == 1 else box.title)
     return f"<a href={quoteattr(href)}>{drawn}</a>" if href else drawn
 
 

@@ -377,6 +377,12 @@ class Service:
             "glances": glances,
         }
 
+    async def write_history(self, seconds: float) -> None:
+        """Answers when the history lists what was taken so far; raises what keeps it from being written."""
+        await self.collecting.line.handed_over()
+        if (trouble := await self.handing.analyst.drain.remote(seconds)) is not None:
+            raise trouble
+
     async def roll_back(self, snapshot_id: str, seconds: float) -> None:
         """Roll the whole system back, for somebody who is not the program; answers when it goes on."""
         await asyncio.wait_for(self.restore(snapshot_id, {}, {}), seconds)

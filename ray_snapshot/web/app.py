@@ -1,0 +1,211 @@
+"""The addresses: each page, and the same as JSON under `/api/v1`; what changes something is asked by POST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ray_snapshot.errors import HistoryNotFoundError, RaySnapshotError, SettingError, UnknownMachineError
+from ray_snapshot.views.tables import json_text
+from ray_snapshot.web import drawn
+from ray_snapshot.web.asked import Asked
+from ray_snapshot.web.events import Events
+from ray_snapshot.web.guard import Guard, Terms
+from ray_snapshot.web.html import Pages
+from ray_snapshot.web.pages import machine, now, snapshot, snapshots, space_time, waits
+from ray_snapshot.web.served import Place, Served
+
+API = "/api/v1"
+STATIC = Path(__file__).parent / "static"
+MOST_FORM = 100_000
+"""Bytes of what a form sends."""
+
+Say = Callable[[Served, Mapping[str, str], Asked], Any]
+"""What a page says; raises errors of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An address, what is said there, and the template that shows it."""
+
+    path: str
+    template: str
+    say: Say
+
+
+def _of_place(say: Callable[[Served, Place, Asked], Any]) -> Say:
+    return lambda served, names, asked: say(served, served.place(names["place"]), asked)
+
+
+def _of_snapshot(say: Callable[[Served, Place, str, Asked], Any]) -> Say:
+    """`latest`, and the beginning of an id, are addresses, too."""
+
+    def said(served: Served, names: Mapping[str, str], asked: Asked) -> Any:
+        place = served.place(names["place"])
+        return say(served, place, _resolved(place, names["snapshot"]), asked)
+
+    return said
+
+
+def _resolved(place: Place, text: str) -> str:
+    return text if text in place.history.listed([text]) else place.history.resolve(text)
+
+
+_ONE = "/h/{place}/s/{snapshot}"
+
+PAGES = (
+    Page("/", "now.html.j2", lambda served, *_: now.now(served)),
+    Page("/h/{place}", "snapshots.html.j2", _of_place(snapshots.snapshots)),
+    Page(_ONE, "snapshot.html.j2", _of_snapshot(lambda served, place, one, _: snapshot.snapshot(served, place, one))),
+    Page(f"{_ONE}/machines", "machines.html.j2", _of_snapshot(snapshot.machines)),
+    Page(f"{_ONE}/channels", "channels.html.j2", _of_snapshot(snapshot.channels)),
+    Page(
+        f"{_ONE}/channel",
+        "channel.html.j2",
+        _of_snapshot(lambda _, place, one, asked: snapshot.channel(place, one, asked)),
+    ),
+    Page(f"{_ONE}/waits", "waits.html.j2", _of_snapshot(waits.waits)),
+    Page(
+        f"{_ONE}/machine",
+        "machine.html.j2",
+        _of_snapshot(
+            lambda served, place, one, asked: machine.machine(served, place, one, asked.values.get("name", ""))
+        ),
+    ),
+    Page(f"{_ONE}/space-time", "space_time.html.j2", _of_snapshot(space_time.space_time)),
+)
+
+
+def make_app(served: Served, terms: Terms, events: Events) -> Guard:
+    """The pages over what is served, behind their guard."""
+    pages = Pages(served.root, allows_actions=served.allows_actions)
+    routes = [Mount("/static", StaticFiles(directory=STATIC), name="static"), Route("/events", events.stream)]
+    for page in PAGES:
+        routes.append(Route(API + page.path.rstrip("/"), partial(_json, served, page)))
+        routes.append(Route(page.path, partial(_html, served, pages, page)))
+    routes += [
+        Route("/h/{place}/run.svg", partial(_chart, served, drawn.of_run)),
+        Route("/live/{system}/run.svg", partial(_chart, served, drawn.of_glances)),
+        Route("/do/snapshot", partial(_change, served, pages, _take_snapshot), methods=["POST"]),
+        Route("/do/restore", partial(_change, served, pages, _restore), methods=["POST"]),
+        Route("/do/acknowledge", partial(_change, served, pages, _acknowledge), methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers={404: partial(_not_found, pages)})
+    return Guard(app, terms)
+
+
+# ---- answers -------------------------------------------------------------------------------------------------------------
+
+
+def status_of(error: RaySnapshotError) -> int:
+    """The code of HTTP for an error of ours."""
+    if isinstance(error, (HistoryNotFoundError, UnknownMachineError)):
+        return 404
+    return 400 if isinstance(error, SettingError) else 500
+
+
+async def _said(served: Served, page: Page, request: Request) -> Any:
+    asked = Asked(dict(request.query_params))
+    return await run_in_threadpool(page.say, served, request.path_params, asked)
+
+
+async def _html(served: Served, pages: Pages, page: Page, request: Request) -> Response:
+    try:
+        said = await _said(served, page, request)
+        return HTMLResponse(await run_in_threadpool(pages.render, page.template, request, said))
+    except RaySnapshotError as error:
+        return HTMLResponse(pages.trouble(request, error), status_of(error))
+
+
+async def _json(served: Served, page: Page, request: Request) -> Response:
+    try:
+        said = await _said(served, page, request)
+    except RaySnapshotError as error:
+        return _as_json({"error": str(error)}, status_of(error))
+    return _as_json(plain_values(said))
+
+
+def plain_values(said: Any) -> Any:
+    """What a page says, as JSON has it."""
+    return asdict(said) if is_dataclass(said) and not isinstance(said, type) else said
+
+
+def _as_json(value: Any, status: int = 200) -> Response:
+    return Response(json_text(value), status, media_type="application/json")
+
+
+async def _not_found(pages: Pages, request: Request, _: Exception) -> Response:
+    if request.url.path.removeprefix(pages.root).startswith("/api/"):
+        return _as_json({"error": f"there is nothing at {request.url.path}"}, 404)
+    error = HistoryNotFoundError(f"there is no page at {request.url.path}", path="")
+    return HTMLResponse(pages.trouble(request, error), 404)
+
+
+async def _chart(served: Served, draw: Callable[[Served, Mapping[str, str], Asked], str], request: Request) -> Response:
+    asked = Asked(dict(request.query_params))
+    try:
+        svg = await run_in_threadpool(draw, served, request.path_params, asked)
+    except RaySnapshotError as error:
+        return Response(str(error), status_of(error), media_type="text/plain")
+    headers = {"cache-control": "private, max-age=3600"}
+    return Response(svg, media_type="image/svg+xml", headers=headers)
+
+
+# ---- changes -------------------------------------------------------------------------------------------------------------
+
+
+Change = Callable[[Served, Mapping[str, str]], str]
+"""Does what a form asks for; returns the path of the page to show then."""
+
+
+async def _change(served: Served, pages: Pages, change: Change, request: Request) -> Response:
+    if int(request.headers.get("content-length") or 0) > MOST_FORM:
+        return HTMLResponse(pages.trouble(request, SettingError("the form is too long")), 400)
+    values = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
+    wants_json = "application/json" in request.headers.get("accept", "")
+    try:
+        path = await run_in_threadpool(change, served, values)
+    except RaySnapshotError as error:
+        if wants_json:
+            return _as_json({"error": str(error)}, status_of(error))
+        return HTMLResponse(pages.trouble(request, error), status_of(error))
+    if wants_json:
+        return _as_json({"path": path})
+    return RedirectResponse(served.root + path, 303)
+
+
+def _take_snapshot(served: Served, values: Mapping[str, str]) -> str:
+    if served.live is None:
+        raise SettingError("no running system is served: start `ray-snapshot serve` where the cluster is")
+    place, snapshot_id = served.live.take_snapshot(values.get("system", ""))
+    return f"/h/{quote(place)}/s/{quote(snapshot_id)}"
+
+
+def _restore(served: Served, values: Mapping[str, str]) -> str:
+    if not served.allows_actions or served.live is None:
+        raise SettingError("systems are not rolled back from here: start `ray-snapshot serve` with --allow-actions")
+    if values.get("confirmed") != values.get("system"):
+        raise SettingError("to roll the system back, type its name as the confirmation: nothing was changed")
+    served.live.restore(values.get("system", ""), values.get("snapshot_id", ""))
+    return "/"
+
+
+def _acknowledge(served: Served, values: Mapping[str, str]) -> str:
+    alarm = values.get("system", ""), values.get("run_id", ""), values.get("detector", "")
+    if all(alarm):
+        if values.get("again"):
+            served.acknowledged.discard(alarm)
+        elif len(served.acknowledged) < 10_000:
+            served.acknowledged.add(alarm)
+    return "/"

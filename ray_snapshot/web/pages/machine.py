@@ -1,0 +1,195 @@
+"""One machine: as it was in a snapshot, and from one snapshot to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.json_text import parsed_json
+from ray_snapshot.reports.changes import changed_fields
+from ray_snapshot.reports.machines import Card, cards
+from ray_snapshot.reports.texts import plain
+from ray_snapshot.reports.waits import open_waits
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.views.report import wait_lines
+from ray_snapshot.web import reading
+from ray_snapshot.web.pages.snapshot import message_of
+from ray_snapshot.web.served import Place, Served
+
+MOST_MOMENTS = 400
+"""So many snapshots of it are looked through, the last ones up to the one that is looked at."""
+LARGEST = 100_000
+"""Bytes of a state; of a larger one it is only told whether its size changed."""
+MOST_MESSAGES = 100
+MOST_ACTIONS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A machine in one snapshot, and what changed since the one before."""
+
+    snapshot_id: str
+    taken_at: datetime | None
+    status: str
+    accepted_count: int | None
+    sent_count: int | None
+    state_bytes: int | None
+    changes: tuple[tuple[str, str, str], ...]
+    same: int = 0
+    """So many snapshots before it, in which nothing changed, are not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """An action of the trace."""
+
+    number: int
+    method: str
+    accepted: str
+    sent: str
+    colour: int
+    acted_at: Any
+
+
+@dataclass(frozen=True, slots=True)
+class OneMachine:
+    """The page."""
+
+    place: str
+    snapshot_id: str
+    run_id: str
+    machine: str
+    card: Card
+    waits: tuple[str, ...]
+    inbox: tuple[Mapping[str, Any], ...]
+    more_inbox: int
+    moments: tuple[Moment, ...]
+    """The latest first."""
+    actions: tuple[Acted, ...]
+
+
+def machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMachine:
+    """A machine by its name; raises `HistoryNotFoundError`."""
+    whole = reading.lean(served, place, snapshot_id)
+    row = reading.machine_row(place, snapshot_id, name)
+    own = _own(whole, row, name)
+    messages, total = reading.messages_of(place, snapshot_id, {"target": name}, MOST_MESSAGES)
+    shown = tuple(map(message_of, messages))
+    records, more = open_waits(own)
+    return OneMachine(
+        place=place.key,
+        snapshot_id=snapshot_id,
+        run_id=plain(whole.run_id),
+        machine=name,
+        card=cards(own, [name])[0],
+        waits=tuple(plain(line.strip()) for line in wait_lines(records, len(records) + more)),
+        inbox=shown,
+        more_inbox=total - len(shown),
+        moments=tuple(_folded(_moments(served, place, whole, name))),
+        actions=tuple(_actions(served, place, whole.run_id, name)),
+    )
+
+
+def _own(whole: Snapshot, row: pa.Table, name: str) -> Snapshot:
+    """The snapshot as far as it is of one machine."""
+    tables = {"snapshots": whole.tables["snapshots"], "machines": row}
+    for table in ("calls", "waits"):
+        rows = whole.tables[table]
+        tables[table] = rows.filter(pc.equal(rows["machine"], name))
+    return Snapshot(tables)
+
+
+def _moments(served: Served, place: Place, whole: Snapshot, name: str) -> list[Moment]:
+    columns = ["status", "accepted_count", "sent_count", "state_bytes", "class_name", "host", "incarnation"]
+    rows = place.history.machine_table(name, run_id=whole.run_id, columns=columns)
+    last = pc.index(rows["snapshot_id"], whole.snapshot_id).as_py() + 1
+    rows = rows.slice(max(0, last - MOST_MOMENTS - 1), min(last, MOST_MOMENTS + 1))
+    ids = rows["snapshot_id"].to_pylist()
+    listed = reading.snapshot_rows(served, place)
+    listed = listed.filter(pc.is_in(listed["snapshot_id"], value_set=pa.array(ids, pa.string())))
+    times = dict(zip(listed["snapshot_id"].to_pylist(), listed["started_at"].to_pylist(), strict=True))
+    small = rows.filter(pc.less_equal(pc.fill_null(rows["state_bytes"], 0), LARGEST))["snapshot_id"].to_pylist()
+    states = place.history.states_of(name, small)
+    found, before = [], None
+    for row in rows.to_pylist():
+        found.append(_moment(row, before, times, states))
+        before = row
+    return found[1:] if len(found) > MOST_MOMENTS else found
+
+
+def _folded(moments: Sequence[Moment]) -> list[Moment]:
+    """The latest first, without those in which all was as before; the latest and the earliest are there in any case."""
+    found: list[Moment] = []
+    for at in range(len(moments) - 1, -1, -1):
+        one = moments[at]
+        is_same = 0 < at < len(moments) - 1 and not one.changes and _counts(one) == _counts(moments[at - 1])
+        if is_same:
+            found[-1] = replace(found[-1], same=found[-1].same + 1)
+        else:
+            found.append(one)
+    return found
+
+
+def _counts(moment: Moment) -> tuple[Any, ...]:
+    return moment.accepted_count, moment.sent_count
+
+
+def _moment(
+    row: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    times: Mapping[str, datetime],
+    states: Mapping[str, str | None],
+) -> Moment:
+    changes: list[tuple[str, str, str]] = []
+    if before is not None:
+        for column in ("status", "class_name", "host", "incarnation"):
+            if row[column] != before[column]:
+                changes.append((column, str(before[column]), str(row[column])))
+        pair = before["snapshot_id"], row["snapshot_id"]
+        if all(one in states for one in pair):
+            changes += _state_changes(*(states[one] for one in pair))
+        elif row["state_bytes"] != before["state_bytes"]:
+            changes.append(("state", f"{before['state_bytes'] or 0:,} bytes", f"{row['state_bytes'] or 0:,} bytes"))
+    return Moment(
+        str(row["snapshot_id"]),
+        times.get(row["snapshot_id"]),
+        plain(row["status"]),
+        row["accepted_count"],
+        row["sent_count"],
+        row["state_bytes"],
+        tuple((plain(what), plain(old), plain(new)) for what, old, new in changes),
+    )
+
+
+def _state_changes(old: str | None, new: str | None) -> list[tuple[str, str, str]]:
+    if old == new:
+        return []
+    try:
+        return changed_fields(*(None if text is None else parsed_json(text) for text in (old, new)))
+    except ValueError:
+        return [("state", "-", "cannot be read")]
+
+
+def _actions(served: Served, place: Place, run_id: str, name: str) -> Iterable[Acted]:
+    if not reading.is_traced(served, place, run_id):
+        return
+    rows = place.history.actions(run_id, machine=name)
+    for row in rows[-MOST_ACTIONS:][::-1]:
+        yield Acted(
+            row.number,
+            plain(row.method),
+            _told(row.accepted, "source", "from"),
+            _told(row.sent, "target", "to"),
+            row.colour,
+            row.acted_at,
+        )
+
+
+def _told(messages: Any, end: str, word: str) -> str:
+    listed = [one for one in messages if isinstance(one, Mapping)] if isinstance(messages, list) else []
+    return plain(", ".join(f"{one.get('method')} {word} {one.get(end)}" for one in listed[:10])) or "-"

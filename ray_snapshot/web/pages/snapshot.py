@@ -1,0 +1,240 @@
+"""One snapshot: what it says of itself, the verdicts, who recorded last, its machines and channels, a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.reports.gathering import MOST_VERDICTS, ShownVerdict, facts, gaps, shown_verdict
+from ray_snapshot.reports.texts import plain
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.web import reading
+from ray_snapshot.web.asked import Asked, Part
+from ray_snapshot.web.served import Place, Served
+
+MOST_BARS = 40
+"""Of so many machines, the slowest, it is shown when they recorded."""
+MOST_MESSAGES = 200
+
+MACHINE_COLUMNS = {
+    "machine": "machine",
+    "class": "class_name",
+    "status": "status",
+    "host": "host",
+    "accepted": "accepted_count",
+    "sent": "sent_count",
+    "state bytes": "state_bytes",
+    "delay": "record_delay_ms",
+}
+"""By which machines can be sorted."""
+
+CHANNEL_COLUMNS = {
+    "source": "source",
+    "target": "target",
+    "kind": "kind",
+    "in flight": "in_flight_count",
+    "sent": "sent_count",
+    "accepted": "accepted_count",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """When one machine recorded."""
+
+    machine: str
+    host: str
+    delay_ms: float
+    """From the begin of the snapshot."""
+    alignment_ms: float | None
+    begin: float
+    """Of the bar, from 0 to 100: where its alignment began, or the snapshot."""
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class OneSnapshot:
+    """The page."""
+
+    place: str
+    snapshot_id: str
+    system: str
+    run_id: str
+    taken_at: datetime
+    facts: tuple[tuple[str, str], ...]
+    is_sound: bool
+    obstacles: tuple[str, ...]
+    verdicts: tuple[ShownVerdict, ...]
+    more_verdicts: int
+    gaps: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    bar_ms: float
+    """How long the widest bar is."""
+    earlier_id: str | None
+    later_id: str | None
+    can_be_restored: bool
+    """Whether the system runs, keeps checkpoints, and may be rolled back from here."""
+    waits: int
+    is_traced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A part of a table."""
+
+    place: str
+    snapshot_id: str
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    part: Part
+    sort: str
+    is_down: bool
+    """The largest first."""
+
+
+def snapshot(served: Served, place: Place, snapshot_id: str) -> OneSnapshot:
+    """One snapshot; raises `HistoryNotFoundError`."""
+    found = reading.lean(served, place, snapshot_id)
+    said = reading.verdicts_on(served, place, found)
+    listed = reading.snapshot_rows(served, place)
+    run = listed.filter(pc.equal(listed["run_id"], found.run_id))["snapshot_id"].to_pylist()
+    at = run.index(snapshot_id) if snapshot_id in run else -1
+    bars, bar_ms = _bars(found)
+    is_live = any(one.name == found.system and one.about.get("is_checkpointing") for one in served.running())
+    return OneSnapshot(
+        place=place.key,
+        snapshot_id=snapshot_id,
+        system=plain(found.system),
+        run_id=plain(found.run_id),
+        taken_at=found.started_at,
+        facts=tuple(facts(found)),
+        is_sound=bool(found.status == "complete" and found.consistent),
+        obstacles=tuple(plain(one) for one in found.obstacles[:50]),
+        verdicts=tuple(shown_verdict(found, row) for row in said[:MOST_VERDICTS]),
+        more_verdicts=max(0, len(said) - MOST_VERDICTS),
+        gaps=tuple(gaps(found, said)),
+        bars=tuple(bars),
+        bar_ms=bar_ms,
+        earlier_id=run[at - 1] if at > 0 else None,
+        later_id=run[at + 1] if 0 <= at < len(run) - 1 else None,
+        can_be_restored=served.allows_actions and bool(found.restorable) and is_live,
+        waits=found.tables["waits"].num_rows,
+        is_traced=reading.is_traced(served, place, found.run_id),
+    )
+
+
+def _bars(found: Snapshot) -> tuple[list[Bar], float]:
+    table = found.tables["machines"].select(["machine", "host", "record_delay_ms", "alignment_ms"])
+    table = table.filter(pc.is_finite(pc.fill_null(table["record_delay_ms"], float("nan"))))
+    slowest = table.take(pc.select_k_unstable(table, MOST_BARS, [("record_delay_ms", "descending")]))
+    rows = slowest.to_pylist()
+    whole = max((max(0.0, row["record_delay_ms"]) for row in rows), default=0.0)
+    bars = []
+    for row in rows:
+        delay = max(0.0, row["record_delay_ms"])
+        alignment = row["alignment_ms"]
+        begin = delay - min(max(0.0, alignment), delay) if alignment is not None else 0.0
+        scale = 100 / whole if whole else 0.0
+        bars.append(
+            Bar(plain(row["machine"]), plain(row["host"]), delay, alignment, begin * scale, (delay - begin) * scale)
+        )
+    return bars, whole
+
+
+def machines(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Rows:
+    """The machines of a snapshot: `search` in names, `class`, `status`, `sort`, `down`."""
+    table = reading.lean(served, place, snapshot_id).tables["machines"]
+    if (text := asked.text("search")) is not None:
+        table = table.filter(pc.match_substring(table["machine"], text, ignore_case=True))
+    for name, column in (("class", "class_name"), ("status", "status"), ("host", "host")):
+        if (value := asked.text(name)) is not None:
+            table = table.filter(pc.equal(table[column], value))
+    part, chosen, sort, is_down = _part(table, asked, MACHINE_COLUMNS, "machine")
+    names = (
+        "machine",
+        "class_name",
+        "status",
+        "host",
+        "accepted_count",
+        "sent_count",
+        "state_bytes",
+        "record_delay_ms",
+    )
+    return Rows(place.key, snapshot_id, names, tuple(chosen.select(names).to_pylist()), part, sort, is_down)
+
+
+def channels(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Rows:
+    """The channels of a snapshot: `search` in both ends, `machine` at one of them, `kind`, `full` (1: with messages)."""
+    table = reading.lean(served, place, snapshot_id).tables["channels"]
+    if (text := asked.text("search")) is not None:
+        found = (pc.match_substring(table[one], text, ignore_case=True) for one in ("source", "target"))
+        table = table.filter(pc.or_(*found))
+    if (machine := asked.text("machine")) is not None:
+        table = table.filter(pc.or_(pc.equal(table["source"], machine), pc.equal(table["target"], machine)))
+    if (kind := asked.text("kind")) is not None:
+        table = table.filter(pc.equal(table["kind"], kind))
+    if asked.text("full") is not None:
+        table = table.filter(pc.greater(table["in_flight_count"], 0))
+    part, chosen, sort, is_down = _part(table, asked, CHANNEL_COLUMNS, "source")
+    names = ("source", "target", "kind", "sent_count", "accepted_count", "settled_count", "in_flight_count")
+    return Rows(place.key, snapshot_id, names, tuple(chosen.select(names).to_pylist()), part, sort, is_down)
+
+
+def _part(table: pa.Table, asked: Asked, known: Mapping[str, str], first: str) -> tuple[Part, pa.Table, str, bool]:
+    """The rows of one page in their order: only as many as are shown up to there are sorted."""
+    sort = asked.one_of("sort", known, first)
+    is_down = asked.text("down") is not None
+    part = Part.of(asked, table.num_rows)
+    if sort == first and not is_down:  # so it lies there
+        return part, table.slice(part.begin, part.rows), sort, is_down
+    keys = [(known[sort], "descending" if is_down else "ascending"), (first, "ascending")]
+    if sort == first:
+        keys.pop()
+    most = min(table.num_rows, part.begin + part.rows)
+    order = pc.select_k_unstable(table, most, keys) if most else pa.array([], pa.uint64())
+    return part, table.take(order.slice(part.begin, part.rows)), sort, is_down
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What is in flight on one channel."""
+
+    place: str
+    snapshot_id: str
+    source: str
+    target: str
+    kind: str
+    messages: tuple[Mapping[str, Any], ...]
+    more: int
+
+
+def channel(place: Place, snapshot_id: str, asked: Asked) -> Channel:
+    """The messages in flight on the channel from `source` to `target` of this `kind`, one by one."""
+    source, target, kind = (asked.values.get(name, "") for name in ("source", "target", "kind"))
+    wanted = {"source": source, "target": target, "kind": kind}
+    rows, total = reading.messages_of(place, snapshot_id, wanted, MOST_MESSAGES)
+    shown = tuple(map(message_of, rows))
+    return Channel(place.key, snapshot_id, plain(source), plain(target), plain(kind), shown, total - len(shown))
+
+
+def message_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as it is shown."""
+    return {
+        "number": row["number"],
+        "source": plain(row["source"]),
+        "kind": plain(row["kind"]),
+        "method": plain(row["method"]),
+        "args": compact_text(row["args"]),
+        "bytes": row["payload_bytes"],
+        "sent_at": row["sent_at"],
+    }
+
+
+def compact_text(text: str | None) -> str:
+    """JSON text in one line, cut."""
+    return "-" if text is None else plain(text, 400)

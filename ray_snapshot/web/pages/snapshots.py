@@ -1,0 +1,230 @@
+"""The snapshots of a history, a page at a time: how long each took and why, and what was said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.glances import Word
+from ray_snapshot.reports.course import answer_of
+from ray_snapshot.reports.texts import plain
+from ray_snapshot.views.charts import ALARM, GRAVEST, UNKNOWN
+from ray_snapshot.web import reading
+from ray_snapshot.web.asked import Asked, Part
+from ray_snapshot.web.pages.now import Open, opened
+from ray_snapshot.web.served import Place, Served
+
+MOST_COUNTED = 1_000_000
+"""The delays of the machines are read of as many snapshots as have so many machines together."""
+MOST_CHOICES = 200
+"""So many systems and runs can be chosen from a list."""
+
+SUMMED = {
+    "duration_ms": "duration (ms)",
+    "delay_ms": "record delay (ms)",
+    "alignment_ms": "alignment (ms)",
+    "bytes": "bytes",
+    "in_flight_count": "in flight",
+    "machine_count": "machines",
+}
+"""The columns of which the least, the mean, the 99th percentile and the most are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One snapshot."""
+
+    snapshot_id: str
+    system: str
+    run_id: str
+    status: str
+    started_at: datetime | None
+    duration_ms: float | None
+    delay_ms: float | None
+    """Of the machine that recorded last."""
+    alignment_ms: float | None
+    bytes: int | None
+    in_flight_count: int | None
+    machine_count: int | None
+    restorable: bool
+    consistent: bool
+    answer: str
+    """The gravest that a detector said of it."""
+    detectors: tuple[str, ...]
+    """Who said that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One column over all snapshots that were asked for."""
+
+    name: str
+    least: float | None
+    mean: float | None
+    p99: float | None
+    most: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """The page."""
+
+    place: str
+    path: str
+    listed: tuple[Listed, ...]
+    """The latest first."""
+    part: Part
+    summaries: tuple[Summary, ...]
+    open: tuple[tuple[str, Open], ...]
+    """Those that are being taken: (system, it)."""
+    systems: tuple[str, ...]
+    runs: tuple[str, ...]
+    detectors: tuple[str, ...]
+
+
+def snapshots(served: Served, place: Place, asked: Asked) -> Snapshots:
+    """The snapshots that were asked for: `system`, `run`, `status`, `since`, `until`, and `said` by a `detector`."""
+    rows = reading.snapshot_rows(served, place)
+    systems, runs = _choices(rows, "system"), _choices(rows, "run_id")
+    rows = _chosen(rows, asked)
+    answers = _answers(served, place)
+    rows = _said(rows, answers, asked)
+    part = Part.of(asked, rows.num_rows)
+    latest = rows.slice(max(0, rows.num_rows - part.begin - part.rows), min(part.rows, rows.num_rows - part.begin))
+    delays = _delays(served, place, latest)
+    every = _delays(served, place, rows) if rows.num_rows else {}
+    running = [one for one in served.running() if one.place == place.key]
+    return Snapshots(
+        place=place.key,
+        path=plain(place.history.path, 1_000),
+        listed=tuple(_listed(row, answers.get(row["snapshot_id"], ()), delays) for row in reversed(latest.to_pylist())),
+        part=part,
+        summaries=tuple(_summaries(rows, every)),
+        open=tuple((plain(one.name), item) for one in running for item in opened(one)),
+        systems=systems,
+        runs=runs,
+        detectors=tuple(sorted({plain(one.detector) for said in answers.values() for one in said}))[:MOST_CHOICES],
+    )
+
+
+def _choices(rows: pa.Table, column: str) -> tuple[str, ...]:
+    """The last ones first."""
+    found = pc.unique(rows[column]).to_pylist()
+    return tuple(str(one) for one in reversed(found[-MOST_CHOICES:]))
+
+
+def _chosen(rows: pa.Table, asked: Asked) -> pa.Table:
+    for name, column in (("system", "system"), ("run", "run_id"), ("status", "status")):
+        if (value := asked.text(name)) is not None:
+            rows = rows.filter(pc.equal(rows[column], value))
+    if (since := asked.moment("since")) is not None:
+        rows = rows.filter(pc.greater_equal(rows["started_at"], pa.scalar(since, rows["started_at"].type)))
+    if (until := asked.moment("until")) is not None:
+        rows = rows.filter(pc.less_equal(rows["started_at"], pa.scalar(until, rows["started_at"].type)))
+    return rows
+
+
+def _answers(served: Served, place: Place) -> Mapping[str, Sequence[Word]]:
+    """By snapshot: what every detector said, the gravest of several evaluators; without sentences."""
+    version = place.history.version("verdicts")
+    key = ("answers", place.key, version, place.history.version("snapshots"))
+
+    def read() -> dict[str, list[Word]]:
+        ids = reading.snapshot_rows(served, place)["snapshot_id"].to_pylist()
+        columns = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "evaluated_at"]
+        last: dict[tuple[str, str, str], Word] = {}
+        for row in place.history.rows_of("verdicts", ids, columns).sort_by("evaluated_at").to_pylist():
+            name = str(row["detector"])
+            last[row["snapshot_id"], name, str(row["evaluator"])] = Word(name, row["holds"], bool(row["alarm"]), "")
+        found: dict[str, list[Word]] = {}
+        for (snapshot_id, _, _), said in last.items():
+            found.setdefault(snapshot_id, []).append(said)
+        return found
+
+    found: Mapping[str, Sequence[Word]] = served.kept.get(key, read, lambda one: 400 * sum(map(len, one.values())))
+    return found
+
+
+def _said(rows: pa.Table, answers: Mapping[str, Sequence[Word]], asked: Asked) -> pa.Table:
+    """Those of which a detector (or any) said this."""
+    detector = asked.text("detector")
+    wanted = asked.one_of("said", ("", *GRAVEST), "")
+    if not detector and not wanted:
+        return rows
+    ids = [
+        snapshot_id
+        for snapshot_id, said in answers.items()
+        if any(detector in (None, one.detector) and wanted in ("", answer_of(one.holds, one.alarm)) for one in said)
+    ]
+    return rows.filter(pc.is_in(rows["snapshot_id"], value_set=pa.array(ids, pa.string())))
+
+
+def _delays(served: Served, place: Place, rows: pa.Table) -> dict[str, tuple[float | None, float | None]]:
+    """By snapshot: the longest delay of a record, and the longest alignment; of the latest, as far as they are counted."""
+    found: dict[str, tuple[float | None, float | None]] = {}
+    room, missing = MOST_COUNTED, []
+    known: dict[str, tuple[float | None, float | None]] = served.kept.get(("delays", place.key), dict)
+    ids, counts = rows["snapshot_id"].to_pylist(), rows["machine_count"].to_pylist()
+    for snapshot_id, count in zip(reversed(ids), reversed(counts), strict=True):
+        room -= count or 0
+        if room < 0:
+            break
+        if snapshot_id in known:
+            found[snapshot_id] = known[snapshot_id]
+        else:
+            missing.append(snapshot_id)
+    if missing:
+        read = place.history.rows_of("machines", missing, ["snapshot_id", "record_delay_ms", "alignment_ms"])
+        most = read.group_by("snapshot_id").aggregate([("record_delay_ms", "max"), ("alignment_ms", "max")])
+        for row in most.to_pylist():
+            pair = (row["record_delay_ms_max"], row["alignment_ms_max"])
+            known[row["snapshot_id"]] = found[row["snapshot_id"]] = pair
+    return found
+
+
+def _listed(
+    row: Mapping[str, Any], said: Sequence[Word], delays: Mapping[str, tuple[float | None, float | None]]
+) -> Listed:
+    answers = {one.detector: answer_of(one.holds, one.alarm) for one in said}
+    gravest = min(answers.values(), key=GRAVEST.index, default="")
+    delay, alignment = delays.get(row["snapshot_id"], (None, None))
+    return Listed(
+        snapshot_id=str(row["snapshot_id"]),
+        system=plain(row["system"]),
+        run_id=plain(row["run_id"]),
+        status=plain(row["status"]),
+        started_at=row["started_at"],
+        duration_ms=row["duration_ms"],
+        delay_ms=delay,
+        alignment_ms=alignment,
+        bytes=row["bytes"],
+        in_flight_count=row["in_flight_count"],
+        machine_count=row["machine_count"],
+        restorable=bool(row["restorable"]),
+        consistent=bool(row["consistent"]),
+        answer=gravest,
+        detectors=tuple(plain(name) for name, one in answers.items() if one == gravest and one in (ALARM, UNKNOWN)),
+    )
+
+
+def _summaries(rows: pa.Table, delays: Mapping[str, tuple[float | None, float | None]]) -> list[Summary]:
+    complete = rows.filter(pc.equal(rows["status"], "complete"))
+    pairs = [delays[one] for one in complete["snapshot_id"].to_pylist() if one in delays]
+    told = {"delay_ms": [one for one, _ in pairs], "alignment_ms": [one for _, one in pairs]}
+    found = []
+    for column, name in SUMMED.items():
+        values = told[column] if column in told else complete[column].to_pylist()
+        numbers = np.array([one for one in values if one is not None], dtype=float)
+        numbers = numbers[np.isfinite(numbers)]
+        if not numbers.size:
+            found.append(Summary(name, None, None, None, None))
+            continue
+        p99 = float(np.percentile(numbers, 99))
+        found.append(Summary(name, float(numbers.min()), float(numbers.mean()), p99, float(numbers.max())))
+    return found

@@ -1,0 +1,136 @@
+"""How pages read a history: what was committed is read once for all viewers, states only of the machines that are shown.
+
+A snapshot does not change once a history lists it, so what is read of it is kept; a list is kept until the next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ray_snapshot.errors import HistoryNotFoundError
+from ray_snapshot.glances import Word
+from ray_snapshot.reports import gathering
+from ray_snapshot.reports.course import answer_of
+from ray_snapshot.schema import MESSAGES, SNAPSHOT_TABLES
+from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.views.charts import GRAVEST
+from ray_snapshot.web.served import Place, Served
+
+HEAVY = {"machines": ("state",), "messages": ("args",)}
+"""Columns that are read of single rows only: they may be of any size."""
+
+MOST_ROWS = 5_000_000
+"""A snapshot with more rows in one table is not shown row by row."""
+
+
+def snapshot_rows(served: Served, place: Place) -> pa.Table:
+    """`snapshots` of a history, the earliest first, without what they cover."""
+    version = place.history.version("snapshots")
+    key = ("snapshots", place.key, version)
+
+    def read() -> pa.Table:
+        return place.history.snapshot_table().drop_columns(["coverage"])
+
+    return served.kept.get(key, read, lambda table: table.nbytes)
+
+
+def lean(served: Served, place: Place, snapshot_id: str) -> Snapshot:
+    """A snapshot without states and arguments, which are null in it; raises as `History.load` does."""
+
+    def read() -> Snapshot:
+        tables = {}
+        for name, schema in SNAPSHOT_TABLES.items():
+            if name == "snapshots":
+                tables[name] = place.history.table(name, snapshot_id).select(schema.names)
+                continue
+            columns = [column for column in schema.names if column not in HEAVY.get(name, ())]
+            rows = place.history.rows_of(name, [snapshot_id], columns)
+            for column in HEAVY.get(name, ()):
+                rows = rows.append_column(column, pa.nulls(rows.num_rows, pa.string()))
+            tables[name] = rows.select(schema.names).sort_by([(one, "ascending") for one in _ORDER[name]])
+        return Snapshot(tables)
+
+    found = served.kept.get(
+        ("lean", place.key, snapshot_id), read, lambda one: sum(table.nbytes for table in one.tables.values())
+    )
+    assert isinstance(found, Snapshot)
+    return found
+
+
+_ORDER = {
+    "machines": ("machine",),
+    "channels": ("source", "target", "kind"),
+    "messages": ("source", "target", "kind", "number"),
+    "calls": ("machine", "call_id"),
+    "waits": ("machine", "call_id", "alternative", "on_machine"),
+}
+
+
+def words(served: Served, place: Place, snapshot_id: str) -> tuple[Word, ...]:
+    """What each detector said of a snapshot: the gravest that any evaluator said last."""
+    columns = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "sentence", "evaluated_at"]
+    version = place.history.version("verdicts")
+
+    def read() -> tuple[Word, ...]:
+        last: dict[tuple[str, str], Word] = {}
+        for row in place.history.rows_of("verdicts", [snapshot_id], columns).sort_by("evaluated_at").to_pylist():
+            said = Word(str(row["detector"]), row["holds"], bool(row["alarm"]), str(row["sentence"] or ""))
+            last[said.detector, str(row["evaluator"])] = said
+        found: dict[str, Word] = {}
+        for said in last.values():
+            found[said.detector] = min(said, found.get(said.detector, said), key=_gravity)
+        return tuple(found[name] for name in sorted(found))
+
+    found: tuple[Word, ...] = served.kept.get(("words", place.key, snapshot_id, version), read)
+    return found
+
+
+def _gravity(said: Word) -> int:
+    return GRAVEST.index(answer_of(said.holds, said.alarm))
+
+
+def verdicts_on(served: Served, place: Place, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The verdicts on a snapshot with their evidence, alarms first; on deadlock and termination they are found if need be."""
+    key = ("verdicts", place.key, snapshot.snapshot_id, place.history.version("verdicts"))
+
+    def read() -> list[dict[str, Any]]:
+        return gathering.verdicts_on(place.history, snapshot)
+
+    found: list[dict[str, Any]] = served.kept.get(key, read, lambda rows: 10_000 * (1 + len(rows)))
+    return found
+
+
+def machine_row(place: Place, snapshot_id: str, name: str) -> pa.Table:
+    """The row of a machine with its state; raises `HistoryNotFoundError`."""
+    found = place.history.machines(snapshot_id, machine=name).table
+    if not found.num_rows:
+        raise HistoryNotFoundError(
+            f"no machine {name!r} in snapshot {snapshot_id}", path=str(place.history.path), snapshot_id=snapshot_id
+        )
+    return found.slice(0, 1).select(SNAPSHOT_TABLES["machines"].names)
+
+
+def messages_of(
+    place: Place, snapshot_id: str, wanted: Mapping[str, str], most: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The first messages in flight that have these values, with their arguments; and how many there are."""
+    rows = place.history.rows_of("messages", [snapshot_id], MESSAGES.names)
+    for column, value in wanted.items():
+        rows = rows.filter(pc.equal(rows[column], value))
+    found = rows.sort_by([("source", "ascending"), ("number", "ascending")])
+    return found.slice(0, most).to_pylist(), found.num_rows
+
+
+def is_traced(served: Served, place: Place, run_id: str) -> bool:
+    """Whether the history has a trace of a run."""
+    return action_count(served, place, run_id) > 0
+
+
+def action_count(served: Served, place: Place, run_id: str) -> int:
+    """How many actions of a run the history has."""
+    key = ("actions", place.key, run_id, place.history.version("actions"))
+    return int(served.kept.get(key, lambda: place.history.action_count(run_id)))
