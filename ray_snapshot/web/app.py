@@ -16,7 +16,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ray_snapshot.errors import HistoryNotFoundError, RaySnapshotError, SettingError, UnknownMachineError
+from ray_snapshot.errors import (
+    ClusterError,
+    HistoryNotFoundError,
+    RaySnapshotError,
+    SettingError,
+    SystemNotRunningError,
+    UnknownMachineError,
+)
 from ray_snapshot.views.tables import json_text
 from ray_snapshot.web import drawn
 from ray_snapshot.web.asked import Asked
@@ -110,8 +117,10 @@ def make_app(served: Served, terms: Terms, events: Events) -> Guard:
 
 def status_of(error: RaySnapshotError) -> int:
     """The code of HTTP for an error of ours."""
-    if isinstance(error, (HistoryNotFoundError, UnknownMachineError)):
+    if isinstance(error, (HistoryNotFoundError, UnknownMachineError, SystemNotRunningError)):
         return 404
+    if isinstance(error, ClusterError):
+        return 502
     return 400 if isinstance(error, SettingError) else 500
 
 

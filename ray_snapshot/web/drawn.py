@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -83,10 +84,18 @@ def _chosen(served: Served, key: tuple[Any, ...], draw: Any, asked: Asked) -> st
         except RaySnapshotError:
             raise
         except Exception as error:  # times and counts of a stranger, which matplotlib may refuse
-            raise HistoryNotFoundError(f"the run cannot be drawn: {type(error).__name__}", path="") from None
+            return [_words(f"the run cannot be drawn: {type(error).__name__}")]
 
     charts: list[str] = served.kept.get(key, drawn, lambda one: sum(map(len, one)) + 1_000)
     wanted = asked.one_of("chart", (BANDS, COUNTS), COUNTS)
-    if not charts or (wanted == BANDS and len(charts) < 2):
-        raise HistoryNotFoundError("there is nothing to draw yet", path="")
-    return charts[0] if wanted == BANDS else charts[-1]
+    if wanted == COUNTS:
+        return charts[-1] if charts else _words("nothing to draw yet: the run has one snapshot so far")
+    return charts[0] if len(charts) > 1 else _words("nothing to draw: no detector has judged this run")
+
+
+def _words(text: str) -> str:
+    """A picture that says why there is none."""
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="480" height="40" viewBox="0 0 480 40">'
+        f'<text x="8" y="24" font-family="sans-serif" font-size="13" fill="#59636e">{escape(text)}</text></svg>'
+    )

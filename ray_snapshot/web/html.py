@@ -73,7 +73,7 @@ class Pages:
 
     def _path(self, request: Request) -> str:
         """Of the page that is asked for, as `url` takes it."""
-        return request.url.path.removeprefix(self.root) or "/"
+        return quote(request.url.path.removeprefix(self.root)) or "/"
 
     def _waits(self, said: Any) -> str:
         """The drawing of a page of waits, its boxes leading to machines, or to those of a class."""

@@ -158,6 +158,7 @@ class Clusters:
             known = [
                 Running(one.name, one.about, tuple(one.glances), one.place, one.trouble)
                 for one in self._systems.values()
+                if not one.about.get("is_closed")  # its program may still hold it
             ]
             with self._changed:
                 self._known, self._polled_at = (known, list(self._not_asked)), time.monotonic()
@@ -232,10 +233,9 @@ class Clusters:
     def _system(self, name: str) -> _System:
         self.systems()
         one = self._systems.get(name)
-        if one is None:
-            raise SystemNotRunningError(
-                f"no system {name!r} is running; running: {', '.join(self._systems) or 'none'}", system=name
-            )
+        if one is None or one.about.get("is_closed"):
+            running = ", ".join(known.name for known in self._known[0]) or "none"
+            raise SystemNotRunningError(f"no system {name!r} is running; running: {running}", system=name)
         return one
 
     def _kept(self, name: str, snapshot: Any) -> str:

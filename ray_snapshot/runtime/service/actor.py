@@ -369,9 +369,11 @@ class Service:
 
         `open`: `{"number", "started_at" (seconds), "reported", "lacking"}` each, how many parties have reported and have not.
         """
-        history, glances = await self.handing.analyst.glances_after.remote(place)
+        is_closed = self.course.is_closing  # then the analyst may be gone, while the program still holds this actor
+        history, glances = (None, []) if is_closed else await self.handing.analyst.glances_after.remote(place)
         return await self.about() | {
             "history": history,
+            "is_closed": is_closed,
             "is_checkpointing": self.config.checkpoint,
             "open": self.collecting.progress(),
             "glances": glances,

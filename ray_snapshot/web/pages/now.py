@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import lasted
+from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.glances import Glance, Word, glance_of
 from ray_snapshot.reports.texts import plain
 from ray_snapshot.verdicts import word_of
@@ -90,6 +91,8 @@ class Now:
     is_live: bool
     histories: tuple[tuple[str, str], ...]
     """(key, path)."""
+    troubles: tuple[str, ...]
+    """What cannot be read."""
 
 
 def now(served: Served) -> Now:
@@ -97,7 +100,13 @@ def now(served: Served) -> Now:
     running = served.running()
     seen = {(one.place, one.name) for one in running}
     found = [_running(served, one) for one in running]
-    old = [one for place in served.places.values() for one in _recorded(served, place, seen)]
+    old: list[SystemNow] = []
+    troubles: list[str] = []
+    for place in list(served.places.values()):
+        try:
+            old += _recorded(served, place, seen)
+        except RaySnapshotError as error:  # the others are shown all the same
+            troubles.append(plain(error, 2_000))
     old.sort(key=lambda one: one.taken_at or datetime.min.replace(tzinfo=UTC), reverse=True)
     found += old[:MOST_OLD]
     found.sort(key=lambda one: (not one.is_running, _ORDER.index(one.level)))
@@ -115,7 +124,8 @@ def now(served: Served) -> Now:
         headline=_headline(alarms, found, level),
         not_asked=tuple(map(plain, served.live.not_asked())) if served.live is not None else (),
         is_live=served.live is not None,
-        histories=tuple((place.key, str(place.history.path)) for place in served.places.values()),
+        histories=tuple((place.key, plain(place.history.path, 1_000)) for place in served.places.values()),
+        troubles=tuple(troubles),
     )
 
 

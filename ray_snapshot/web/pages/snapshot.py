@@ -141,7 +141,7 @@ def _bars(found: Snapshot) -> tuple[list[Bar], float]:
         begin = delay - min(max(0.0, alignment), delay) if alignment is not None else 0.0
         scale = 100 / whole if whole else 0.0
         bars.append(
-            Bar(plain(row["machine"]), plain(row["host"]), delay, alignment, begin * scale, (delay - begin) * scale)
+            Bar(str(row["machine"]), plain(row["host"]), delay, alignment, begin * scale, (delay - begin) * scale)
         )
     return bars, whole
 

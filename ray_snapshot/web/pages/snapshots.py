@@ -109,14 +109,18 @@ def snapshots(served: Served, place: Place, asked: Asked) -> Snapshots:
         open=tuple((plain(one.name), item) for one in running for item in opened(one)),
         systems=systems,
         runs=runs,
-        detectors=tuple(sorted({plain(one.detector) for said in answers.values() for one in said}))[:MOST_CHOICES],
+        detectors=tuple(sorted(_detectors(answers)))[:MOST_CHOICES],
     )
 
 
 def _choices(rows: pa.Table, column: str) -> tuple[str, ...]:
-    """The last ones first."""
-    found = pc.unique(rows[column]).to_pylist()
-    return tuple(str(one) for one in reversed(found[-MOST_CHOICES:]))
+    """The last ones first; a name that cannot be shown as it is can still be asked for by its address."""
+    found = [one for one in pc.unique(rows[column]).to_pylist() if one is not None and one.isprintable()]
+    return tuple(reversed(found[-MOST_CHOICES:]))
+
+
+def _detectors(answers: Mapping[str, Sequence[Word]]) -> set[str]:
+    return {one.detector for said in answers.values() for one in said if one.detector.isprintable()}
 
 
 def _chosen(rows: pa.Table, asked: Asked) -> pa.Table:

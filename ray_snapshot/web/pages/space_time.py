@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, RaySnapshotError
+from ray_snapshot.errors import HistoryFormatError, RaySnapshotError
 from ray_snapshot.reports.texts import plain
 from ray_snapshot.views import runs
 from ray_snapshot.views.space_time import Cut, panel, stacked
@@ -37,11 +37,8 @@ def space_time(served: Served, place: Place, snapshot_id: str, asked: Asked) -> 
     snapshot = reading.lean(served, place, snapshot_id)
     total = reading.action_count(served, place, snapshot.run_id)
     if not total:
-        raise HistoryNotFoundError(
-            f"the history {place.history.path} holds no trace of run {snapshot.run_id}: run the system with"
-            " rs.System(..., trace=True)",
-            path=str(place.history.path),
-        )
+        note = "The history holds no trace of this run: run the system with rs.System(..., trace=True)."
+        return SpaceTime(place.key, snapshot_id, plain(snapshot.run_id), 0, 0, "", note)
     most = asked.number("actions", DRAWN, 10, MOST_DRAWN)
     if total > MOST_READ:
         note = f"The trace has {total:,} actions, more than a page can draw: see ray-snapshot witness."
