@@ -149,7 +149,9 @@ def stacked(panels: Sequence[Panel]) -> str:
         top += one.height
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{top + 40:.0f}"'
-        f' viewBox="0 0 {width:.0f} {top + 40:.0f}" role="img"><style>{_STYLE}</style><defs>{_MARKERS}</defs>'
+        f' viewBox="0 0 {width:.0f} {top + 40:.0f}" role="img"'
+        ' aria-label="Machines as lines, actions as dots, messages as arrows">'
+        f"<style>{_STYLE}</style><defs>{_MARKERS}</defs>"
         f'{"".join(parts)}<g transform="translate(16,{top + 16:.0f})">{legend}</g></svg>\n'
     )
 

@@ -76,8 +76,9 @@ def svg(picture: Picture, links: Mapping[str, str] | None = None, title: str = "
     words = WORDS if picture.is_certain else UNCERTAIN
     body += [_box(box, centres[place], links or {}, words[box.kind]) for place, box in enumerate(picture.boxes)]
     legend, legend_height = _legend(picture, height, words)
+    role = "group" if links else "img"  # what can be followed is no part of an image
     return (
-        f'<svg class="waits" xmlns="http://www.w3.org/2000/svg" role="img" aria-label={quoteattr(title)}'
+        f'<svg class="waits" xmlns="http://www.w3.org/2000/svg" role="{role}" aria-label={quoteattr(title)}'
         f' width="{width:.0f}" height="{height + legend_height:.0f}"'
         f' viewBox="0 0 {width:.0f} {height + legend_height:.0f}">'
         f"<style>{_STYLE}</style><defs>{_head('', 'head')}{_head('core', 'head core')}</defs>"

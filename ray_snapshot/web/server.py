@@ -106,6 +106,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(place)
+        made.listen(128)  # before the address is told
     except OSError:
         made.close()
         raise

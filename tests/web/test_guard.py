@@ -109,7 +109,9 @@ def test_its_own_names_are_answered_at_any_port(browser: TestClient, host: str) 
         ({"origin": "http://127.0.0.1:9999"}, 403),
         ({"origin": "null"}, 403),
         ({"origin": "http://[::1"}, 403),
+        ({"origin": "null", "sec-fetch-site": "same-origin"}, 303),
         ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site", "origin": BASE}, 403),
         ({}, 403),
     ],
 )
