@@ -14,6 +14,7 @@ from benchmarks import (
     following,
     history,
     large_states,
+    pages,
     raising,
     restoring,
     sending,
@@ -53,6 +54,8 @@ NAMES = {
     "watching-memory": watching,
     "watched-start": starting,
     "watched-24-megabytes": large_states,
+    "pages-50-viewers": pages,
+    "pages-memory": pages,
     "detections-follow": following,
     **dict.fromkeys((*spark_jobs.NAMES, *spark_jobs.GROWTH), spark_jobs),
 }

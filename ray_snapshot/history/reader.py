@@ -128,25 +128,15 @@ class History:
         return self._rows("waits", snapshot_id)
 
     def machine_table(
-        self, machine: str, *, run_id: str | None = None, columns: Sequence[str] | None = None
+        self, machine: str, snapshot_ids: Collection[str], columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """One machine over time as an Arrow table, the earliest snapshot first; `columns`: only these."""
+        """One machine in some snapshots as an Arrow table, in no order; `columns`: only these, beside `snapshot_id`."""
         wanted = None if columns is None else list(dict.fromkeys(["snapshot_id", *columns]))
-        found = self._read("machines", run_id=run_id, machine=machine, columns=wanted)
-        times = self._read("snapshots", columns=["snapshot_id", "started_at"])
-        order = tables.in_order(times, ("started_at", "snapshot_id"))["snapshot_id"].combine_chunks()
-        place = pc.index_in(found["snapshot_id"], value_set=order)
-        found = found.append_column("place", place).filter(pc.is_valid(place))
-        return found.sort_by("place").drop_columns(["place"])
-
-    def states_of(self, machine: str, snapshot_ids: Collection[str]) -> dict[str, str | None]:
-        """The states of a machine in some snapshots, as JSON text; nothing for one that it is not in."""
         if not snapshot_ids:
-            return {}
-        found = self._read(
-            "machines", snapshot_ids=snapshot_ids, machine=machine, columns=["snapshot_id", "state"]
-        ).to_pydict()
-        return dict(zip(found["snapshot_id"], found["state"], strict=True))
+            return (
+                tables.stored_schema("machines").empty_table().select(wanted or tables.stored_schema("machines").names)
+            )
+        return self._read("machines", snapshot_ids=snapshot_ids, machine=machine, columns=wanted)
 
     def actions(self, run_id: str, *, system: str | None = None, machine: str | None = None) -> Records:
         """The trace of one run, machine by machine, or of one machine; empty unless the system had `trace=True`."""

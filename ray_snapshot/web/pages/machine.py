@@ -21,10 +21,12 @@ from ray_snapshot.web import reading
 from ray_snapshot.web.pages.snapshot import message_of
 from ray_snapshot.web.served import Place, Served
 
-MOST_MOMENTS = 400
+MOST_MOMENTS = 60
 """So many snapshots of it are looked through, the last ones up to the one that is looked at."""
 LARGEST = 100_000
 """Bytes of a state; of a larger one it is only told whether its size changed."""
+AT_ONCE = 200_000_000
+"""Bytes of all those snapshots; of larger ones states are read only where they are small."""
 MOST_MESSAGES = 100
 MOST_ACTIONS = 60
 
@@ -90,7 +92,9 @@ def machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMac
         waits=tuple(plain(line.strip()) for line in wait_lines(records, len(records) + more)),
         inbox=shown,
         more_inbox=total - len(shown),
-        moments=tuple(_folded(_moments(served, place, whole, name))),
+        moments=served.kept.get(
+            ("moments", place.key, snapshot_id, name), lambda: tuple(_folded(_moments(served, place, whole, name)))
+        ),
         actions=tuple(_actions(served, place, whole.run_id, name)),
     )
 
@@ -105,20 +109,25 @@ def _own(whole: Snapshot, row: pa.Table, name: str) -> Snapshot:
 
 
 def _moments(served: Served, place: Place, whole: Snapshot, name: str) -> list[Moment]:
-    columns = ["status", "accepted_count", "sent_count", "state_bytes", "class_name", "host", "incarnation"]
-    rows = place.history.machine_table(name, run_id=whole.run_id, columns=columns)
-    last = pc.index(rows["snapshot_id"], whole.snapshot_id).as_py() + 1
-    rows = rows.slice(max(0, last - MOST_MOMENTS - 1), min(last, MOST_MOMENTS + 1))
-    ids = rows["snapshot_id"].to_pylist()
+    """The machine in the snapshots of its run up to this one."""
     listed = reading.snapshot_rows(served, place)
-    listed = listed.filter(pc.is_in(listed["snapshot_id"], value_set=pa.array(ids, pa.string())))
-    times = dict(zip(listed["snapshot_id"].to_pylist(), listed["started_at"].to_pylist(), strict=True))
-    small = rows.filter(pc.less_equal(pc.fill_null(rows["state_bytes"], 0), LARGEST))["snapshot_id"].to_pylist()
-    states = place.history.states_of(name, small)
+    run = listed.filter(pc.equal(listed["run_id"], whole.run_id))
+    last = pc.index(run["snapshot_id"], whole.snapshot_id).as_py() + 1
+    run = run.slice(max(0, last - MOST_MOMENTS - 1), min(last, MOST_MOMENTS + 1))
+    times = dict(zip(run["snapshot_id"].to_pylist(), run["started_at"].to_pylist(), strict=True))
+    columns = ["status", "accepted_count", "sent_count", "state_bytes", "class_name", "host", "incarnation"]
+    is_small = (pc.sum(run["bytes"]).as_py() or 0) <= AT_ONCE
+    read = place.history.machine_table(name, times, [*columns, "state"] if is_small else columns)
+    rows = {row["snapshot_id"]: row for row in read.to_pylist()}
+    small = [one for one, row in rows.items() if (row["state_bytes"] or 0) <= LARGEST]
+    told = read if is_small else place.history.machine_table(name, small, ["state"])
+    states = dict(zip(told["snapshot_id"].to_pylist(), told["state"].to_pylist(), strict=True))
+    states = {one: states[one] for one in small}
     found, before = [], None
-    for row in rows.to_pylist():
-        found.append(_moment(row, before, times, states))
-        before = row
+    for snapshot_id in times:
+        if snapshot_id in rows:
+            found.append(_moment(rows[snapshot_id], before, times, states))
+            before = rows[snapshot_id]
     return found[1:] if len(found) > MOST_MOMENTS else found
 
 
