@@ -30,7 +30,7 @@ PATHS = ("/", "/h/h", ONE, f"{ONE}/machines?page=7", f"{ONE}/machines?sort=accep
 
 
 def run(names: set[str]) -> Iterator[Result]:
-    """Yield `pages-50-viewers` (the slowest page's median over 300 ms) and `pages-memory` (behind all rounds over the first)."""
+    """Yield `pages-50-viewers` (the slowest page's median over 300 ms), `pages-memory` (behind all rounds over the first)."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "h"
         with HistoryWriter(path) as writer:
@@ -42,10 +42,7 @@ def run(names: set[str]) -> Iterator[Result]:
             for _ in range(ROUNDS):
                 for one in PATHS:
                     with ThreadPoolExecutor(VIEWERS) as pool:
-                        seen = pool.map(
-                            lambda n, one=one: _get(address, one.format(90 + n % 10), token), range(VIEWERS)
-                        )
-                        took[one] += list(seen)
+                        took[one] += pool.map(partial(_seen, address, token, one), range(VIEWERS))
                 memory.append(_memory(process.pid))
     medians = sorted(median(one[VIEWERS:]) for one in took.values())  # the first round fills what is kept
     if "pages-50-viewers" in names:

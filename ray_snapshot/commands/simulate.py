@@ -174,7 +174,7 @@ def _draw(
 ) -> None:
     """Draw what was simulated; everything needed is in the log that the oracle reads."""
     from ray_snapshot.commands.files import write_file
-    from ray_snapshot.views import runs
+    from ray_snapshot.reports import runs
 
     events = runs.simulated_events(play.system.log)
     if diagram is not None:

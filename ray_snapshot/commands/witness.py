@@ -244,7 +244,7 @@ def _by_design(recorded: WitnessedSnapshot) -> str:
 
 
 def _print_actions(colour: str, actions: list[Action]) -> None:
-    from ray_snapshot.views.runs import label
+    from ray_snapshot.reports.runs import label
 
     print(f"\n{colour} actions ({len(actions)}), in their order:")
     _print_lines(
@@ -283,7 +283,7 @@ def _json(value: Any) -> str:
 
 def _json_lines(proof: Witness) -> list[dict[str, Any]]:
     """The actions of both colours with their vector clocks, the snapshot in between, and what was shown."""
-    from ray_snapshot.views.runs import traced_events
+    from ray_snapshot.reports.runs import traced_events
     from ray_snapshot.views.shiviz import vector_clocks
 
     clocks = vector_clocks(traced_events(proof.log.actions))
@@ -335,7 +335,7 @@ def _json_message(message: Any, end: str) -> dict[str, Any]:
 
 def _write(proof: Witness, svg: str | None, shiviz: str | None) -> None:
     from ray_snapshot.commands.files import write_file
-    from ray_snapshot.views import runs
+    from ray_snapshot.reports import runs
 
     if svg is not None:
         from ray_snapshot.views.space_time import Cut

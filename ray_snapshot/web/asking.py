@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ray_snapshot.commands.visiting import visitor
 from ray_snapshot.errors import RaySnapshotError
 
 ANSWER_S = 10.0
@@ -21,6 +20,8 @@ Answer = tuple[bool, Any]
 
 def run(connection: Connection, address: str | None) -> None:
     """Answer until the pipe is closed. `address`: of the cluster; None: only `find` is asked."""
+    from ray_snapshot.commands.visiting import visitor
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which closes the pipe
     with visitor():
         asked: Mapping[str, Callable[..., Any]] = {"find": _find} if address is None else _of_cluster(address)

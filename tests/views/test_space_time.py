@@ -13,9 +13,9 @@ import pytest
 
 from ray_snapshot.cli import main
 from ray_snapshot.protocol.choosing import PROTOCOLS
+from ray_snapshot.reports.runs import simulated_cuts, simulated_events
 from ray_snapshot.simulation.tokens.playing import play_events
 from ray_snapshot.simulation.tokens.scripts import Script, SendTokens, StartSnapshot, Tick, Topology
-from ray_snapshot.views.runs import simulated_cuts, simulated_events
 from ray_snapshot.views.shiviz import shiviz_log, vector_clocks
 from ray_snapshot.views.space_time import RADIUS, Control, Cut, Event, diagram, panel, stacked
 

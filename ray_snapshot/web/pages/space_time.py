@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ray_snapshot.errors import HistoryFormatError, RaySnapshotError
+from ray_snapshot.reports import runs
 from ray_snapshot.reports.texts import plain
-from ray_snapshot.views import runs
 from ray_snapshot.views.space_time import Cut, panel, stacked
 from ray_snapshot.web import reading
 from ray_snapshot.web.asked import Asked
