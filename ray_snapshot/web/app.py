@@ -25,7 +25,7 @@ from ray_snapshot.errors import (
     UnknownMachineError,
 )
 from ray_snapshot.views.tables import json_text
-from ray_snapshot.web import drawn
+from ray_snapshot.web import drawn, reading
 from ray_snapshot.web.asked import Asked
 from ray_snapshot.web.events import Events
 from ray_snapshot.web.guard import Guard, Terms
@@ -60,13 +60,9 @@ def _of_snapshot(say: Callable[[Served, Place, str, Asked], Any]) -> Say:
 
     def said(served: Served, names: Mapping[str, str], asked: Asked) -> Any:
         place = served.place(names["place"])
-        return say(served, place, _resolved(place, names["snapshot"]), asked)
+        return say(served, place, reading.resolved(served, place, names["snapshot"]), asked)
 
     return said
-
-
-def _resolved(place: Place, text: str) -> str:
-    return text if text in place.history.listed([text]) else place.history.resolve(text)
 
 
 _ONE = "/h/{place}/s/{snapshot}"

@@ -43,7 +43,7 @@ def of_run(served: Served, names: Mapping[str, str], asked: Asked) -> str:
         course = course_of(place.history, row["system"], run, answers_of(place.history, times))
         return pictures(course, f"{row['system']}: the run up to {snapshot_id}")
 
-    key = ("run chart", place.key, snapshot_id, place.history.version("verdicts"))
+    key = ("run chart", place.key, snapshot_id, reading.commits(place, "verdicts"))
     return _chosen(served, key, draw, asked)
 
 

@@ -13,8 +13,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.views.tables import json_text
+from ray_snapshot.web import reading
 from ray_snapshot.web.served import Served
 
 LOOK_S = 1.0
@@ -86,8 +86,5 @@ class Events:
             last = one.glances[-1].row["snapshot_id"] if one.glances else None
             found[f"system {one.name}"] = [last, len(one.about.get("open", ())), bool(one.trouble)]
         for place in list(self.served.places.values()):
-            try:
-                found[f"history {place.key}"] = [place.history.version(name) for name in ("snapshots", "verdicts")]
-            except RaySnapshotError:  # the page says so
-                found[f"history {place.key}"] = None
+            found[f"history {place.key}"] = [reading.commits(place, name) for name in ("snapshots", "verdicts")]
         return found

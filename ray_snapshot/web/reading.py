@@ -5,6 +5,7 @@ A snapshot does not change once a history lists it, so what is read of it is kep
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.glances import Word
+from ray_snapshot.history.tables import LOG
 from ray_snapshot.reports import gathering
 from ray_snapshot.reports.course import answer_of
 from ray_snapshot.schema import MESSAGES, SNAPSHOT_TABLES
@@ -27,10 +29,26 @@ MOST_ROWS = 5_000_000
 """A snapshot with more rows in one table is not shown row by row."""
 
 
+def commits(place: Place, table: str) -> tuple[int, int] | None:
+    """Something that changes with each commit of a table, and costs no look into it; None if there is no such table."""
+    log = place.history.path / table / LOG
+    try:
+        return os.stat(log).st_mtime_ns, len(os.listdir(log))
+    except OSError:  # whoever reads the table says what is wrong
+        return None
+
+
+def resolved(served: Served, place: Place, text: str) -> str:
+    """The id of the snapshot that an address means; raises as `History.resolve`."""
+    ids = snapshot_rows(served, place)["snapshot_id"]
+    if text == "latest" and len(ids):
+        return str(ids[-1])
+    return text if pc.index(ids, text).as_py() >= 0 else place.history.resolve(text)
+
+
 def snapshot_rows(served: Served, place: Place) -> pa.Table:
     """`snapshots` of a history, the earliest first, without what they cover."""
-    version = place.history.version("snapshots")
-    key = ("snapshots", place.key, version)
+    key = ("snapshots", place.key, commits(place, "snapshots"))
 
     def read() -> pa.Table:
         return place.history.snapshot_table().drop_columns(["coverage"])
@@ -73,7 +91,7 @@ _ORDER = {
 def words(served: Served, place: Place, snapshot_id: str) -> tuple[Word, ...]:
     """What each detector said of a snapshot: the gravest that any evaluator said last."""
     columns = ["snapshot_id", "detector", "evaluator", "holds", "alarm", "sentence", "evaluated_at"]
-    version = place.history.version("verdicts")
+    version = commits(place, "verdicts")
 
     def read() -> tuple[Word, ...]:
         last: dict[tuple[str, str], Word] = {}
@@ -95,7 +113,7 @@ def _gravity(said: Word) -> int:
 
 def verdicts_on(served: Served, place: Place, snapshot: Snapshot) -> list[dict[str, Any]]:
     """The verdicts on a snapshot with their evidence, alarms first; on deadlock and termination they are found if need be."""
-    key = ("verdicts", place.key, snapshot.snapshot_id, place.history.version("verdicts"))
+    key = ("verdicts", place.key, snapshot.snapshot_id, commits(place, "verdicts"))
 
     def read() -> list[dict[str, Any]]:
         return gathering.verdicts_on(place.history, snapshot)
@@ -106,7 +124,7 @@ def verdicts_on(served: Served, place: Place, snapshot: Snapshot) -> list[dict[s
 
 def machine_row(place: Place, snapshot_id: str, name: str) -> pa.Table:
     """The row of a machine with its state; raises `HistoryNotFoundError`."""
-    found = place.history.machines(snapshot_id, machine=name).table
+    found = place.history.machine_table(name, [snapshot_id])
     if not found.num_rows:
         raise HistoryNotFoundError(
             f"no machine {name!r} in snapshot {snapshot_id}", path=str(place.history.path), snapshot_id=snapshot_id
@@ -132,5 +150,5 @@ def is_traced(served: Served, place: Place, run_id: str) -> bool:
 
 def action_count(served: Served, place: Place, run_id: str) -> int:
     """How many actions of a run the history has."""
-    key = ("actions", place.key, run_id, place.history.version("actions"))
+    key = ("actions", place.key, run_id, commits(place, "actions"))
     return int(served.kept.get(key, lambda: place.history.action_count(run_id)))

@@ -27,6 +27,8 @@ LARGEST = 100_000
 """Bytes of a state; of a larger one it is only told whether its size changed."""
 AT_ONCE = 200_000_000
 """Bytes of all those snapshots; of larger ones states are read only where they are small."""
+KEPT = 200_000
+"""Bytes that the page of one machine is taken for."""
 MOST_MESSAGES = 100
 MOST_ACTIONS = 60
 
@@ -77,6 +79,13 @@ class OneMachine:
 
 def machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMachine:
     """A machine by its name; raises `HistoryNotFoundError`."""
+    key = ("machine", place.key, snapshot_id, name, reading.commits(place, "actions"))
+    found = served.kept.get(key, lambda: _machine(served, place, snapshot_id, name), lambda _: KEPT)
+    assert isinstance(found, OneMachine)
+    return found
+
+
+def _machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMachine:
     whole = reading.lean(served, place, snapshot_id)
     row = reading.machine_row(place, snapshot_id, name)
     own = _own(whole, row, name)
@@ -92,9 +101,7 @@ def machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMac
         waits=tuple(plain(line.strip()) for line in wait_lines(records, len(records) + more)),
         inbox=shown,
         more_inbox=total - len(shown),
-        moments=served.kept.get(
-            ("moments", place.key, snapshot_id, name), lambda: tuple(_folded(_moments(served, place, whole, name)))
-        ),
+        moments=tuple(_folded(_moments(served, place, whole, name))),
         actions=tuple(_actions(served, place, whole.run_id, name)),
     )
 

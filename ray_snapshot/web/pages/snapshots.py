@@ -136,8 +136,8 @@ def _chosen(rows: pa.Table, asked: Asked) -> pa.Table:
 
 def _answers(served: Served, place: Place) -> Mapping[str, Sequence[Word]]:
     """By snapshot: what every detector said, the gravest of several evaluators; without sentences."""
-    version = place.history.version("verdicts")
-    key = ("answers", place.key, version, place.history.version("snapshots"))
+    version = reading.commits(place, "verdicts")
+    key = ("answers", place.key, version, reading.commits(place, "snapshots"))
 
     def read() -> dict[str, list[Word]]:
         ids = reading.snapshot_rows(served, place)["snapshot_id"].to_pylist()

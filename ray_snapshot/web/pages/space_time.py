@@ -43,7 +43,7 @@ def space_time(served: Served, place: Place, snapshot_id: str, asked: Asked) -> 
     if total > MOST_READ:
         note = f"The trace has {total:,} actions, more than a page can draw: see ray-snapshot witness."
         return SpaceTime(place.key, snapshot_id, plain(snapshot.run_id), total, 0, "", note)
-    key = ("space-time", place.key, snapshot_id, most, place.history.version("actions"))
+    key = ("space-time", place.key, snapshot_id, most, reading.commits(place, "actions"))
     drawn, note = served.kept.get(
         key, lambda: _drawn(place, snapshot.run_id, snapshot.sequence, most), lambda one: len(one[0])
     )

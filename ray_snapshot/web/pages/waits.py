@@ -41,7 +41,7 @@ class Waits:
 def waits(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Waits:
     """The waits of a snapshot, of one `class` if asked for."""
     snapshot = reading.lean(served, place, snapshot_id)
-    key = ("waits", place.key, snapshot_id, place.history.version("verdicts"))
+    key = ("waits", place.key, snapshot_id, reading.commits(place, "verdicts"))
 
     def read() -> tuple[Waiting | None, list[dict[str, Any]], dict[str, str]]:
         told, records = waiting(snapshot, reading.verdicts_on(served, place, snapshot))
