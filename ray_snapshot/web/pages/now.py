@@ -15,6 +15,7 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.glances import Glance, Word, glance_of
 from ray_snapshot.reports.texts import plain
 from ray_snapshot.verdicts import word_of
+from ray_snapshot.views.report import short_sites
 from ray_snapshot.web import reading
 from ray_snapshot.web.served import Place, Running, Served
 
@@ -211,9 +212,8 @@ def _shown(
 
 
 def _said(one: Word, is_acknowledged: bool) -> Said:
-    return Said(
-        plain(one.detector), word_of(one.holds), plain(one.sentence, 2_000), one.alarm, one.alarm and is_acknowledged
-    )
+    sentence = plain(short_sites(one.sentence), 2_000)
+    return Said(plain(one.detector), word_of(one.holds), sentence, one.alarm, one.alarm and is_acknowledged)
 
 
 def _level(row: Mapping[str, Any], said: Iterable[Said]) -> str:
