@@ -6,6 +6,7 @@ the one it has seen.
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class Glance:
 class Glances:
     """The last ones; filled by one thread and read by another."""
 
+    origin: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Of these glances and no others: another run counts from 1 again, and so does another analyst of the same run."""
     kept: deque[Glance] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
     count: int = 0
 
@@ -63,10 +66,10 @@ class Glances:
         words = tuple(Word(one.detector, one.holds, bool(one.alarm), one.sentence[:MOST_SENTENCE]) for one in verdicts)
         self.kept.append(Glance(self.count, row, _gaps(snapshot), _counted(snapshot), words))
 
-    def after(self, place: int) -> list[Glance]:
-        """Those behind that place; all, if there has been no such place yet: then it was another analyst's."""
+    def after(self, origin: str, place: int) -> list[Glance]:
+        """Those behind that place; all, if it was a place among others."""
         found = list(self.kept)
-        return found if place > self.count else [one for one in found if one.place > place]
+        return [one for one in found if one.place > place] if origin == self.origin else found
 
 
 def glance_of(snapshot: Snapshot, place: int, words: Iterable[Word]) -> Glance:

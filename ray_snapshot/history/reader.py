@@ -8,6 +8,7 @@ returned. No row is unpickled or executed: everything is Arrow and JSON.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ from ray_snapshot.verdicts import READY_MADE
 
 _READ_ATTEMPTS = 4
 _MOST_NAMED = 10
+_BACK = re.compile(r"-[0-9]{1,9}")
 _NAMED = {"system": ("snapshots", "system"), "run": ("snapshots", "run_id"), "detector": ("verdicts", "detector")}
 """Where a name stands, by what it is of."""
 
@@ -163,13 +165,23 @@ class History:
             return self._read(name, snapshot_ids=ids, system=system)
         return tables.in_order(self._listed(name, snapshot_id, system), tables.ORDER[name])
 
-    def rows_of(self, name: str, snapshot_ids: Iterable[str], columns: Sequence[str]) -> pa.Table:
-        """Some columns of one table for some snapshots, in no order; nothing for a snapshot that is not there."""
+    def rows_of(
+        self,
+        name: str,
+        snapshot_ids: Iterable[str],
+        columns: Sequence[str],
+        *,
+        where: Mapping[str, str] | None = None,
+    ) -> pa.Table:
+        """Some columns of one table for some snapshots, in no order; nothing for a snapshot that is not there.
+
+        `where`: only rows in which these columns have these values; of the others nothing is kept in memory.
+        """
         self._check_table(name)
         ids = list(snapshot_ids)
         if not ids:
             return tables.stored_schema(name).empty_table().select(columns)
-        return self._read(name, snapshot_ids=ids, columns=columns)
+        return self._read(name, snapshot_ids=ids, columns=columns, where=where)
 
     def listed(self, snapshot_ids: Iterable[str]) -> set[str]:
         """Which of these snapshots the history has: retention may have taken some away."""
@@ -218,7 +230,7 @@ class History:
         ids: list[str] = tables.in_order(found, ("started_at", "snapshot_id"))["snapshot_id"].drop_null().to_pylist()
         if text in ids:
             return text
-        back = 1 if text == "latest" else int(text[1:]) if text[:1] == "-" and text[1:].isdigit() else 0
+        back = 1 if text == "latest" else int(text[1:]) if _BACK.fullmatch(text) else 0
         if 1 <= back <= len(ids):
             return ids[-back]
         matches = [snapshot_id for snapshot_id in ids if text and snapshot_id.startswith(text)]
@@ -340,6 +352,7 @@ class History:
         run_id: str | None = None,
         machine: str | None = None,
         columns: Sequence[str] | None = None,
+        where: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Rows of the latest version; read again from a later one if a vacuum took a file away meanwhile."""
         for attempt in range(_READ_ATTEMPTS):
@@ -347,7 +360,11 @@ class History:
                 files = self.data_files(name, snapshot_ids=snapshot_ids, system=system, machine=machine)
                 try:
                     return tables.scan(
-                        name, files, snapshot_ids=snapshot_ids, run_id=run_id, machine=machine, columns=columns
+                        name,
+                        files,
+                        snapshot_ids=snapshot_ids,
+                        equal={**(where or {}), "run_id": run_id, "machine": machine},
+                        columns=columns,
                     )
                 except FileNotFoundError:
                     if attempt == _READ_ATTEMPTS - 1:

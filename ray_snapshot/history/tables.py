@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -360,15 +360,14 @@ def scan(
     files: Sequence[DataFile],
     *,
     snapshot_ids: Collection[str] | None = None,
-    run_id: str | None = None,
-    machine: str | None = None,
+    equal: Mapping[str, str | None] | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The rows of `files`, of `snapshot_ids`, of one run or of one machine alone if given.
+    """The rows of `files`: of `snapshot_ids` if given, and with these values in their columns (None: any).
 
     Groups of rows are skipped by their statistics.
     """
-    return _table(name, files, _wanted(snapshot_ids, run_id, machine), list(columns or stored_schema(name).names))
+    return _table(name, files, _wanted(snapshot_ids, equal or {}), list(columns or stored_schema(name).names))
 
 
 def scan_range(name: str, files: Sequence[DataFile], column: str, low: str, high: str) -> pa.Table:
@@ -395,15 +394,15 @@ def _table(name: str, files: Sequence[DataFile], wanted: Any, columns: list[str]
     return pa.concat_tables(parts) if parts else empty
 
 
-def _wanted(snapshot_ids: Collection[str] | None, run_id: str | None, machine: str | None) -> Any:
+def _wanted(snapshot_ids: Collection[str] | None, equal: Mapping[str, str | None]) -> Any:
     """The rows asked for, as a filter; None for all."""
     import pyarrow.dataset as ds
 
     wanted = None if snapshot_ids is None else ds.field("snapshot_id").isin(list(snapshot_ids))
-    for column, value in (("run_id", run_id), ("machine", machine)):
+    for column, value in equal.items():
         if value is not None:
-            equal = ds.field(column) == value
-            wanted = equal if wanted is None else wanted & equal
+            is_equal = ds.field(column) == value
+            wanted = is_equal if wanted is None else wanted & is_equal
     return wanted
 
 

@@ -146,7 +146,7 @@ class HistoryWriter:
         self._runs_known.add(run_id)
         with tables.faults(self.path, "classes", "read", HistoryWriteError):
             files = tables.data_files(self.path, "classes", tables.open_table(self.path, "classes"))
-            rows = tables.scan("classes", files, run_id=run_id, columns=["class_name", "version"])
+            rows = tables.scan("classes", files, equal={"run_id": run_id}, columns=["class_name", "version"])
         self._shapes.update((run_id, row["class_name"], row["version"]) for row in rows.to_pylist())
 
     def add_actions(self, rows: pa.Table, *, system: str) -> None:

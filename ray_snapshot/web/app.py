@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
@@ -9,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -30,11 +31,13 @@ from ray_snapshot.web.asked import Asked
 from ray_snapshot.web.events import Events
 from ray_snapshot.web.guard import Guard, Terms
 from ray_snapshot.web.html import Pages
-from ray_snapshot.web.pages import machine, now, snapshot, snapshots, space_time, waits
+from ray_snapshot.web.pages import compare, conservation, machine, now, snapshot, snapshots, space_time, waits
 from ray_snapshot.web.served import Place, Served
 
 API = "/api/v1"
 STATIC = Path(__file__).parent / "static"
+THREADS = CapacityLimiter(200)
+"""So many answers are made at once: those that wait for the same one hold a thread each, and must not hold up others."""
 MOST_FORM = 100_000
 """Bytes of what a form sends."""
 
@@ -70,13 +73,14 @@ _ONE = "/h/{place}/s/{snapshot}"
 PAGES = (
     Page("/", "now.html.j2", lambda served, *_: now.now(served)),
     Page("/h/{place}", "snapshots.html.j2", _of_place(snapshots.snapshots)),
+    Page("/h/{place}/conservation", "conservation.html.j2", _of_place(conservation.ledgers)),
     Page(_ONE, "snapshot.html.j2", _of_snapshot(lambda served, place, one, _: snapshot.snapshot(served, place, one))),
     Page(f"{_ONE}/machines", "machines.html.j2", _of_snapshot(snapshot.machines)),
     Page(f"{_ONE}/channels", "channels.html.j2", _of_snapshot(snapshot.channels)),
     Page(
         f"{_ONE}/channel",
         "channel.html.j2",
-        _of_snapshot(lambda _, place, one, asked: snapshot.channel(place, one, asked)),
+        _of_snapshot(snapshot.channel),
     ),
     Page(f"{_ONE}/waits", "waits.html.j2", _of_snapshot(waits.waits)),
     Page(
@@ -86,13 +90,19 @@ PAGES = (
             lambda served, place, one, asked: machine.machine(served, place, one, asked.values.get("name", ""))
         ),
     ),
+    Page(f"{_ONE}/compare", "compare.html.j2", _of_snapshot(compare.compare)),
     Page(f"{_ONE}/space-time", "space_time.html.j2", _of_snapshot(space_time.space_time)),
 )
 
 
 def make_app(served: Served, terms: Terms, events: Events) -> Guard:
     """The pages over what is served, behind their guard."""
-    pages = Pages(served.root, allows_actions=served.allows_actions)
+    pages = Pages(served.root, terms.key)
+    made: list[Guard] = []
+
+    def guard() -> Guard:
+        return made[0]
+
     routes = [Mount("/static", StaticFiles(directory=STATIC), name="static"), Route("/events", events.stream)]
     for page in PAGES:
         routes.append(Route(API + page.path.rstrip("/"), partial(_json, served, page)))
@@ -100,12 +110,12 @@ def make_app(served: Served, terms: Terms, events: Events) -> Guard:
     routes += [
         Route("/h/{place}/run.svg", partial(_chart, served, drawn.of_run)),
         Route("/live/{system}/run.svg", partial(_chart, served, drawn.of_glances)),
-        Route("/do/snapshot", partial(_change, served, pages, _take_snapshot), methods=["POST"]),
-        Route("/do/restore", partial(_change, served, pages, _restore), methods=["POST"]),
-        Route("/do/acknowledge", partial(_change, served, pages, _acknowledge), methods=["POST"]),
+        Route("/do/snapshot", partial(_change, served, pages, guard, _take_snapshot), methods=["POST"]),
+        Route("/do/restore", partial(_change, served, pages, guard, _restore), methods=["POST"]),
+        Route("/do/acknowledge", partial(_change, served, pages, guard, _acknowledge), methods=["POST"]),
     ]
-    app = Starlette(routes=routes, exception_handlers={404: partial(_not_found, pages)})
-    return Guard(app, terms)
+    made.append(Guard(Starlette(routes=routes, exception_handlers={404: partial(_not_found, pages)}), terms))
+    return made[0]
 
 
 # ---- answers -------------------------------------------------------------------------------------------------------------
@@ -122,13 +132,13 @@ def status_of(error: RaySnapshotError) -> int:
 
 async def _said(served: Served, page: Page, request: Request) -> Any:
     asked = Asked(dict(request.query_params))
-    return await run_in_threadpool(page.say, served, request.path_params, asked)
+    return await to_thread.run_sync(page.say, served, request.path_params, asked, limiter=THREADS)
 
 
 async def _html(served: Served, pages: Pages, page: Page, request: Request) -> Response:
     try:
         said = await _said(served, page, request)
-        return HTMLResponse(await run_in_threadpool(pages.render, page.template, request, said))
+        return HTMLResponse(await to_thread.run_sync(pages.render, page.template, request, said, limiter=THREADS))
     except RaySnapshotError as error:
         return HTMLResponse(pages.trouble(request, error), status_of(error))
 
@@ -160,10 +170,10 @@ async def _not_found(pages: Pages, request: Request, _: Exception) -> Response:
 async def _chart(served: Served, draw: Callable[[Served, Mapping[str, str], Asked], str], request: Request) -> Response:
     asked = Asked(dict(request.query_params))
     try:
-        svg = await run_in_threadpool(draw, served, request.path_params, asked)
+        svg = await to_thread.run_sync(draw, served, request.path_params, asked, limiter=THREADS)
     except RaySnapshotError as error:
         return Response(str(error), status_of(error), media_type="text/plain")
-    headers = {"cache-control": "private, max-age=3600"}
+    headers = {"cache-control": "private, max-age=10"}  # verdicts may be added later
     return Response(svg, media_type="image/svg+xml", headers=headers)
 
 
@@ -174,13 +184,15 @@ Change = Callable[[Served, Mapping[str, str]], str]
 """Does what a form asks for; returns the path of the page to show then."""
 
 
-async def _change(served: Served, pages: Pages, change: Change, request: Request) -> Response:
-    if int(request.headers.get("content-length") or 0) > MOST_FORM:
-        return HTMLResponse(pages.trouble(request, SettingError("the form is too long")), 400)
-    values = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
+async def _change(
+    served: Served, pages: Pages, guard: Callable[[], Guard], change: Change, request: Request
+) -> Response:
     wants_json = "application/json" in request.headers.get("accept", "")
     try:
-        path = await run_in_threadpool(change, served, values)
+        values = await _form(request)
+        if not (guard().is_program(request) or hmac.compare_digest(values.get("key", ""), guard().terms.key)):
+            return PlainTextResponse("this change does not come from a page of this server\n", 403)
+        path = await to_thread.run_sync(change, served, values, limiter=THREADS)
     except RaySnapshotError as error:
         if wants_json:
             return _as_json({"error": str(error)}, status_of(error))
@@ -188,6 +200,15 @@ async def _change(served: Served, pages: Pages, change: Change, request: Request
     if wants_json:
         return _as_json({"path": path})
     return RedirectResponse(served.root + path, 303)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_FORM:
+            raise SettingError("the form is too long")
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
 def _take_snapshot(served: Served, values: Mapping[str, str]) -> str:
@@ -208,9 +229,5 @@ def _restore(served: Served, values: Mapping[str, str]) -> str:
 
 def _acknowledge(served: Served, values: Mapping[str, str]) -> str:
     alarm = values.get("system", ""), values.get("run_id", ""), values.get("detector", "")
-    if all(alarm):
-        if values.get("again"):
-            served.acknowledged.discard(alarm)
-        elif len(served.acknowledged) < 10_000:
-            served.acknowledged.add(alarm)
+    served.acknowledge(alarm, again=bool(values.get("again")))
     return "/"

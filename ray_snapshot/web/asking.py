@@ -58,9 +58,9 @@ def _of_cluster(address: str) -> Mapping[str, Callable[..., Any]]:
         authorize(address)
         connect(address, is_visit=True)
 
-    def glance(system: str, place: int) -> dict[str, Any]:
+    def glance(system: str, origin: str, place: int) -> dict[str, Any]:
         connected()
-        found: dict[str, Any] = ask(service_of(system).glance.remote(place), f"system {system}", ANSWER_S)
+        found: dict[str, Any] = ask(service_of(system).glance.remote(origin, place), f"system {system}", ANSWER_S)
         return found
 
     def take(system: str, seconds: float, is_written: bool) -> tuple[str, Any]:

@@ -84,7 +84,7 @@ class Events:
         found: dict[str, Any] = {}
         for one in self.served.running():
             last = one.glances[-1].row["snapshot_id"] if one.glances else None
-            found[f"system {one.name}"] = [last, len(one.about.get("open", ())), bool(one.trouble)]
+            found[f"system {one.name}"] = [last, [item["reported"] for item in one.about.get("open", ())], one.trouble]
         for place in list(self.served.places.values()):
             found[f"history {place.key}"] = [reading.commits(place, name) for name in ("snapshots", "verdicts")]
         return found

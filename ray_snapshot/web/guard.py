@@ -2,17 +2,19 @@
 
 The token stands in the address that is printed; the first answer to it sets a cookie, and leads on to the address without it.
 Programs send `Authorization: Bearer TOKEN`. A host name that is none of ours is refused, or else a stranger's page, whose name
-leads to this machine (DNS rebinding), could ask. Nothing changes by GET; a change must come from a page of this server.
+leads to this machine (DNS rebinding), could ask. Nothing changes by GET; a change must bring the key of our own forms.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -52,6 +54,13 @@ class Terms:
     """Names that this server answers to, without ports."""
     cookie: str = "ray_snapshot"
     root: str = ""
+    is_open: bool = False
+    """Whether it listens for other machines: then by any number of its own, too."""
+
+    @property
+    def key(self) -> str:
+        """What a form of our own pages brings, and no page of a stranger's can know."""
+        return hmac.new(self.token.encode(), b"a form of this server", "sha256").hexdigest()
 
 
 class Guard:
@@ -67,9 +76,10 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        request = Request(scope)
-        answer = self._refused(request)
-        path = str(scope["path"]).removeprefix(self.terms.root)
+        path = str(scope["path"]).removeprefix(
+            self.terms.root
+        )  # as it is routed by: an address is made of what a client says
+        answer = self._refused(Request(scope), path)
 
         async def with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -81,37 +91,36 @@ class Guard:
 
         await (answer or self.app)(scope, receive, with_headers)
 
-    def _refused(self, request: Request) -> Response | None:
-        if _name_of(request.headers.get("host", "")) not in self.terms.hosts:
+    def _refused(self, request: Request, path: str) -> Response | None:
+        if not self._is_own_name(request.headers.get("host", "")):
             return PlainTextResponse(
                 "ray-snapshot serve does not answer to this host name: start it with --allow-host NAME\n", 421
             )
-        if request.url.path.removeprefix(self.terms.root).startswith("/static/"):
+        if path.startswith("/static/"):
             return None
-        is_program = self._is_token(_bearer(request))
-        if not is_program:
-            if (given := request.query_params.get("token")) is not None and request.method in _SAFE:
-                return self._welcome(request) if self._is_token(given) else _unauthorized(request)
-            if not self._is_token(request.cookies.get(self.terms.cookie, "")):
-                return _again(request) if _comes_from_elsewhere(request) else _unauthorized(request)
-        if request.method not in _SAFE and not is_program and not self._is_own(request):
+        if request.method not in _SAFE and not _may_be_own(request):
             return PlainTextResponse("this change does not come from a page of this server\n", 403)
+        if self.is_program(request):
+            return None
+        if (given := request.query_params.get("token")) is not None and request.method in _SAFE:
+            return self._welcome(request) if self._is_token(given) else _unauthorized(path)
+        if not self._is_token(request.cookies.get(self.terms.cookie, "")):
+            return _again(request) if _comes_from_elsewhere(request) else _unauthorized(path)
         return None
+
+    def is_program(self, request: Request) -> bool:
+        """Whether it brings the token itself, as no page of a stranger's could make a browser do."""
+        return self._is_token(_bearer(request))
+
+    def _is_own_name(self, host: str) -> bool:
+        found = _HOST.fullmatch(host.lower())
+        if found is None:
+            return False
+        name = found["name"].strip("[]")
+        return name in self.terms.hosts or (self.terms.is_open and _is_address(name))
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.terms.token.encode())
-
-    def _is_own(self, request: Request) -> bool:
-        """Whether a change comes from a page of this server. Browsers say so; they give no origin to pages without referrer."""
-        if (site := request.headers.get("sec-fetch-site")) is not None:
-            return site == "same-origin"
-        try:
-            origin = urlsplit(request.headers.get("origin", ""))
-            return bool(origin.netloc) and (
-                origin.netloc == request.headers.get("host") or origin.hostname in self.terms.hosts - LOOPBACK
-            )
-        except ValueError:
-            return False
 
     def _welcome(self, request: Request) -> Response:
         """Keep the token as a cookie, and go on to the same address without it."""
@@ -122,12 +131,24 @@ class Guard:
         return answer
 
 
-def _name_of(host: str) -> str:
-    """The name of a Host header, without its port."""
+_HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is a number, and no name that a stranger could have lead here."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        ipaddress.ip_address(name)
     except ValueError:
-        return ""
+        return False
+    return True
+
+
+def _may_be_own(request: Request) -> bool:
+    """What the browser says of where a change comes from, if it says anything; forms have a key besides (`Terms.key`)."""
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        return False
+    origin = request.headers.get("origin", "null")  # a page without referrers, as ours are, may have none
+    return origin == "null" or origin.partition("://")[2] == request.headers.get("host")
 
 
 def _bearer(request: Request) -> str:
@@ -136,13 +157,13 @@ def _bearer(request: Request) -> str:
 
 
 def _without_token(request: Request) -> str:
-    kept = [(name, value) for name, value in parse_qsl(request.url.query, keep_blank_values=True) if name != "token"]
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
     return _own_path(request) + (f"?{urlencode(kept)}" if kept else "")
 
 
 def _own_path(request: Request) -> str:
-    """The path, and never another server: `//elsewhere` would be one."""
-    return "/" + request.url.path.lstrip("/")
+    """The path, and never another server: `//elsewhere` would be one, and to browsers `/\\elsewhere`, too."""
+    return "/" + quote(str(request.scope["path"]).lstrip("/\\"))
 
 
 def _comes_from_elsewhere(request: Request) -> bool:
@@ -152,8 +173,8 @@ def _comes_from_elsewhere(request: Request) -> bool:
 
 
 def _again(request: Request) -> Response:
-    query = f"?{request.url.query}" if request.url.query else ""
-    return _leads_to(_own_path(request) + query)
+    query = request.scope["query_string"].decode("latin-1")
+    return _leads_to(_own_path(request) + (f"?{query}" if query else ""))
 
 
 def _leads_to(path: str) -> HTMLResponse:
@@ -165,9 +186,9 @@ def _leads_to(path: str) -> HTMLResponse:
     )
 
 
-def _unauthorized(request: Request) -> Response:
+def _unauthorized(path: str) -> Response:
     text = "open the address that `ray-snapshot serve` has printed: it has the token that this page asks for"
-    if "/api/" in request.url.path:
+    if path.startswith("/api/"):
         return JSONResponse({"error": "send the header `Authorization: Bearer TOKEN`: " + text}, 401)
     return HTMLResponse(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>ray-snapshot: no token</title></head>'

@@ -20,9 +20,9 @@ from ray_snapshot.web.pages.now import STATUSES
 class Pages:
     """The templates."""
 
-    def __init__(self, root: str, *, allows_actions: bool) -> None:
+    def __init__(self, root: str, key: str) -> None:
+        """`key`: of our own forms."""
         self.root = root
-        self.allows_actions = allows_actions
         self.environment = Environment(
             loader=ChoiceLoader([PackageLoader("ray_snapshot.web"), PackageLoader("ray_snapshot.reports")]),
             autoescape=True,
@@ -44,7 +44,7 @@ class Pages:
             "one": self.one,
             "waits_svg": self._waits,
             "statuses": STATUSES,
-            "allows_actions": allows_actions,
+            "key": key,
         }
 
     def url(self, path: str, **values: Any) -> str:

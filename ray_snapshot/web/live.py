@@ -11,7 +11,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -49,13 +51,14 @@ class Asker:
         self._lock = threading.Lock()
         self._process: Any = None
         self._connection: Any = None
+        self._is_closed = False
 
     def ask(self, seconds: float, *question: Any) -> Any:
         """The answer; raises `ClusterError` if there is none within so many seconds."""
         with self._lock:
-            if self._process is None or not self._process.is_alive():
-                self._begin()
             try:
+                if self._process is None or not self._process.is_alive():
+                    self._begin()
                 self._connection.send(question)
                 if not self._connection.poll(seconds):
                     raise TimeoutError
@@ -70,26 +73,29 @@ class Asker:
         return answer
 
     def _begin(self) -> None:
+        if self._is_closed:
+            raise EOFError
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_run, args=(theirs, self.address), daemon=True, name="ray-snapshot-asker"
-        )
-        self._process.start()
+        process = context.Process(target=_run, args=(theirs, self.address), daemon=True, name="ray-snapshot-asker")
+        process.start()
         theirs.close()
+        self._process = process
 
     def _end(self) -> None:
-        with suppress(OSError):
+        process, self._process = self._process, None
+        with suppress(OSError, AttributeError):
             self._connection.close()
-        self._process.kill()
-        self._process.join(5.0)
-        self._process = None
+        if process is not None:
+            process.kill()
+            process.join(5.0)
 
     def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            if self._process is not None:
-                self._end()
+        """End the process; whoever waits for its answer gets an error."""
+        self._is_closed = True
+        if (process := self._process) is not None:
+            process.kill()
+            process.join(5.0)
 
 
 @dataclass(slots=True)
@@ -100,8 +106,19 @@ class _System:
     address: str
     about: dict[str, Any] = field(default_factory=dict)
     glances: deque[Glance] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
+    origin: str = ""
+    """Of the glances: those of another run, or of another analyst, are others."""
     place: str | None = None
     trouble: str = ""
+
+    def take_in(self, about: dict[str, Any], place: str | None) -> None:
+        """What the system has answered."""
+        fresh: list[Glance] = about.pop("glances")
+        if about["origin"] != self.origin:
+            self.origin = about["origin"]
+            self.glances.clear()
+        self.glances.extend(fresh)
+        self.about, self.place, self.trouble = about, place, ""
 
 
 class Clusters:
@@ -115,6 +132,7 @@ class Clusters:
         self.address = address
         self.finder = Asker(None)
         self.askers: dict[str, Asker] = {}
+        self._busy: set[Asker] = set()
         self._systems: dict[str, _System] = {}
         self._not_asked: list[str] = []
         self._found_at = self._polled_at = self._wanted_at = float("-inf")
@@ -152,9 +170,12 @@ class Clusters:
                 if time.monotonic() - self._wanted_at > UNWANTED_S:
                     self._changed.wait(UNWANTED_S)
                     continue
-            if time.monotonic() - self._found_at > FIND_S:
-                self._find()
-            self._poll()
+            try:
+                if time.monotonic() - self._found_at > FIND_S:
+                    self._find()
+                self._poll()
+            except Exception as error:  # whatever it is: it is said, and they are asked again
+                self._not_asked = [f"{type(error).__name__}: {error}"]
             known = [
                 Running(one.name, one.about, tuple(one.glances), one.place, one.trouble)
                 for one in self._systems.values()
@@ -166,16 +187,21 @@ class Clusters:
             time.sleep(POLL_S)
 
     def _find(self) -> None:
+        """Which systems there are; those that are known stay if that cannot be found out."""
+        self._found_at = time.monotonic()
         try:
             found, self._not_asked = self.finder.ask(ANSWER_S, "find", self.address)
         except ClusterError as error:
-            found, self._not_asked = {}, [str(error)]
+            self._not_asked = [str(error)]
+            for one in self._systems.values():
+                one.trouble = str(error)
+            return
         there: dict[str, str] = {}
         for address, systems in found.items():
             for name in systems:
                 if name in there:
                     self._not_asked.append(
-                        f"{name} at {address} (a system of that name runs at {there[name]}, too: say --address)"
+                        f"{name} at {address} (one of that name runs at {there[name]}, too: say --address)"
                     )
                 else:
                     there[name] = address
@@ -186,22 +212,24 @@ class Clusters:
             self._systems.setdefault(name, _System(name, address))
         for address in set(self.askers) - set(there.values()):
             self.askers.pop(address).close()
-        self._found_at = time.monotonic()
 
     def _poll(self) -> None:
+        """Ask every system, those of several clusters at once: one that does not answer holds up no other."""
+        by_address: dict[str, list[_System]] = {}
         for one in self._systems.values():
+            by_address.setdefault(one.address, []).append(one)
+        if by_address:
+            with ThreadPoolExecutor(len(by_address)) as pool:
+                list(pool.map(self._ask_all, by_address.values()))
+
+    def _ask_all(self, systems: Iterable[_System]) -> None:
+        for one in systems:
             try:
                 place = one.glances[-1].place if one.glances else 0
-                about = self._asker(one.address).ask(ANSWER_S, "glance", one.name, place)
-            except ClusterError as error:
-                one.trouble = str(error)
-                continue
-            fresh: list[Glance] = about.pop("glances")
-            if fresh and one.glances and fresh[0].place != one.glances[-1].place + 1:
-                one.glances.clear()  # another analyst, or more than it keeps
-            one.glances.extend(fresh)
-            one.about, one.trouble = about, ""
-            one.place = self._place_of(about.get("history"))
+                about = self._asker(one.address).ask(ANSWER_S, "glance", one.name, one.origin, place)
+                one.take_in(about, self._place_of(about.get("history")))
+            except Exception as error:  # of this one it is said
+                one.trouble = str(error) if isinstance(error, RaySnapshotError) else f"{type(error).__name__}: {error}"
 
     def _asker(self, address: str) -> Asker:
         return self.askers.setdefault(address, Asker(address))
@@ -220,15 +248,27 @@ class Clusters:
     def take_snapshot(self, name: str) -> tuple[str, str]:
         """Take a snapshot; (the key of the history that has it, its id)."""
         one = self._system(name)
-        asker = self._asker(one.address)
-        snapshot_id, snapshot = asker.ask(2 * SNAPSHOT_S + 20, "take", name, SNAPSHOT_S, one.place is not None)
+        with self._own_asker(one.address) as asker:
+            snapshot_id, snapshot = asker.ask(2 * SNAPSHOT_S + 20, "take", name, SNAPSHOT_S, one.place is not None)
         if one.place is not None:
             return one.place, snapshot_id
         return self._kept(name, snapshot), snapshot_id
 
     def restore(self, name: str, snapshot_id: str) -> None:
         """Roll a system back."""
-        self._asker(self._system(name).address).ask(RESTORE_S + 20, "restore", name, snapshot_id, RESTORE_S)
+        with self._own_asker(self._system(name).address) as asker:
+            asker.ask(RESTORE_S + 20, "restore", name, snapshot_id, RESTORE_S)
+
+    @contextmanager
+    def _own_asker(self, address: str) -> Iterator[Asker]:
+        """For what takes long: meanwhile the pages go on, and show how far it is."""
+        asker = Asker(address)
+        self._busy.add(asker)
+        try:
+            yield asker
+        finally:
+            self._busy.discard(asker)
+            asker.close()
 
     def _system(self, name: str) -> _System:
         self.systems()
@@ -255,7 +295,7 @@ class Clusters:
         self._is_closed = True
         with self._changed:
             self._changed.notify_all()
-        for asker in (self.finder, *self.askers.values()):
+        for asker in (self.finder, *self.askers.values(), *self._busy):
             asker.close()
         if self._folder is not None:
             self._folder.cleanup()

@@ -25,9 +25,6 @@ from ray_snapshot.web.served import Place, Served
 HEAVY = {"machines": ("state",), "messages": ("args",)}
 """Columns that are read of single rows only: they may be of any size."""
 
-MOST_ROWS = 5_000_000
-"""A snapshot with more rows in one table is not shown row by row."""
-
 
 def commits(place: Place, table: str) -> tuple[int, int] | None:
     """Something that changes with each commit of a table, and costs no look into it; None if there is no such table."""
@@ -60,32 +57,27 @@ def lean(served: Served, place: Place, snapshot_id: str) -> Snapshot:
     """A snapshot without states and arguments, which are null in it; raises as `History.load` does."""
 
     def read() -> Snapshot:
-        tables = {}
+        parts = {}
         for name, schema in SNAPSHOT_TABLES.items():
-            if name == "snapshots":
-                tables[name] = place.history.table(name, snapshot_id).select(schema.names)
-                continue
             columns = [column for column in schema.names if column not in HEAVY.get(name, ())]
             rows = place.history.rows_of(name, [snapshot_id], columns)
             for column in HEAVY.get(name, ()):
                 rows = rows.append_column(column, pa.nulls(rows.num_rows, pa.string()))
-            tables[name] = rows.select(schema.names).sort_by([(one, "ascending") for one in _ORDER[name]])
-        return Snapshot(tables)
+            parts[name] = rows.select(schema.names)
+        return place.history.assembled(snapshot_id, parts)
 
-    found = served.kept.get(
-        ("lean", place.key, snapshot_id), read, lambda one: sum(table.nbytes for table in one.tables.values())
-    )
+    key = ("lean", place.key, snapshot_id, born(place))
+    found = served.kept.get(key, read, lambda one: sum(table.nbytes for table in one.tables.values()))
     assert isinstance(found, Snapshot)
     return found
 
 
-_ORDER = {
-    "machines": ("machine",),
-    "channels": ("source", "target", "kind"),
-    "messages": ("source", "target", "kind", "number"),
-    "calls": ("machine", "call_id"),
-    "waits": ("machine", "call_id", "alternative", "on_machine"),
-}
+def born(place: Place) -> int:
+    """Another number for another history in the same folder."""
+    try:
+        return os.stat(place.history.path / "snapshots" / LOG).st_ino
+    except OSError:
+        return 0
 
 
 def words(served: Served, place: Place, snapshot_id: str) -> tuple[Word, ...]:
@@ -133,14 +125,16 @@ def machine_row(place: Place, snapshot_id: str, name: str) -> pa.Table:
 
 
 def messages_of(
-    place: Place, snapshot_id: str, wanted: Mapping[str, str], most: int
+    served: Served, place: Place, snapshot_id: str, wanted: Mapping[str, str], most: int
 ) -> tuple[list[dict[str, Any]], int]:
     """The first messages in flight that have these values, with their arguments; and how many there are."""
-    rows = place.history.rows_of("messages", [snapshot_id], MESSAGES.names)
+    light = lean(served, place, snapshot_id).tables["messages"]
     for column, value in wanted.items():
-        rows = rows.filter(pc.equal(rows[column], value))
-    found = rows.sort_by([("source", "ascending"), ("number", "ascending")])
-    return found.slice(0, most).to_pylist(), found.num_rows
+        light = light.filter(pc.equal(light[column], value))
+    if not light.num_rows:
+        return [], 0
+    rows = place.history.rows_of("messages", [snapshot_id], MESSAGES.names, where=wanted)
+    return rows.sort_by([("source", "ascending"), ("number", "ascending")]).slice(0, most).to_pylist(), light.num_rows
 
 
 def is_traced(served: Served, place: Place, run_id: str) -> bool:

@@ -16,9 +16,10 @@ from ray_snapshot.history import History
 from ray_snapshot.web.kept import Kept
 
 DRAW_S = 10.0
+MOST_ACKNOWLEDGED = 10_000
 
 Alarm = tuple[str, str, str]
-"""(system, run, detector)."""
+"""(system, run, detector), as they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,14 @@ class Served:
             found = Place(_free_key(history.path.name, self.places), history)
             self.places[found.key] = found
         return found
+
+    def acknowledge(self, alarm: Alarm, *, again: bool = False) -> None:
+        """Somebody knows of this alarm; `again`: nobody does."""
+        with self._lock:
+            if again:
+                self.acknowledged.discard(alarm)
+            elif len(self.acknowledged) < MOST_ACKNOWLEDGED:
+                self.acknowledged.add(alarm)
 
     def place(self, key: str) -> Place:
         """The history of this name; raises `HistoryNotFoundError`."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import signal
 import socket
 import sys
 import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import uvicorn
 
@@ -42,8 +45,8 @@ def serve(served: Served, where: Where, tell: Callable[[str], None]) -> None:
     token = _token()
     listening = _listening(where)
     port = listening.getsockname()[1]
-    names = LOOPBACK | {where.host} | {name.lower() for name in where.allowed}
-    terms = Terms(token, frozenset(names), f"ray_snapshot_{port}", where.root)
+    names = LOOPBACK | {where.host.lower().strip("[]")} | {_without_port(name.lower()) for name in where.allowed}
+    terms = Terms(token, frozenset(names), f"ray_snapshot_{port}", where.root, where.host not in LOOPBACK)
     app = make_app(served, terms, Events(served))
     config = uvicorn.Config(
         app,
@@ -57,13 +60,25 @@ def serve(served: Served, where: Where, tell: Callable[[str], None]) -> None:
     )
     shown = "127.0.0.1" if where.host in ("0.0.0.0", "::") else where.host
     shown = f"[{shown}]" if ":" in shown else shown
-    tell(f"http://{shown}:{port}{where.root}/?token={token}")
+    here = f"http://{shown}:{port}"
+    path = f"/?token={quote(token, safe='')}"
+    tell(f"{where.root}{path} at the proxy that leads to {here}" if where.root else here + path)
+    for name in (signal.SIGTERM, signal.SIGHUP):  # else what lies in temporary folders would stay
+        signal.signal(name, _end)
     try:
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:  # how a server is ended
         return
     finally:
         listening.close()
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _without_port(name: str) -> str:
+    return re.sub(r":\d+$", "", name).strip("[]")
 
 
 def show(address: str) -> None:

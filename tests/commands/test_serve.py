@@ -62,6 +62,14 @@ def test_it_prints_the_address_to_open_shows_a_history_and_ends_with_ctrl_c(tmp_
     assert get_or_refused(address) == "refused"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_is_ended_by_other_signals_and_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(incident(tmp_path / "h"), "--port", "0", home=tmp_path) as (process, address):
+        assert get(address, "/", None)[0] == 401
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number, "its own way out, and not the signal's"
+
+
 def get_or_refused(address: str) -> str:
     try:
         get(address, "/", None)

@@ -34,7 +34,8 @@ TOKEN = "0123456789abcdef" * 4
 ASKS_FOR_TOKEN = minor(ray.__version__) >= (2, 52)
 
 UNKNOWN = ("awaits_itself", "awaits_each_other", "nothing_comes", "a_lock", "through_threads")
-"""Of these hangs nothing outside shows enough: coroutines, a queue that stays empty, locks and threads of Python's."""
+"""Of these hangs nothing outside shows enough: coroutines, a queue that stays empty, locks and threads of Python's. Where
+stacks cannot be read some of them look as a wait of Ray's does, and are suspected: they are hangs."""
 
 DOUBTFUL = ("timers", "a_thread_works")
 """Of these healthy ones nothing outside shows enough either: coroutines, and a wait for a thread."""
@@ -114,7 +115,8 @@ def judged(terminal: Terminal, hangs: Sequence[str], others: Sequence[str] = ())
     def are_told(rows: dict[str, dict[str, Any]]) -> bool:
         if not {*hangs, *others} <= rows.keys():
             return False
-        return all(rows[name]["verdict"] == ("unknown" if name in UNKNOWN else "suspected") for name in hangs)
+        verdicts = {name: ("suspected", "unknown") if name in UNKNOWN else ("suspected",) for name in hangs}
+        return all(rows[name]["verdict"] in verdicts[name] for name in hangs)
 
     return until(terminal.rows, good=are_told, seconds=90.0)
 

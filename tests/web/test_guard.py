@@ -16,7 +16,7 @@ from ray_snapshot.web.guard import POLICY, Terms
 from ray_snapshot.web.served import Served
 
 TERMS = Terms(TOKEN, frozenset({"127.0.0.1", "localhost", "pages.example.org"}))
-ALARM = {"system": "bank", "run_id": "run-1", "detector": "deadlock"}
+ALARM = {"system": "bank", "run_id": "run-1", "detector": "deadlock", "key": TERMS.key}
 
 
 @pytest.fixture
@@ -71,6 +71,8 @@ def test_the_token_of_the_address_becomes_a_cookie_and_vanishes_from_the_address
 def test_the_address_that_is_led_on_to_is_on_this_server(browser: TestClient) -> None:
     answer = browser.get(f"{BASE}//evil.example/x?token={TOKEN}")
     assert 'url=/evil.example/x"' in answer.text
+    answer = browser.get(f"{BASE}/%5Cevil.example/x?token={TOKEN}")
+    assert 'url=/evil.example/x"' in answer.text
 
 
 def test_a_link_of_another_site_is_followed_at_the_second_step(browser: TestClient) -> None:
@@ -87,7 +89,20 @@ def test_a_link_of_another_site_is_followed_at_the_second_step(browser: TestClie
     assert browser.get("/h/h", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}).status_code == 401
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8266", "127.0.0.1.evil.example", "", "[::1", "8.8.8.8"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8266",
+        "127.0.0.1.evil.example",
+        "127.0.0.1/static/",
+        "127.0.0.1:8266/static/",
+        "127.0.0.1@evil.example",
+        "",
+        "[::1",
+        "8.8.8.8",
+    ],
+)
 def test_a_strange_host_name_is_refused_whatever_it_shows(browser: TestClient, host: str) -> None:
     answer = browser.get("/", headers={"host": host, "authorization": f"Bearer {TOKEN}"})
     assert answer.status_code == 421
@@ -102,17 +117,17 @@ def test_its_own_names_are_answered_at_any_port(browser: TestClient, host: str) 
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
+        ({}, 303),
+        ({"origin": "null"}, 303),
         ({"origin": BASE}, 303),
         ({"sec-fetch-site": "same-origin"}, 303),
-        ({"origin": "https://pages.example.org"}, 303),
+        ({"origin": "https://pages.example.org"}, 403),
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "http://127.0.0.1:9999"}, 403),
-        ({"origin": "null"}, 403),
         ({"origin": "http://[::1"}, 403),
         ({"origin": "null", "sec-fetch-site": "same-origin"}, 303),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "same-site", "origin": BASE}, 403),
-        ({}, 403),
     ],
 )
 def test_a_change_comes_from_a_page_of_this_server(
@@ -121,6 +136,27 @@ def test_a_change_comes_from_a_page_of_this_server(
     welcome(browser)
     assert browser.post("/do/acknowledge", data=ALARM, headers=headers).status_code == status
     assert bool(served.acknowledged) == (status == 303)
+
+
+def test_a_change_without_the_key_of_our_forms_is_none(browser: TestClient, served: Served) -> None:
+    welcome(browser)
+    assert TERMS.key in browser.get("/").text
+    for key in ("", TERMS.key[:-1], TOKEN):
+        assert browser.post("/do/acknowledge", data=ALARM | {"key": key}).status_code == 403
+    assert not served.acknowledged
+
+
+def test_a_form_that_is_too_long_is_not_read(browser: TestClient) -> None:
+    welcome(browser)
+    read = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal read
+        while read < 100_000_000:
+            read += 50_000
+            yield b"x" * 50_000
+
+    assert browser.post("/do/acknowledge", content=endless()).status_code == 400
 
 
 def test_nothing_changes_by_get(browser: TestClient, served: Served) -> None:
@@ -147,3 +183,11 @@ def test_pages_in_a_folder_of_a_proxy_lead_into_it(tmp_path: Path) -> None:
         assert 'href="/snapshots/api/v1/h/h"' in page
         assert 'src="/snapshots/static/page.js"' in page
         assert 'href="/h/' not in page
+
+
+def test_where_others_are_let_in_it_answers_to_its_numbers_and_to_no_other_name(served: Served) -> None:
+    terms = Terms(TOKEN, is_open=True)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with TestClient(make_app(served, terms, Events(served)), base_url=BASE) as client:
+        for host, status in (("192.168.1.7:8266", 200), ("[fd00::7]", 200), ("evil.example", 421)):
+            assert client.get("/", headers=headers | {"host": host}).status_code == status

@@ -68,7 +68,7 @@ def test_a_system_without_a_history_is_seen_in_counts_and_row_by_row_in_a_snapsh
     ray_cluster: None,
 ) -> None:
     with looked_at() as seen:
-        with rs.System("counter", detectors=[rs.detectors.Termination()]) as system:
+        with rs.System("counter", detectors=[rs.detectors.Termination(), rs.detectors.Deadlock()]) as system:
             till = system.spawn(Till, 5, name="till")
             system.start()
             till.put.send(2)
@@ -77,7 +77,10 @@ def test_a_system_without_a_history_is_seen_in_counts_and_row_by_row_in_a_snapsh
             assert told is not None
             assert (told["place"], told["level"]) == (None, "clear")
             assert {one["name"]: one["total"] for one in told["classes"]}["Till"] == 1
-            assert [one["word"] for one in told["said"]] == ["holds"]
+            assert {one["detector"]: one["word"] for one in told["said"]} == {
+                "deadlock": "does not hold",
+                "termination": "holds",
+            }
             path = take(seen, "counter")
             assert '"coins": 7' in coins(seen, path, "till")
             assert seen.client.get("/live/counter/run.svg").status_code == 200

@@ -354,9 +354,9 @@ class Analyst:
         """How many snapshots have come and are not evaluated yet."""
         return self.arrivals.received - self.evaluated
 
-    async def glances_after(self, place: int) -> tuple[str | None, list[Glance]]:
-        """The history, if there is one, and what there is to see of the snapshots behind that place."""
-        return self.history, self.glances.after(place)
+    async def glances_after(self, origin: str, place: int) -> tuple[str | None, str, list[Glance]]:
+        """The history, if there is one; of which origin glances are; those behind that place."""
+        return self.history, self.glances.origin, self.glances.after(origin, place)
 
     async def drain(self, timeout: float) -> RaySnapshotError | None:
         """Wait until all that was received is evaluated, and commit it; returns what went wrong with the history."""

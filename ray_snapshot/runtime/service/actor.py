@@ -364,19 +364,20 @@ class Service:
             "failed": None if self.course.failure is None else str(self.course.failure),
         }
 
-    async def glance(self, place: int) -> dict[str, Any]:
+    async def glance(self, origin: str, place: int) -> dict[str, Any]:
         """What `ray-snapshot serve` shows: `about`, the snapshots that are being taken, and those judged behind `place`.
 
         `open`: `{"number", "started_at" (seconds), "reported", "lacking"}` each, how many parties have reported and have not.
         """
         is_closed = self.course.is_closing  # then the analyst may be gone, while the program still holds this actor
-        history, glances = (None, []) if is_closed else await self.handing.analyst.glances_after.remote(place)
+        found = (None, origin, []) if is_closed else await self.handing.analyst.glances_after.remote(origin, place)
         return await self.about() | {
-            "history": history,
+            "history": found[0],
+            "origin": found[1],
             "is_closed": is_closed,
             "is_checkpointing": self.config.checkpoint,
             "open": self.collecting.progress(),
-            "glances": glances,
+            "glances": found[2],
         }
 
     async def write_history(self, seconds: float) -> None:

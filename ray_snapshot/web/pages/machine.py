@@ -79,7 +79,7 @@ class OneMachine:
 
 def machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMachine:
     """A machine by its name; raises `HistoryNotFoundError`."""
-    key = ("machine", place.key, snapshot_id, name, reading.commits(place, "actions"))
+    key = ("machine", place.key, snapshot_id, name, reading.commits(place, "actions"), reading.born(place))
     found = served.kept.get(key, lambda: _machine(served, place, snapshot_id, name), lambda _: KEPT)
     assert isinstance(found, OneMachine)
     return found
@@ -89,7 +89,7 @@ def _machine(served: Served, place: Place, snapshot_id: str, name: str) -> OneMa
     whole = reading.lean(served, place, snapshot_id)
     row = reading.machine_row(place, snapshot_id, name)
     own = _own(whole, row, name)
-    messages, total = reading.messages_of(place, snapshot_id, {"target": name}, MOST_MESSAGES)
+    messages, total = reading.messages_of(served, place, snapshot_id, {"target": name}, MOST_MESSAGES)
     shown = tuple(map(message_of, messages))
     records, more = open_waits(own)
     return OneMachine(

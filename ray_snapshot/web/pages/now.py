@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import pyarrow.compute as pc
-
 from ray_snapshot.detectors.common import lasted
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.glances import Glance, Word, glance_of
@@ -20,9 +18,12 @@ from ray_snapshot.web import reading
 from ray_snapshot.web.served import Place, Running, Served
 
 STATUSES = ("active", "blocked", "passive")
-MOST_SYSTEMS = 200
-MOST_OLD = 20
-"""So many systems of histories are shown here; the others have their lists of snapshots."""
+MOST_SYSTEMS = 50
+"""So many are shown here, the gravest first; the others have their lists of snapshots."""
+MOST_LOOKED_AT = 200
+"""So many systems of a history are looked at."""
+MOST_JUDGED = 300_000
+"""A snapshot of more machines is not judged for this page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,28 +102,22 @@ def now(served: Served) -> Now:
     running = served.running()
     seen = {(one.place, one.name) for one in running}
     found = [_running(served, one) for one in running]
-    old: list[SystemNow] = []
     troubles: list[str] = []
+    more = 0
     for place in list(served.places.values()):
         try:
-            old += _recorded(served, place, seen)
+            recorded, left = _recorded(served, place, seen)
+            found, more = found + recorded, more + left
         except RaySnapshotError as error:  # the others are shown all the same
             troubles.append(plain(error, 2_000))
-    old.sort(key=lambda one: one.taken_at or datetime.min.replace(tzinfo=UTC), reverse=True)
-    found += old[:MOST_OLD]
+    found.sort(key=lambda one: one.taken_at or datetime.min.replace(tzinfo=UTC), reverse=True)
     found.sort(key=lambda one: (not one.is_running, _ORDER.index(one.level)))
-    alarms = [
-        f"{said.detector} in {one.name}"
-        for one in found
-        for said in one.said
-        if said.is_alarm and not said.is_acknowledged
-    ]
     level = min((one.level for one in found), key=_ORDER.index, default="none")
     return Now(
         systems=tuple(found[:MOST_SYSTEMS]),
-        more_systems=max(0, len(old) - MOST_OLD),
-        level=level,
-        headline=_headline(alarms, found, level),
+        more_systems=max(0, len(found) - MOST_SYSTEMS) + more,
+        level="unknown" if troubles and level != "alarm" else level,
+        headline=_headline(found, level),
         not_asked=tuple(map(plain, served.live.not_asked())) if served.live is not None else (),
         is_live=served.live is not None,
         histories=tuple((place.key, plain(place.history.path, 1_000)) for place in served.places.values()),
@@ -133,25 +128,35 @@ def now(served: Served) -> Now:
 _ORDER = ("alarm", "unknown", "clear", "none")
 
 
-def _headline(alarms: list[str], systems: list[SystemNow], level: str) -> str:
+def _headline(systems: list[SystemNow], level: str) -> str:
+    alarms = [
+        f"{said.detector} in {one.name}"
+        for one in systems
+        for said in one.said
+        if said.is_alarm and not said.is_acknowledged
+    ]
     if alarms:
-        more = f" and {len(alarms) - 3} more" if len(alarms) > 3 else ""
+        more = f" and {len(alarms) - 3:,} more" if len(alarms) > 3 else ""
         return f"Alarm: {', '.join(alarms[:3])}{more}"
     if not systems:
         return "Nothing to show yet"
     if level == "unknown":
         names = [one.name for one in systems if one.level == "unknown"]
         return f"Not everything can be told of {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
-    return "No alarm"
+    return "No alarm" if level == "clear" else "No snapshot was taken yet"
 
 
 def _running(served: Served, one: Running) -> SystemNow:
-    about = one.about
-    run_id = plain(about.get("run_id", ""))
-    trouble = one.trouble or plain(about.get("failed") or "")
+    """By its last complete snapshot: one that was given up tells nothing, and ends no alarm."""
+    trouble = one.trouble or plain(one.about.get("failed") or "")
+    complete = [glance for glance in one.glances if glance.row["status"] == "complete"]
     if not one.glances:
-        return SystemNow(plain(one.name), True, one.place, run_id, "none", open=opened(one), trouble=trouble)
-    return _shown(served, one.glances[-1], one.place, is_running=True, taking=opened(one), trouble=trouble)
+        run_id = plain(one.about.get("run_id", ""))
+        level = "unknown" if trouble else "none"
+        return SystemNow(plain(one.name), True, one.place, run_id, level, open=opened(one), trouble=trouble)
+    shown = complete[-1] if complete else one.glances[-1]
+    given_up = None if one.glances[-1] is shown else one.glances[-1].row
+    return _shown(served, shown, one.place, is_running=True, taking=opened(one), trouble=trouble, given_up=given_up)
 
 
 def opened(one: Running) -> tuple[Open, ...]:
@@ -164,17 +169,47 @@ def _opened(item: Mapping[str, Any]) -> Open:
     return Open(int(item["number"]), round(seconds, 1), int(item["reported"]), int(item["lacking"]))
 
 
-def _recorded(served: Served, place: Place, seen: set[tuple[str | None, str]]) -> Iterable[SystemNow]:
-    """The last complete snapshot of each system of a history that does not run."""
-    rows = reading.snapshot_rows(served, place)
-    rows = rows.filter(pc.equal(rows["status"], "complete"))
-    last: dict[str, str] = dict(zip(rows["system"].to_pylist(), rows["snapshot_id"].to_pylist(), strict=True))
-    ids = sorted((one for name, one in last.items() if (place.key, name) not in seen), reverse=True)
-    for snapshot_id in ids[:MOST_OLD]:
-        snapshot = reading.lean(served, place, snapshot_id)
-        glance = served.kept.get(("glance", place.key, snapshot_id), partial(glance_of, snapshot, 1, ()))
-        words = reading.words(served, place, snapshot_id)
-        yield _shown(served, glance, place.key, is_running=False, words=words)
+def _recorded(served: Served, place: Place, seen: set[tuple[str | None, str]]) -> tuple[list[SystemNow], int]:
+    """The last complete snapshot of each system of a history that does not run, the latest; how many are left out."""
+    rows = reading.snapshot_rows(served, place).select(["system", "snapshot_id", "status", "abort_reason"])
+    last: dict[str, dict[str, Any]] = {}
+    latest: dict[str, dict[str, Any]] = {}
+    for row in rows.to_pylist():
+        latest[row["system"]] = row
+        if row["status"] == "complete":
+            last.pop(row["system"], None)
+            last[row["system"]] = row
+    rest = [one for one in reversed(last) if (place.key, one) not in seen]
+    found = []
+    for name in rest[:MOST_LOOKED_AT]:
+        row = last[name]
+        snapshot_id = row["snapshot_id"]
+        key = ("glance", place.key, snapshot_id, reading.born(place))
+        glance = served.kept.get(key, partial(_glance, served, place, snapshot_id))
+        given_up = None if latest[name] is row else latest[name]
+        words = _words(served, place, glance)
+        found.append(_shown(served, glance, place.key, is_running=False, words=words, given_up=given_up))
+    return found, len(rest) - len(found)
+
+
+def _glance(served: Served, place: Place, snapshot_id: str) -> Glance:
+    return glance_of(reading.lean(served, place, snapshot_id), 1, ())
+
+
+def _words(served: Served, place: Place, glance: Glance) -> tuple[Word, ...]:
+    """What was said of a snapshot; a deadlock that nobody has looked for is looked for now."""
+    snapshot_id = str(glance.row["snapshot_id"])
+    words = reading.words(served, place, snapshot_id)
+    if "deadlock" in {one.detector for one in words} or (glance.row["machine_count"] or 0) > MOST_JUDGED:
+        return words
+    rows = reading.verdicts_on(served, place, reading.lean(served, place, snapshot_id))
+    known = {one.detector for one in words}
+    found = [
+        Word(str(row["detector"]), row["holds"], bool(row["alarm"]), str(row["sentence"] or ""))
+        for row in rows
+        if row["detector"] not in known
+    ]
+    return (*words, *found)
 
 
 def _shown(
@@ -186,28 +221,35 @@ def _shown(
     words: tuple[Word, ...] | None = None,
     taking: tuple[Open, ...] = (),
     trouble: str = "",
+    given_up: Mapping[str, Any] | None = None,
 ) -> SystemNow:
+    """`given_up`: a later snapshot that was not completed."""
     row = glance.row
-    name, run_id = str(row["system"]), str(row["run_id"])
-    said = tuple(_said(one, (name, run_id, one.detector) in served.acknowledged) for one in (words or glance.words))
+    name, run_id = plain(row["system"]), plain(row["run_id"])
+    said = []
+    for one in glance.words if words is None else words:
+        alarm = name, run_id, plain(one.detector)
+        if not one.alarm:
+            served.acknowledge(alarm, again=True)  # the next alarm is another one
+        said.append(_said(one, alarm in served.acknowledged))
     taken_at: datetime = row["started_at"]
     seconds = max(0.0, (datetime.now(UTC) - taken_at).total_seconds())
     return SystemNow(
-        name=plain(name),
+        name=name,
         is_running=is_running,
         place=place,
-        run_id=plain(run_id),
-        level=_level(row, said),
+        run_id=run_id,
+        level=_level(row, said, is_troubled=bool(trouble)),
         snapshot_id=str(row["snapshot_id"]),
         taken_at=taken_at,
         age=lasted(seconds) if seconds >= 1 else "less than a second",
-        facts=tuple(_facts(row)),
+        facts=tuple(_facts(row, given_up)),
         said=tuple(sorted(said, key=lambda one: (not one.is_alarm, one.word != "cannot be told", one.detector))),
         gaps=tuple(map(plain, glance.gaps)),
-        classes=tuple(_counted(name, counts) for name, counts in glance.classes.items()),
+        classes=tuple(_counted(kind, counts) for kind, counts in glance.classes.items()),
         open=taking,
         trouble=plain(trouble, 2_000) if trouble else "",
-        drawn=served.drawn(name, str(row["snapshot_id"])) if is_running else str(row["snapshot_id"]),
+        drawn=served.drawn(str(row["system"]), str(row["snapshot_id"])) if is_running else str(row["snapshot_id"]),
     )
 
 
@@ -216,17 +258,20 @@ def _said(one: Word, is_acknowledged: bool) -> Said:
     return Said(plain(one.detector), word_of(one.holds), sentence, one.alarm, one.alarm and is_acknowledged)
 
 
-def _level(row: Mapping[str, Any], said: Iterable[Said]) -> str:
+def _level(row: Mapping[str, Any], said: Iterable[Said], *, is_troubled: bool) -> str:
     listed = list(said)
     if any(one.is_alarm and not one.is_acknowledged for one in listed):
         return "alarm"
-    is_told = not any(one.detector == "deadlock" and one.word == "cannot be told" for one in listed)
-    return "clear" if row["status"] == "complete" and row["consistent"] and is_told else "unknown"
+    is_told = any(one.detector == "deadlock" and one.word != "cannot be told" for one in listed)
+    is_sound = row["status"] == "complete" and row["consistent"]
+    return "clear" if is_sound and is_told and not is_troubled else "unknown"
 
 
-def _facts(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _facts(row: Mapping[str, Any], given_up: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
     if row["status"] != "complete":
-        yield "the last one", f"was given up: {plain(row['abort_reason'] or 'no reason is recorded')}"
+        given_up = row
+    if given_up is not None:
+        yield "the last one", f"was given up: {plain(given_up['abort_reason'] or 'no reason is recorded')}"
     yield "snapshot", plain(row["snapshot_id"])
     yield "machines", f"{row['machine_count'] or 0:,}"
     yield "in flight", f"{row['in_flight_count'] or 0:,}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -105,7 +105,10 @@ def snapshot(served: Served, place: Place, snapshot_id: str) -> OneSnapshot:
     run = listed.filter(pc.equal(listed["run_id"], found.run_id))["snapshot_id"].to_pylist()
     at = run.index(snapshot_id) if snapshot_id in run else -1
     bars, bar_ms = _bars(found)
-    is_live = any(one.name == found.system and one.about.get("is_checkpointing") for one in served.running())
+    is_live = any(
+        (one.name, one.place) == (found.system, place.key) and one.about.get("is_checkpointing")
+        for one in served.running()
+    )
     return OneSnapshot(
         place=place.key,
         snapshot_id=snapshot_id,
@@ -154,7 +157,7 @@ def machines(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Ro
     for name, column in (("class", "class_name"), ("status", "status"), ("host", "host")):
         if (value := asked.text(name)) is not None:
             table = table.filter(pc.equal(table[column], value))
-    part, chosen, sort, is_down = _part(table, asked, MACHINE_COLUMNS, "machine")
+    part, chosen, sort, is_down = _part(table, asked, MACHINE_COLUMNS, ("machine",))
     names = (
         "machine",
         "class_name",
@@ -180,21 +183,22 @@ def channels(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Ro
         table = table.filter(pc.equal(table["kind"], kind))
     if asked.text("full") is not None:
         table = table.filter(pc.greater(table["in_flight_count"], 0))
-    part, chosen, sort, is_down = _part(table, asked, CHANNEL_COLUMNS, "source")
+    part, chosen, sort, is_down = _part(table, asked, CHANNEL_COLUMNS, ("source", "target", "kind"))
     names = ("source", "target", "kind", "sent_count", "accepted_count", "settled_count", "in_flight_count")
     return Rows(place.key, snapshot_id, names, tuple(chosen.select(names).to_pylist()), part, sort, is_down)
 
 
-def _part(table: pa.Table, asked: Asked, known: Mapping[str, str], first: str) -> tuple[Part, pa.Table, str, bool]:
-    """The rows of one page in their order: only as many as are shown up to there are sorted."""
-    sort = asked.one_of("sort", known, first)
+def _part(
+    table: pa.Table, asked: Asked, known: Mapping[str, str], key: Sequence[str]
+) -> tuple[Part, pa.Table, str, bool]:
+    """The rows of one page in their order: only as many as are shown up to there are sorted. `key`: how they lie there."""
+    sort = asked.one_of("sort", known, key[0])
     is_down = asked.text("down") is not None
     part = Part.of(asked, table.num_rows)
-    if sort == first and not is_down:  # so it lies there
+    if sort == key[0] and not is_down:
         return part, table.slice(part.begin, part.rows), sort, is_down
-    keys = [(known[sort], "descending" if is_down else "ascending"), (first, "ascending")]
-    if sort == first:
-        keys.pop()
+    first = known[sort]
+    keys = [(first, "descending" if is_down else "ascending"), *((one, "ascending") for one in key if one != first)]
     most = min(table.num_rows, part.begin + part.rows)
     order = pc.select_k_unstable(table, most, keys) if most else pa.array([], pa.uint64())
     return part, table.take(order.slice(part.begin, part.rows)), sort, is_down
@@ -213,11 +217,11 @@ class Channel:
     more: int
 
 
-def channel(place: Place, snapshot_id: str, asked: Asked) -> Channel:
+def channel(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Channel:
     """The messages in flight on the channel from `source` to `target` of this `kind`, one by one."""
     source, target, kind = (asked.values.get(name, "") for name in ("source", "target", "kind"))
     wanted = {"source": source, "target": target, "kind": kind}
-    rows, total = reading.messages_of(place, snapshot_id, wanted, MOST_MESSAGES)
+    rows, total = reading.messages_of(served, place, snapshot_id, wanted, MOST_MESSAGES)
     shown = tuple(map(message_of, rows))
     return Channel(place.key, snapshot_id, plain(source), plain(target), plain(kind), shown, total - len(shown))
 

@@ -195,7 +195,10 @@ def _delays(served: Served, place: Place, rows: pa.Table) -> dict[str, tuple[flo
 def _listed(
     row: Mapping[str, Any], said: Sequence[Word], delays: Mapping[str, tuple[float | None, float | None]]
 ) -> Listed:
-    answers = {one.detector: answer_of(one.holds, one.alarm) for one in said}
+    answers: dict[str, str] = {}
+    for one in said:
+        answer = answer_of(one.holds, one.alarm)
+        answers[one.detector] = min(answer, answers.get(one.detector, answer), key=GRAVEST.index)
     gravest = min(answers.values(), key=GRAVEST.index, default="")
     delay, alignment = delays.get(row["snapshot_id"], (None, None))
     return Listed(
