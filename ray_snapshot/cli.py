@@ -23,6 +23,7 @@ from ray_snapshot.errors import RaySnapshotError, SettingError
 from ray_snapshot.views import streams
 from ray_snapshot.views.streams import Shown, StreamError
 from ray_snapshot.views.tables import one_line
+from ray_snapshot.views.wrapping import print_text
 
 _COMMANDS = ("demo", "run", "restore", "system", "history", "report", "analyze", "synth", "simulate", "witness")
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -31,6 +32,8 @@ _SECONDS = ("every", "timeout")
 _MOST_SECONDS = 1e8
 """Three years; more than the operating system's longest wait would overflow."""
 _LONGEST_LINE = 4_000
+_WIDEST_HELP = 10_000
+"""Columns: `--help` takes the terminal's width, and not the 80 at most that click gives it."""
 
 FAULT = 2
 OURS = 70
@@ -108,6 +111,7 @@ def make_app(only: str | None = None) -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"max_content_width": _WIDEST_HELP},
     )
     app.callback()(_options)
     for name in _COMMANDS:
@@ -150,7 +154,7 @@ def _check_number(_: Any, option: Any, value: Any) -> Any:
 def _complain(message: str) -> int:
     line = one_line(" ".join(message[:_LONGEST_LINE].split()))
     with suppress(StreamError, OSError, AttributeError):
-        print(f"ray-snapshot: error: {line}", file=sys.stderr)
+        print_text(f"ray-snapshot: error: {line}", is_error=True)
     if isinstance(sys.stderr, Shown):
         sys.stderr.discard_if_broken()
     return FAULT
