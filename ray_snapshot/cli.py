@@ -25,7 +25,9 @@ from ray_snapshot.views.streams import Shown, StreamError
 from ray_snapshot.views.tables import one_line
 from ray_snapshot.views.wrapping import print_text
 
-_COMMANDS = ("demo", "run", "restore", "system", "history", "report", "analyze", "synth", "simulate", "witness")
+_COMMANDS = (
+    "demo", "run", "restore", "system", "history", "report", "analyze", "synth", "simulate", "witness", "completion",
+)  # fmt: skip
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 _SECONDS = ("every", "timeout")
@@ -43,6 +45,8 @@ CUT_OFF = 1
 """The reader of our output has gone: what Python's own documentation does then."""
 
 DEBUG = "RAY_SNAPSHOT_DEBUG"
+COMPLETING = "_RAY_SNAPSHOT_COMPLETE"
+"""Set while a shell asks what may come next; typer makes this name of the program's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +64,7 @@ def _run(arguments: list[str]) -> int:
     try:
         if any("\0" in argument for argument in arguments):
             raise SettingError("an argument contains a NUL character, which no name or path has")
-        app = make_app(arguments[0])
+        app = _completing() if COMPLETING in os.environ else make_app(arguments[0])
         code = _checked(typer.main.get_command(app))(arguments, prog_name="ray-snapshot", standalone_mode=False)
         if isinstance(sys.stdout, Shown):  # else they are those of a program that was run
             sys.stdout.flush()
@@ -121,6 +125,16 @@ def make_app(only: str | None = None) -> typer.Typer:
     return app
 
 
+def _completing() -> typer.Typer:
+    """The application as far as a shell asks for it: the command that is typed already, or the names of all."""
+    from ray_snapshot.commands import completion
+
+    app = make_app(completion.prepare())
+    if len(app.registered_commands) > 1:
+        completion.without_options(app)
+    return app
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"ray-snapshot {__version__}")
@@ -137,7 +151,11 @@ def _options(
 
 def _checked(command: Any) -> Any:
     """The command with numbers checked that are none: infinite, or more seconds than a clock can count."""
-    for one in getattr(command, "commands", {}).values():
+    from ray_snapshot.commands.help_lines import keep_hyphens
+
+    commands = getattr(command, "commands", {}).values()
+    keep_hyphens(command, *commands)
+    for one in commands:
         for option in one.params:
             option.callback = option.callback or _check_number
     return command

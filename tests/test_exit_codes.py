@@ -78,6 +78,7 @@ HERE: dict[str, Callable[[str, str], list[str]]] = {
     "verify": lambda history, _: ["verify", history],
     "compact": lambda history, _: ["compact", history],
     "vacuum": lambda history, _: ["vacuum", history],
+    "completion": lambda _, __: ["completion", "bash"],
     "synth": lambda _, new: ["synth", "--machines", "16", "--snapshots", "2", "--out", new],
     "simulate": lambda _, new: ["simulate", "--topology", f"{new}.topology", "--events", f"{new}.events"],
 }
