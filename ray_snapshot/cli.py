@@ -23,26 +23,20 @@ from ray_snapshot.errors import RaySnapshotError, SettingError
 from ray_snapshot.views import streams
 from ray_snapshot.views.streams import Shown, StreamError
 from ray_snapshot.views.tables import one_line
+from ray_snapshot.views.wrapping import print_text
 
 _COMMANDS = (
-    "demo",
-    "run",
-    "restore",
-    "system",
-    "history",
-    "report",
-    "serve",
-    "analyze",
-    "synth",
-    "simulate",
-    "witness",
-)
+    "demo", "run", "restore", "system", "history", "report", "serve", "analyze", "synth", "simulate", "witness", "doctor",
+    "completion",
+)  # fmt: skip
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 _SECONDS = ("every", "timeout")
 _MOST_SECONDS = 1e8
 """Three years; more than the operating system's longest wait would overflow."""
 _LONGEST_LINE = 4_000
+_WIDEST_HELP = 10_000
+"""Columns: `--help` takes the terminal's width, and not the 80 at most that click gives it."""
 
 FAULT = 2
 OURS = 70
@@ -52,6 +46,8 @@ CUT_OFF = 1
 """The reader of our output has gone: what Python's own documentation does then."""
 
 DEBUG = "RAY_SNAPSHOT_DEBUG"
+COMPLETING = "_RAY_SNAPSHOT_COMPLETE"
+"""Set while a shell asks what may come next; typer makes this name of the program's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +65,7 @@ def _run(arguments: list[str]) -> int:
     try:
         if any("\0" in argument for argument in arguments):
             raise SettingError("an argument contains a NUL character, which no name or path has")
-        app = make_app(arguments[0])
+        app = _completing() if COMPLETING in os.environ else make_app(arguments[0])
         code = _checked(typer.main.get_command(app))(arguments, prog_name="ray-snapshot", standalone_mode=False)
         if isinstance(sys.stdout, Shown):  # else they are those of a program that was run
             sys.stdout.flush()
@@ -120,12 +116,23 @@ def make_app(only: str | None = None) -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"max_content_width": _WIDEST_HELP},
     )
     app.callback()(_options)
     for name in _COMMANDS:
         import_module(f"ray_snapshot.commands.{name}").register(app)
     chosen = [one for one in app.registered_commands if (one.name or getattr(one.callback, "__name__", "")) == only]
     app.registered_commands = chosen or app.registered_commands
+    return app
+
+
+def _completing() -> typer.Typer:
+    """The application as far as a shell asks for it: the command that is typed already, or the names of all."""
+    from ray_snapshot.commands import completion
+
+    app = make_app(completion.prepare())
+    if len(app.registered_commands) > 1:
+        completion.without_options(app)
     return app
 
 
@@ -145,7 +152,11 @@ def _options(
 
 def _checked(command: Any) -> Any:
     """The command with numbers checked that are none: infinite, or more seconds than a clock can count."""
-    for one in getattr(command, "commands", {}).values():
+    from ray_snapshot.commands.help_lines import keep_hyphens
+
+    commands = getattr(command, "commands", {}).values()
+    keep_hyphens(command, *commands)
+    for one in commands:
         for option in one.params:
             option.callback = option.callback or _check_number
     return command
@@ -162,7 +173,7 @@ def _check_number(_: Any, option: Any, value: Any) -> Any:
 def _complain(message: str) -> int:
     line = one_line(" ".join(message[:_LONGEST_LINE].split()))
     with suppress(StreamError, OSError, AttributeError):
-        print(f"ray-snapshot: error: {line}", file=sys.stderr)
+        print_text(f"ray-snapshot: error: {line}", is_error=True)
     if isinstance(sys.stderr, Shown):
         sys.stderr.discard_if_broken()
     return FAULT

@@ -172,7 +172,7 @@ class ProtocolError(RaySnapshotError, RuntimeError):
 
 
 class ClusterError(RaySnapshotError, RuntimeError):
-    """Ray cannot be started or reached as asked."""
+    """Ray cannot be started or reached as asked; `.what` and `.remedy`, where the remedy is known."""
 
 
 class NodeNotReadyError(ClusterError):

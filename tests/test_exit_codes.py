@@ -36,6 +36,8 @@ TESTED: dict[tuple[str, int], str] = {
     ("simulate", 1): "tests/simulation/test_simulate_command.py::test_a_protocol_that_is_wrong_is_told",
     ("witness", 0): "tests/witness/test_witness_on_ray.py::test_every_snapshot_of_a_run_is_proven",
     ("witness", 1): "tests/witness/test_witness_on_ray.py::test_a_history_that_was_tampered_with_is_caught",
+    ("doctor", 0): "tests/doctor/test_asking.py::test_it_ends_with_0_if_there_are_only_warnings",
+    ("doctor", 1): "tests/doctor/test_asking.py::test_it_ends_with_1_if_there_is_a_problem",
     ("demo", 0): "tests/examples/test_demo_command.py::",
 }
 """What needs Ray or Spark is done elsewhere."""
@@ -78,6 +80,7 @@ HERE: dict[str, Callable[[str, str], list[str]]] = {
     "verify": lambda history, _: ["verify", history],
     "compact": lambda history, _: ["compact", history],
     "vacuum": lambda history, _: ["vacuum", history],
+    "completion": lambda _, __: ["completion", "bash"],
     "synth": lambda _, new: ["synth", "--machines", "16", "--snapshots", "2", "--out", new],
     "simulate": lambda _, new: ["simulate", "--topology", f"{new}.topology", "--events", f"{new}.events"],
 }

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ray_snapshot.views.wrapping import print_text
+
 if TYPE_CHECKING:
     from ray_snapshot.verdicts import Verdict
 
@@ -136,10 +138,12 @@ class _Progress:
 def _tell_facts(facts: dict[str, dict[str, Any]]) -> None:
     bank, dining, paths = facts["bank"], facts["dining_philosophers"], facts["shortest_paths"]
     most = max(row["in_flight"] for row in bank["books"])
-    print(f"\nbank: {bank['total']} coins in every snapshot, though up to {most} of them were in nobody's account.")
-    print(f"dining_philosophers: deadlock of {', '.join(dining['members'][:12])}.")
-    print(f"shortest_paths: {paths['vertices']} machines, {paths['messages']} messages, termination proven.")
-    print(
+    print_text(
+        f"\nbank: {bank['total']} coins in every snapshot, though up to {most} of them were in nobody's account."
+    )
+    print_text(f"dining_philosophers: deadlock of {', '.join(dining['members'][:12])}.")
+    print_text(f"shortest_paths: {paths['vertices']} machines, {paths['messages']} messages, termination proven.")
+    print_text(
         "Once true, stays true, until somebody reaches in from outside: where termination is false after it was true, the"
         " driver had waited, and went on."
     )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ray_snapshot.views.wrapping import print_text
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -61,17 +63,18 @@ def list_snapshots(
         _print_json_rows(opened, "snapshots", _last(rows, limit or 0))
         return
     shown = _last(rows, _ROWS if limit is None else limit)
+    several = len(set(shown["system"].to_pylist())) > 1
     columns = [
         tables.Column("snapshot", "snapshot_id"),
-        tables.Column("system", "system"),
-        tables.Column("run", "run_id", minor=5),
-        tables.Column("started (UTC)", "started_at", minor=6),
-        tables.Column("ms", "duration_ms", right=True, minor=2),
+        tables.Column("system", "system", minor=0 if several else 4),
+        tables.Column("run", "run_id", minor=8),
+        tables.Column("started (UTC)", "started_at", minor=9),
+        tables.Column("ms", "duration_ms", right=True, minor=5),
         tables.Column("status", "status", minor=1),
-        tables.Column("machines", "machine_count", right=True, minor=3),
-        tables.Column("channels", "channel_count", right=True, minor=4),
-        tables.Column("in flight", "in_flight_count", right=True, minor=1),
-        tables.Column("consistent", "consistent", minor=1),
+        tables.Column("machines", "machine_count", right=True, minor=6),
+        tables.Column("channels", "channel_count", right=True, minor=7),
+        tables.Column("in flight", "in_flight_count", right=True, minor=3),
+        tables.Column("consistent", "consistent", minor=2),
     ]
     tables.print_table(_each(opened, "snapshots", shown), columns)
     _say_earlier(rows.num_rows, shown.num_rows, "snapshots")
@@ -154,13 +157,13 @@ def verify(history: HistoryPath, system: System = None, json: Json = False) -> i
             named = {"table": checked.removeprefix("table ")} if is_table else {"snapshot_id": checked}
             tables.print_json({**named, "passed": not problems, "problems": problems})
         elif problems:
-            print(tables.one_line(f"{checked}: {'; '.join(problems)}"))
+            print_text(tables.one_line(f"{checked}: {'; '.join(problems)}"))
     if not json:
         _say_passed(count, bad, bad_tables)
         _say_what_repeats(opened, system)
         for sentence in unchecked:
-            print(f"not checked: {sentence}")
-        print(
+            print_text(f"not checked: {sentence}")
+        print_text(
             "not checked: whether verdicts follow from their snapshots (analyze verify), and traces give them (witness)"
         )
     return NOT_PASSED if bad or bad_tables else 0
@@ -171,7 +174,7 @@ def _say_passed(count: int, bad: int, bad_tables: int) -> None:
         print(f"{count} snapshots verified, all passed")
         return
     tables = f", and {bad_tables} tables beside them" if bad_tables else ""
-    print(f"{count} snapshots verified, {bad} did not pass{tables}")
+    print_text(f"{count} snapshots verified, {bad} did not pass{tables}")
 
 
 def _say_what_repeats(history: History, system: str | None) -> None:
@@ -184,7 +187,7 @@ def _say_what_repeats(history: History, system: str | None) -> None:
     is_by_design = pc.and_(pc.equal(rows["protocol"], AT_LEAST_ONCE), pc.invert(rows["consistent"]))
     count = pc.sum(pc.and_(is_by_design, pc.equal(rows["status"], "complete"))).as_py()
     if count:
-        print(
+        print_text(
             f"{count} of them by {AT_LEAST_ONCE}, not consistent by design: a restore repeats what duplicate_count of their"
             " channels says"
         )
@@ -249,7 +252,7 @@ def _retain(history: History, keep: str | None, keep_every: str | None, dry_run:
         return
     range_of = f": {gone.snapshot_ids[0]} to {gone.snapshot_ids[-1]}" if gone.snapshot_ids else ""
     would = "would be removed" if dry_run else "removed"
-    print(f"{len(gone.snapshot_ids)} snapshots {would}{range_of}; rows: {_listed(gone.rows)}")
+    print_text(f"{len(gone.snapshot_ids)} snapshots {would}{range_of}; rows: {_listed(gone.rows)}")
 
 
 def _options(keep: str | None, keep_every: str | None) -> tuple[tuple[str | None, str], ...]:
@@ -264,7 +267,7 @@ def _say_kept(history: History, listed: int, keep_hours: int) -> None:
     """Why replaced files are still there."""
     kept = sum(map(len, history.vacuum(0, dry_run=True).values())) - listed
     if kept:
-        print(
+        print_text(
             f"{kept} replaced files are kept: they left the tables less than {keep_hours} hours ago, and a slow reader may"
             " still need them (--keep-hours 0 takes them all)"
         )
@@ -308,7 +311,7 @@ def _print_json_rows(history: History, name: str, rows: pa.Table) -> None:
 
 def _say_earlier(rows: int, shown: int, what: str) -> None:
     if rows > shown:
-        print(f"({rows - shown} earlier {what} not shown; --limit 0 shows all)")
+        print_text(f"({rows - shown} earlier {what} not shown; --limit 0 shows all)")
     elif not rows:
         print(f"no {what}")
 

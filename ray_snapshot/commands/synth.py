@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.views.wrapping import print_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -49,7 +50,7 @@ def synth(
         for row in found:
             tables.print_json(row)
         return
-    print(f"{snapshots:,} snapshots of {machines:,} machines written to {out}")
+    print_text(f"{snapshots:,} snapshots of {machines:,} machines written to {out}")
     columns = [
         tables.Column("anomaly", "anomaly"),
         tables.Column("from snapshot", "snapshot_id"),

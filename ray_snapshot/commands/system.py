@@ -5,7 +5,6 @@ The cluster is the one at `--address`, else at `RAY_ADDRESS`, else the one on th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -15,6 +14,7 @@ import typer
 from ray_snapshot.commands.visiting import at_most, visitor
 from ray_snapshot.errors import RaySnapshotError, SystemNotRunningError
 from ray_snapshot.names import check_system_name
+from ray_snapshot.views.wrapping import print_text
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.clusters import Found
@@ -27,6 +27,18 @@ _CONNECT_S = 60.0
 """Bound for finding clusters, and for connecting to one; a healthy cluster on a busy machine never comes near it."""
 
 _STACKS_S = 30.0
+
+_MINOR = {
+    "run_id": 8,
+    "goes_back_to": 7,
+    "generation": 6,
+    "rolling": 5,
+    "hosts": 4,
+    "skipped": 3,
+    "pending": 2,
+    "snapshots": 1,
+}
+"""What a terminal does without where it is too narrow, the highest first; see `tables.Column`."""
 
 _Address = Annotated[
     str | None, typer.Option(help="The cluster's address, HOST:PORT; default: RAY_ADDRESS, or those on this machine.")
@@ -55,11 +67,11 @@ def systems(address: _Address = None, json: _Json = False) -> None:
                     try:
                         about = ask(service_of(name).about.remote(), f"system {name}", _ABOUT_S)
                     except RaySnapshotError as error:  # it ends at this moment, or its service does not answer
-                        print(f"ray-snapshot: {error}", file=sys.stderr)
+                        print_text(f"ray-snapshot: {error}", is_error=True)
                     else:
                         rows.append({**about, "address": cluster.address})
         for line in found.not_asked():
-            print(f"ray-snapshot: not asked: {line}", file=sys.stderr)
+            print_text(f"ray-snapshot: not asked: {line}", is_error=True)
     where = "this cluster" if len(found.clusters) == 1 else f"these {len(found.clusters)} Ray clusters"
     _print(rows, json, empty=f"No system is running on {where}: start your program with `ray-snapshot run SCRIPT`.")
 
@@ -139,7 +151,7 @@ def _diagnose_system(name: str, address: str | None, timeout: float, json: bool,
         ]
         _print(rows, as_json=True)
     else:
-        print("\n".join([*found.lines, *stack_lines(told, with_locals=stacks.with_locals)]))
+        print_text("\n".join([*found.lines, *stack_lines(told, with_locals=stacks.with_locals)]))
     return found.exit_code
 
 
@@ -173,7 +185,7 @@ def _diagnose_all(address: str | None, job: str | None, timeout: float, json: bo
     else:
         _print_looks(looked)
     for line in found.not_asked():
-        print(f"ray-snapshot: not asked: {line}", file=sys.stderr)
+        print_text(f"ray-snapshot: not asked: {line}", is_error=True)
     if not rows and not codes:
         raise SystemNotRunningError(_no_program(found, job), system="")
     codes.append(exit_code(rows))
@@ -188,7 +200,7 @@ def _codes_of_systems(found: Found, timeout: float, json: bool, stacks: Stacks) 
             try:
                 codes.append(_diagnose_system(system, cluster.address, timeout, json, stacks))
             except RaySnapshotError as error:
-                print(f"ray-snapshot: {error}", file=sys.stderr)
+                print_text(f"ray-snapshot: {error}", is_error=True)
                 codes.append(4)
     return codes
 
@@ -222,7 +234,7 @@ def _print_looks(looked: list[Looked]) -> None:
         if several and one.rows:
             print(f"{one.address}:")
         for row in one.rows:
-            print("\n".join(lines(row, one.refusals[row["job"]])))
+            print_text("\n".join(lines(row, one.refusals[row["job"]])))
 
 
 def _no_program(found: Found, job: str | None) -> str:
@@ -281,9 +293,8 @@ def _visit(address: str) -> Iterator[None]:
 
 
 def _complain(text: str) -> None:
-    print(
-        f"ray-snapshot: error: {text} within {_CONNECT_S:g} s; ask again, or see whether Ray still works",
-        file=sys.stderr,
+    print_text(
+        f"ray-snapshot: error: {text} within {_CONNECT_S:g} s; ask again, or see whether Ray still works", is_error=True
     )
 
 
@@ -294,6 +305,6 @@ def _print(rows: list[dict[str, Any]], as_json: bool, empty: str = "") -> None:
         for row in rows:
             print_json(row)
     elif rows:
-        print_table(rows, [Column(name, name, wraps=name == "failed") for name in rows[0]])
+        print_table(rows, [Column(name, name, wraps=name == "failed", minor=_MINOR.get(name, 0)) for name in rows[0]])
     else:
-        print(empty, file=sys.stderr)
+        print_text(empty, is_error=True)

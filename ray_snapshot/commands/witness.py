@@ -16,6 +16,7 @@ import typer
 
 from ray_snapshot.commands.consent import Trust
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
+from ray_snapshot.views.wrapping import print_text
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -69,7 +70,7 @@ def witness(
     opened = History(history)
     run_id, recorded = _recorded(opened, snapshot)
     if recorded.repeated and not as_json:
-        print(_by_design(recorded))
+        print_text(_by_design(recorded))
     begin = None if start is None else _start(opened, start, run_id, recorded)
     others = _others(opened, run_id, recorded)
     found, problem = _log(opened, run_id)
@@ -129,7 +130,7 @@ def _consented(log: Log, begin: WitnessedSnapshot | None, named: Sequence[str], 
 def _say(text: str, as_json: bool, row: dict[str, Any]) -> None:
     from ray_snapshot.views import tables
 
-    tables.print_json(row) if as_json else print(tables.one_line(text))
+    tables.print_json(row) if as_json else print_text(tables.one_line(text))
 
 
 # What the history holds
@@ -213,7 +214,9 @@ def _print(proof: Witness) -> None:
 
     recorded = proof.recorded
     begin = "the system's start" if proof.start is None else f"snapshot {proof.start.snapshot_id}"
-    print(f"witness of snapshot {recorded.snapshot_id} (number {recorded.number} of run {proof.run_id}), from {begin}")
+    print_text(
+        f"witness of snapshot {recorded.snapshot_id} (number {recorded.number} of run {proof.run_id}), from {begin}"
+    )
     _print_actions("white", proof.white)
     print("\nthe snapshot:")
     _print_lines([f"{machine}  {_json(state)}" for machine, state in sorted(recorded.states.items())])
@@ -221,14 +224,14 @@ def _print(proof: Witness) -> None:
     _print_lines(_in_flight(recorded))
     _print_actions("red", proof.red)
     if proof.log.left_out:
-        print(
+        print_text(
             f"\n{len(proof.log.left_out)} actions at the end of the trace are left out: they were not over, or follow from what"
             " was not logged any more"
         )
     print()
     for sentence in proof.proven:
-        print(f"shown: {tables.one_line(sentence)}.")
-    print(
+        print_text(f"shown: {tables.one_line(sentence)}.")
+    print_text(
         "proven: the snapshot is a state that could have been."
         if proof.problem is None
         else f"differs{', by design (see above)' if recorded.repeated else ''}: {tables.one_line(str(proof.problem))}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import platform
 from typing import Any
 
 import ray
@@ -102,8 +103,24 @@ def control_store(address: str, seconds: float) -> Any:
 
 def version_known(store: Any, seconds: float) -> str | None:
     """The version of Ray that a cluster was started with, as Ray itself compares it; None if it does not say."""
+    return _metadata(store, seconds).get("ray_version")
+
+
+def python_known(store: Any, seconds: float) -> str | None:
+    """The version of Python that a cluster was started with; None if it does not say."""
+    return _metadata(store, seconds).get("python_version")
+
+
+def is_python_let_in(version: str) -> bool:
+    """Whether Ray lets this process into a cluster of that Python: by its first three numbers, or as many as it is told."""
+    level = os.environ.get("RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL", "patch")
+    count = 2 if level == "minor" else 3
+    return version.split(".")[:count] == platform.python_version().split(".")[:count]
+
+
+def _metadata(store: Any, seconds: float) -> dict[str, str]:
     found = store.internal_kv_get(b"CLUSTER_METADATA", b"cluster", seconds)
-    return None if found is None else json.loads(found).get("ray_version")
+    return {} if found is None else dict(json.loads(found))
 
 
 def actors_known(store: Any, seconds: float) -> list[tuple[str, str]]:

@@ -51,6 +51,7 @@ class Cluster:
     address: str
     systems: tuple[str, ...]
     """The names of the systems that run on it."""
+    asks_for_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,9 @@ def find(address: str | None) -> Found:
     given = address_given(address)
     if given is not None:
         return Found([look(given)])
-    with ThreadPoolExecutor(8) as pool:
-        alive = [item for item in pool.map(_alive, cluster_shape.running_clusters()) if item is not None]
     found: list[Cluster] = []
     silent: dict[str, list[str]] = {}
-    for item in alive:
+    for item in alive():
         try:
             found.append(look(item))
         except ClusterError as error:
@@ -107,6 +106,12 @@ def find(address: str | None) -> Found:
     return Found(found, silent)
 
 
+def alive() -> list[str]:
+    """The addresses of the clusters on this machine whose port is open."""
+    with ThreadPoolExecutor(8) as pool:
+        return [item for item in pool.map(_alive, cluster_shape.running_clusters()) if item is not None]
+
+
 def address_given(address: str | None) -> str | None:
     """The address that Ray would use: the one given, or that of the environment; None if it would look for one."""
     found = address if address not in (None, "", "auto") else os.environ.get("RAY_ADDRESS")
@@ -115,13 +120,20 @@ def address_given(address: str | None) -> str | None:
 
 def look(address: str) -> Cluster:
     """Ask a cluster which systems it runs. Raises `ClusterError`."""
+    before = os.environ.get(AUTH_MODE)
     with authorized(address) as store, _told(address):
+        asks_for_token = before is None and AUTH_MODE in os.environ
         if not cluster_shape.nodes_known(store, ANSWER_S) & cluster_shape.nodes_here():
-            raise ClusterError(
-                f"the Ray cluster at {address} has no node on this machine: run the command on one of its machines"
+            raise _error(
+                f"the Ray cluster at {address} has no node on this machine", "run the command on one of its machines"
             )
         names = [name for name, namespace in cluster_shape.actors_known(store, ANSWER_S) if namespace == NAMESPACE]
-    return Cluster(address, tuple(sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))))
+    systems = sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
+    return Cluster(address, tuple(systems), asks_for_token)
+
+
+def _error(what: str, remedy: str, *, asks_for_token: bool = False) -> ClusterError:
+    return ClusterError(f"{what}: {remedy}", what=what, remedy=remedy, asks_for_token=asks_for_token)
 
 
 @contextmanager
@@ -144,9 +156,9 @@ def authorize(address: str) -> Any:
     with _told(address):
         version = cluster_shape.version_known(store, ANSWER_S)
     if version not in (None, ray.__version__):
-        raise ClusterError(
-            f"the Ray cluster at {address} runs Ray {version}, and this is Ray {ray.__version__}: use the environment"
-            " that it was started from"
+        raise _error(
+            f"the Ray cluster at {address} runs Ray {version}, and this is Ray {ray.__version__}",
+            "use the environment that it was started from",
         )
     return store
 
@@ -156,9 +168,7 @@ def _authorized(address: str) -> Any:
     mode = os.environ.get(AUTH_MODE)
     with _told(address):
         if mode is not None and mode.lower() == "token" and not cluster_shape.has_token():
-            raise ClusterError(
-                f"{AUTH_MODE}=token is set and there is no token: set RAY_AUTH_TOKEN, or unset {AUTH_MODE}"
-            )
+            raise _error(f"{AUTH_MODE}=token is set and there is no token", f"set RAY_AUTH_TOKEN, or unset {AUTH_MODE}")
         try:
             return cluster_shape.control_store(address, ANSWER_S)
         except AuthenticationError:
@@ -167,27 +177,38 @@ def _authorized(address: str) -> Any:
         try:
             return cluster_shape.control_store(address, ANSWER_S)
         except AuthenticationError:
-            raise ClusterError(_refused(address)) from None
+            raise _refused(address) from None
 
 
 def _check_token(address: str, mode: str | None) -> None:
     if mode is not None and mode.lower() == "token":
-        raise ClusterError(_refused(address))
+        raise _refused(address)
     if mode is not None:
-        raise ClusterError(f"the Ray cluster at {address} asks for a token, and {AUTH_MODE}={mode} is set: unset it")
+        what = f"the Ray cluster at {address} asks for a token, and {AUTH_MODE}={mode} is set"
+        raise _error(what, "unset it", asks_for_token=True)
     if not cluster_shape.has_token():
-        raise ClusterError(
-            f"the Ray cluster at {address} asks for a token, and there is none in {_TOKEN_FILE}: set RAY_AUTH_TOKEN to the"
-            " token that it was started with, or RAY_AUTH_TOKEN_PATH to its file"
-        )
+        what = f"the Ray cluster at {address} asks for a token, and there is none in {_TOKEN_FILE}"
+        raise _error(what, _SET_TOKEN, asks_for_token=True)
 
 
-def _refused(address: str) -> str:
-    origin = next((name for name in _TOKEN_VARIABLES if os.environ.get(name)), _TOKEN_FILE)
-    return (
-        f"the Ray cluster at {address} refuses the token of {origin}: set RAY_AUTH_TOKEN to the token that it was started"
-        " with, or RAY_AUTH_TOKEN_PATH to its file"
-    )
+_SET_TOKEN = "set RAY_AUTH_TOKEN to the token that it was started with, or RAY_AUTH_TOKEN_PATH to its file"
+
+
+def _refused(address: str) -> ClusterError:
+    what = f"the Ray cluster at {address} refuses the token of {_token_place()}"
+    return _error(what, _SET_TOKEN, asks_for_token=True)
+
+
+def token_place() -> str | None:
+    """Where Ray finds its token; None if there is none. Raises `ClusterError` if Ray is told a wrong place."""
+    try:
+        return _token_place() if cluster_shape.has_token() else None
+    except AuthenticationError as error:
+        raise ClusterError(first_line(error).partition(" Note: ")[0]) from None
+
+
+def _token_place() -> str:
+    return next((name for name in _TOKEN_VARIABLES if os.environ.get(name)), _TOKEN_FILE)
 
 
 @contextmanager
@@ -214,9 +235,7 @@ def check_answers(address: str) -> None:
                 connection.sendall(_GREETING)
                 reply = connection.recv(9)
                 if len(reply) < 4 or reply[3] != _SETTINGS_FRAME:
-                    raise ClusterError(
-                        f"what answers at {address} is no Ray cluster: name the address that `run` printed"
-                    )
+                    raise _error(f"what answers at {address} is no Ray cluster", "name the address that `run` printed")
     except (OSError, UnicodeError) as error:
         raise ClusterError(f"no Ray cluster can be reached at {address!r}: {first_line(error)}") from None
 
@@ -226,9 +245,9 @@ def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if "/" in address or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:9]) < 65_536:
-        raise ClusterError(
-            f"{address!r} is no address of a Ray cluster: say HOST:PORT, such as 127.0.0.1:6379, as `ray-snapshot run`"
-            " prints it (not ray:// nor http://)"
+        raise _error(
+            f"{address!r} is no address of a Ray cluster",
+            "say HOST:PORT, such as 127.0.0.1:6379, as `ray-snapshot run` prints it (not ray:// nor http://)",
         )
     return host, int(port)
 

@@ -268,7 +268,7 @@ class Reporter:
             say(f"ray-snapshot: {' '.join(verdict.sentence.split())}")
         is_wanted = verdict.alarm or (verdict.holds and verdict.detector == self.options.exit_on)
         if self.news.has(verdict) and is_wanted:
-            say(self.text(verdict))
+            say(self.text(verdict), wraps=True)
             if verdict.alarm and self.files is not None and self.watch is not None:
                 self.files.begin(self.watch.name, verdict.snapshot_id, self.watch.write_history)
         if verdict.holds and verdict.detector == self.options.exit_on and self.end is None:
@@ -300,7 +300,7 @@ class Reporter:
             snapshot = self.watch.snapshot(timeout=LAST_SNAPSHOT_S)
             asked = detectors.Deadlock(), detectors.Termination()
             found = diagnosis(snapshot, asked, why_pending(snapshot), short_of_room(snapshot))
-            say("\n".join(found.lines))
+            say("\n".join(found.lines), wraps=True)
         except Exception as error:
             say(f"ray-snapshot: no last diagnosis: {' '.join(traceback.format_exception_only(error)).strip()}")
 

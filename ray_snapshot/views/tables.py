@@ -10,12 +10,13 @@ import json
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.views.streams import shown
+from ray_snapshot.views.wrapping import INDENT, room_on, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +28,12 @@ _GAP = 2
 
 _NARROWEST_TEXT = 24
 """Text that may be wrapped gets so much room, if it needs it."""
+
+_LONGEST_WORD = 40
+"""Text with a longer word than `_NARROWEST_TEXT` gets room for that word, up to so much."""
+
+_SHORT_TEXT = 12
+"""Text of at most so many columns stays in its row, wherever the longer ones go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +84,8 @@ def print_table(
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
     """Print name and value pairs, one a line, the values aligned."""
     listed = [(name, text_of(value)) for name, value in pairs]
-    width = max((len(name) for name, _ in listed), default=0)
-    for name, value in listed:
-        print(f"{name.ljust(width)}  {value}".rstrip())
+    for line in _field_lines(listed, room_on(sys.stdout)):
+        print(line)
 
 
 def print_json(row: Mapping[str, Any]) -> None:
@@ -131,17 +137,28 @@ def _alarm(verdict: Any) -> bool:
 
 
 def _print_rich(cells: list[list[str]], columns: Sequence[Column], title: str | None, screen: Console) -> None:
-    """A table no wider than the screen: minor columns are left out, and named; if that is not enough, a row is a block."""
+    """A table no wider than the screen: minor columns are left out, and named; if that is not enough, long texts come below
+    their rows, and if not even that, a row is a block."""
     widths = _widths(cells, columns)
     shown = _fitting(columns, widths, screen.width)
-    if sum(widths[n] for n in shown) + _GAP * (len(shown) - 1) > screen.width:
-        _print_blocks(cells, columns, title, screen)
+    if _needed(shown, widths) <= screen.width:
+        chosen = [columns[n] for n in shown]
+        screen.print(_rich_table([[row[n] for n in shown] for row in cells], chosen, [widths[n] for n in shown], title))
+        _say_left_out([column.heading for n, column in enumerate(columns) if n not in shown], screen)
         return
-    chosen = [columns[n] for n in shown]
-    screen.print(_rich_table([[row[n] for n in shown] for row in cells], chosen, [widths[n] for n in shown], title))
-    if len(shown) < len(columns):
-        left_out = ", ".join(column.heading for n, column in enumerate(columns) if n not in shown)
-        screen.print(f"(no room for: {left_out}; widen the terminal, or use --json)")
+    texts = [n for n, column in enumerate(columns) if column.wraps and widths[n] > _SHORT_TEXT]
+    whole = _widths([[column.heading for column in columns], *cells], columns)  # no heading is broken there
+    in_row = _fitting(columns, whole, screen.width, without=texts)
+    if texts and in_row and _needed(in_row, whole) <= screen.width:
+        _print_stacked(cells, columns, [(n, whole[n]) for n in in_row], texts, title, screen)
+        _say_left_out([column.heading for n, column in enumerate(columns) if n not in (*in_row, *texts)], screen)
+    else:
+        _print_blocks(cells, columns, title, screen)
+
+
+def _say_left_out(headings: Sequence[str], screen: Console) -> None:
+    if headings:
+        screen.print(f"(no room for: {', '.join(headings)}; widen the terminal, or use --json)")
 
 
 def _rich_table(cells: list[list[str]], columns: Sequence[Column], widths: list[int], title: str | None) -> Any:
@@ -179,14 +196,22 @@ def _widths(cells: list[list[str]], columns: Sequence[Column]) -> list[int]:
     for number, column in enumerate(columns):
         longest = max((cell_len(row[number]) for row in cells), default=0)
         heading = max(map(len, column.heading.split()), default=0)
-        needed.append(max(heading, min(longest, _NARROWEST_TEXT) if column.wraps else longest))
+        if column.wraps:
+            word = max((cell_len(word) for row in cells for word in row[number].split()), default=0)
+            longest = min(longest, max(_NARROWEST_TEXT, min(word, _LONGEST_WORD)))
+        needed.append(max(heading, longest))
     return needed
 
 
-def _fitting(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
-    """Which columns are shown."""
-    shown = list(range(len(columns)))
-    while sum(widths[n] for n in shown) + _GAP * (len(shown) - 1) > room:
+def _needed(shown: Sequence[int], widths: Sequence[int]) -> int:
+    """How wide a table of these columns is."""
+    return sum(widths[n] for n in shown) + _GAP * max(0, len(shown) - 1)
+
+
+def _fitting(columns: Sequence[Column], widths: list[int], room: int, without: Sequence[int] = ()) -> list[int]:
+    """Which columns are shown; `without`: not in the table in any case."""
+    shown = [n for n in range(len(columns)) if n not in without]
+    while _needed(shown, widths) > room:
         least = max(shown, key=lambda n: columns[n].minor)
         if not columns[least].minor:
             break
@@ -194,15 +219,51 @@ def _fitting(columns: Sequence[Column], widths: list[int], room: int) -> list[in
     return shown
 
 
-def _print_blocks(cells: list[list[str]], columns: Sequence[Column], title: str | None, screen: Console) -> None:
-    """Each row as lines of name and value: the terminal breaks what is longer than a line, and nothing is cut."""
+def _print_stacked(
+    cells: list[list[str]],
+    columns: Sequence[Column],
+    in_row: Sequence[tuple[int, int]],
+    texts: Sequence[int],
+    title: str | None,
+    screen: Console,
+) -> None:
+    """Each row in a line, aligned, and below it its long texts. `in_row`: the columns of the line, with their widths."""
     if title:
-        screen.print(title, style="bold")
-    width = max(len(column.heading) for column in columns)
+        _put(title, screen, "bold")
+    lines = [[columns[n].heading for n, _ in in_row], *([row[n] for n, _ in in_row] for row in cells)]
+    heading, *rows = _aligned(lines, [columns[n] for n, _ in in_row], [width for _, width in in_row])
+    _put(heading, screen, "bold")
+    _put("─" * max(map(len, (heading, *rows))), screen)
+    for line, row in zip(rows, cells, strict=True):
+        _put(line, screen)
+        for n in texts:
+            if row[n] != text_of(None):
+                for text in wrapped(f"{' ' * INDENT}{columns[n].heading}: {row[n]}", screen.width):
+                    _put(text, screen)
+
+
+def _print_blocks(cells: list[list[str]], columns: Sequence[Column], title: str | None, screen: Console) -> None:
+    """Each row as lines of name and value: a value that is longer than a line goes on in the next, and nothing is cut."""
+    if title:
+        _put(title, screen, "bold")
     for row in cells:
-        for column, cell in zip(columns, row, strict=True):
-            screen.print(f"{column.heading.ljust(width)}  {cell}".rstrip(), soft_wrap=True)
-        screen.print()
+        pairs = [(column.heading, cell) for column, cell in zip(columns, row, strict=True)]
+        for line in _field_lines(pairs, screen.width):
+            _put(line, screen)
+        _put("", screen)
+
+
+def _put(line: str, screen: Console, style: str | None = None) -> None:
+    """A line as it is: a word that is too long for it is broken by the terminal, which copies it in one piece."""
+    screen.print(line, style=style, soft_wrap=True)
+
+
+def _field_lines(pairs: Sequence[tuple[str, str]], room: int | None) -> Iterator[str]:
+    """Names and values, aligned, the values broken between words where there is no room; None: they are not broken."""
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        line = f"{name.ljust(width)}  {value}".rstrip()
+        yield from wrapped(line, room, hanging=width + _GAP)
 
 
 def _print_plain(cells: list[list[str]], columns: Sequence[Column], title: str | None) -> None:
@@ -210,12 +271,17 @@ def _print_plain(cells: list[list[str]], columns: Sequence[Column], title: str |
         print(title)
     lines = [[column.heading for column in columns], *cells]
     widths = [max(len(line[number]) for line in lines) for number in range(len(columns))]
+    for line in _aligned(lines, columns, widths):
+        print(line)
+
+
+def _aligned(lines: Iterable[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
     for line in lines:
         padded = (
             cell.rjust(width) if column.right else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         )
-        print("  ".join(padded).rstrip())
+        yield "  ".join(padded).rstrip()
 
 
 def _jsonable(value: Any) -> Any:

@@ -74,6 +74,24 @@ def find_java(environment: Mapping[str, str] | None = None) -> tuple[Java, list[
     )
 
 
+def look_for_java(
+    environment: Mapping[str, str] | None = None, seconds: float = _SECONDS
+) -> tuple[tuple[int, str] | None, list[str]]:
+    """The version and the origin of the Java that Spark would get, and a line for each that it would not; writes nothing.
+
+    Each is started, and may take so many seconds.
+    """
+    skipped: list[str] = []
+    for candidate in _candidates(os.environ if environment is None else environment):
+        found: int | str = candidate.missing
+        if candidate.executable is not None:
+            found = _version(candidate.executable, seconds)
+        if isinstance(found, int) and found >= OLDEST:
+            return (found, candidate.origin), skipped
+        skipped.append(f"{candidate.origin} skipped: {found if isinstance(found, str) else _too_old(found)}")
+    return None, skipped
+
+
 def use_java() -> Java:
     """Point `JAVA_HOME` of this process at the Java found, naming on stderr each one passed over."""
     java, skipped = find_java()
@@ -114,7 +132,7 @@ def _try(candidate: _Candidate) -> Java | str:
     if isinstance(version, str):
         return version
     if version < OLDEST:
-        return f"too old, version {version}"
+        return _too_old(version)
     home = candidate.executable.resolve().parent.parent
     try:
         home = _wrapped(candidate.executable.absolute())
@@ -124,9 +142,13 @@ def _try(candidate: _Candidate) -> Java | str:
     return Java(version, candidate.origin, home)
 
 
-def _version(executable: Path) -> int | str:
+def _too_old(version: int) -> str:
+    return f"too old, version {version}"
+
+
+def _version(executable: Path, seconds: float = _SECONDS) -> int | str:
     """The major version that an executable reports, or why it reports none."""
-    ran = _run(executable, "-version")
+    ran = _run(executable, "-version", seconds=seconds)
     if isinstance(ran, str):
         return f"does not run ({ran})"
     found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
@@ -147,18 +169,18 @@ def _knows(executable: Path, argument: str) -> bool:
     return isinstance(ran, str) or "WARNING" not in ran.stderr + ran.stdout
 
 
-def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:
+def _run(executable: Path, *arguments: str, seconds: float = _SECONDS) -> subprocess.CompletedProcess[str] | str:
     try:
         return subprocess.run(
             [str(executable), *arguments],
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=seconds,
             check=False,
             errors="replace",
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {_SECONDS} s"
+        return f"no answer within {seconds:g} s"
     except OSError as error:
         return error.strerror or str(error)
 

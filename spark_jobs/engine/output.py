@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from ray_snapshot.errors import HistoryWriteError
 from ray_snapshot.views.tables import Column, print_json, print_table
+from ray_snapshot.views.wrapping import print_text
 
 _JSON_BATCH_ROWS = 10_000
 
@@ -76,22 +77,24 @@ def print_view(view: View, frame: DataFrame, top: int) -> None:
 def print_rows(view: View, table: pa.Table, top: int) -> None:
     """Print the first `top` rows of a table that is in memory already, in their order."""
     if not table.num_rows:
-        print(f"{view.title}: {view.none}")
+        print_text(f"{view.title}: {view.none}")
         return
     shown = table.slice(0, top).to_pylist()
     rows = [{name: _readable(value) for name, value in row.items()} for row in shown]
-    columns = [_column(view, name, _is_number(table[name].type)) for name in view.columns]
+    columns = [_column(view, name, [row[name] for row in shown], table[name].type) for name in view.columns]
     more = f" (the first {top}; --top shows more)" if table.num_rows > top else ""
     print_table(rows, columns, title=view.title + more)
     for name, value, naming, meaning in view.notes:
         named = dict.fromkeys(str(row[naming]) for row in shown if row[name] == value)
         if named:
-            print(f"{', '.join(named)}: {name.replace('_', ' ')} {value}, {meaning}")
+            print_text(f"{', '.join(named)}: {name.replace('_', ' ')} {value}, {meaning}")
 
 
-def _column(view: View, name: str, is_number: bool) -> Column:
+def _column(view: View, name: str, values: list[Any], kind: pa.DataType) -> Column:
+    """Text that has spaces may be broken at them; names and ids have none."""
     minor = len(view.minor) - view.minor.index(name) if name in view.minor else 0
-    return Column(name.replace("_", " "), name, right=is_number, minor=minor)
+    wraps = any(isinstance(value, str) and " " in value for value in values)
+    return Column(name.replace("_", " "), name, right=_is_number(kind), wraps=wraps, minor=minor)
 
 
 def some_rows(frame: DataFrame, most: int) -> list[dict[str, Any]]:

@@ -135,6 +135,30 @@ def test_systems_lists_those_of_every_cluster_with_its_address(
     assert {"guarded": both[0].address, "open": both[1].address}.items() <= rows.items(), done
 
 
+def test_the_doctor_names_each_cluster_with_its_systems_and_who_asks_for_the_token(
+    both: tuple[Watched, Watched], terminal: Terminal, stranger: Terminal
+) -> None:
+    found = diagnosed(terminal)
+    guarded, free = (found[item.address] for item in both)
+    assert (guarded["state"], free["state"]) == ("ok", "ok")
+    assert guarded["found"].endswith("; systems: guarded")
+    assert free["found"].endswith("answers, with the same Ray; systems: open")
+    asks = minor(ray.__version__) >= (2, 52)
+    assert ("asks for a token" in guarded["found"]) == asks
+    assert (both[0].address in found["token"]["found"]) == asks
+    found = diagnosed(stranger)
+    assert found[both[0].address]["state"] == ("warning" if asks else "ok")
+    assert ("RAY_AUTH_TOKEN" in found["token"]["remedy"]) == asks
+
+
+def diagnosed(terminal: Terminal) -> dict[str, dict[str, str]]:
+    """What `doctor` says there, by check; of clusters by their address."""
+    done = terminal.type("doctor", "--json")
+    rows = list(map(json.loads, done.stdout.splitlines()))
+    assert (done.returncode, done.stderr) == (any(row["state"] == "problem" for row in rows), "")
+    return {row["found"].split()[0].rstrip(":") if row["check"] == "cluster" else row["check"]: row for row in rows}
+
+
 def test_what_the_callers_environment_says_of_jobs_and_hooks_is_nothing_to_a_look(
     both: tuple[Watched, Watched], terminal: Terminal
 ) -> None:

@@ -53,8 +53,27 @@ def test_minor_columns_are_left_out_one_after_the_other_and_named(printed: Any) 
     assert printed(79, [ROW], COLUMNS)[-1].startswith("(no room for: run, most in flight; widen")
 
 
-def test_where_even_the_ids_have_no_room_a_row_is_a_block_of_lines(printed: Any) -> None:
+def test_where_the_row_has_no_room_its_text_comes_below_it(printed: Any) -> None:
     lines = printed(60, [ROW], COLUMNS, title="Verdicts")
     assert lines[0] == "Verdicts"
-    assert f"snapshot        {ID}" in lines
-    assert f"sentence        {SENTENCE}" in lines, "the terminal breaks it, nothing is cut"
+    assert lines[1] == f"{'snapshot'.ljust(len(ID))}  detector"
+    assert lines[3] == f"{ID}  deadlock"
+    assert " ".join(line.strip() for line in lines[4:6]) == f"sentence: {SENTENCE}"
+    assert lines[-2].startswith("(no room for: run, most in flight; widen")
+
+
+def test_where_even_the_ids_have_no_room_a_row_is_a_block_of_lines(printed: Any) -> None:
+    lines = printed(45, [ROW], COLUMNS, title="Verdicts")
+    assert lines[0] == "Verdicts"
+    assert f"snapshot        {ID}" in lines, "longer than its place: the terminal breaks it, nothing is cut"
+    text = [line for line in lines if line.startswith(("sentence  ", " " * 16))]
+    assert " ".join(line.strip() for line in text) == f"sentence        {SENTENCE}"
+    assert max(map(len, text)) <= 45
+
+
+def test_a_long_word_of_a_text_has_room_in_its_column(printed: Any) -> None:
+    word = "fork-administration-department-1"
+    row = {**ROW, "sentence": f"waits for {word} and for philosopher-counselling-service-0"}
+    lines = printed(90, [row], COLUMNS)
+    assert any(word in line for line in lines)
+    assert any("philosopher-counselling-service-0" in line for line in lines)

@@ -67,7 +67,9 @@ def compare(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Com
         snapshot_id=snapshot_id,
         other_id=other,
         others=others,
-        came_and_went=_rows(found["machines"].slice(0, MOST_FIELDS), ("machine", "class_name", "event", "before", "after")),
+        came_and_went=_rows(
+            found["machines"].slice(0, MOST_FIELDS), ("machine", "class_name", "event", "before", "after")
+        ),
         fields=_rows(found["fields"].slice(0, MOST_FIELDS), ("class_name", "field", "changes", "machines")),
         rows=_rows(shown, shown.column_names),
         part=part,
@@ -75,7 +77,9 @@ def compare(served: Served, place: Place, snapshot_id: str, asked: Asked) -> Com
 
 
 def _noted(nothing: Compared, note: str) -> Compared:
-    return Compared(nothing.place, nothing.snapshot_id, nothing.other_id, nothing.others, (), (), (), nothing.part, note)
+    return Compared(
+        nothing.place, nothing.snapshot_id, nothing.other_id, nothing.others, (), (), (), nothing.part, note
+    )
 
 
 def _rows(table: Any, names: Any) -> tuple[dict[str, Any], ...]:

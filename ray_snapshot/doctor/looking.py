@@ -1,0 +1,262 @@
+"""The facts of this machine: what is installed, folders and their disks, memory, Java, py-spy, and Ray clusters.
+
+Changes nothing: what is written to see whether it can be written has no name, and is gone at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from ray_snapshot.doctor import checks
+from ray_snapshot.doctor.asking import Check
+from ray_snapshot.doctor.checks import WARNING, ClusterFacts, Finding, Folder, TokenFacts
+from ray_snapshot.errors import CheckpointError, ClusterError, RaySnapshotError, UnsupportedRayError
+
+PROGRAM_S = 30.0
+"""For another program (Java, py-spy)."""
+IMPORT_S = 60.0
+"""For what Ray or Arrow must be imported for: a busy machine takes a while."""
+CLUSTERS_S = 90.0
+
+_OURS = "ray-snapshot"
+
+
+def all_checks(address: str | None, history: str | None) -> list[Check]:
+    """What is looked at, in the order in which it is told."""
+    import ray_snapshot.spark_jobs.engine.java
+    import ray_snapshot.unprepared.evidence  # noqa: F401 - so that no thread imports what another one is importing
+
+    found = [
+        Check("python", lambda: checks.python(sys.version_info[:3], sys.prefix), 5.0),
+        Check("ray", ray, IMPORT_S),
+        Check("libraries", lambda: checks.libraries(requirements_of(_requirements()), installed), 10.0),
+        Check("spark", lambda: checks.spark(requirements_of(_requirements(), "spark"), installed), 10.0),
+        Check("java", java, PROGRAM_S, is_begun_early=True),
+        Check("py-spy", stacks, PROGRAM_S, is_begun_early=True),
+        Check("shared memory", lambda: checks.shared_memory(free_shared_memory(), memory()), 5.0),
+        Check("folder", current_folder, 10.0),
+    ]
+    if history is not None:
+        found.append(Check("history", lambda: history_at(Path(history)), IMPORT_S))
+    return [
+        *found,
+        Check("temporary folder", lambda: checks.temporary(folder_at(ray_folder())), 10.0),
+        Check("key", key, IMPORT_S),
+        Check("cluster", lambda: clusters(address), CLUSTERS_S),
+    ]
+
+
+# ---- what is installed -------------------------------------------------------------------------------------------------
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires(_OURS) or []
+    except metadata.PackageNotFoundError:  # run from its sources
+        return []
+
+
+def requirements_of(texts: Iterable[str], extra: str = "") -> list[str]:
+    """Those of the package itself, or of one extra of it; without the condition under which they hold."""
+    from packaging.requirements import Requirement
+
+    found = []
+    for text in texts:
+        one = Requirement(text)
+        is_always = one.marker is None or one.marker.evaluate({"extra": ""})
+        if (
+            is_always
+            if not extra
+            else not is_always and one.marker is not None and one.marker.evaluate({"extra": extra})
+        ):
+            found.append(text.partition(";")[0].strip())
+    return found
+
+
+def installed(name: str) -> str | None:
+    """The version of a package; None if it is not there."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def ray() -> Finding:
+    """Ray, and whether calls can be followed with it."""
+    try:
+        import ray as library
+    except Exception as error:  # whatever its own libraries raise
+        return checks.ray(None, " ".join(f"{type(error).__name__}: {error}".split()))
+    try:
+        from ray_snapshot.instrument import shape
+
+        shape.check()
+    except UnsupportedRayError as error:
+        return checks.ray(library.__version__, shape=str(error))
+    return checks.ray(library.__version__)
+
+
+def java() -> Finding:
+    """The Java that Spark would get."""
+    from ray_snapshot.spark_jobs.engine.java import look_for_java
+
+    found, passed_over = look_for_java(seconds=PROGRAM_S / 3)
+    return checks.java(found, passed_over, has_spark=installed("pyspark") is not None)
+
+
+def stacks() -> Finding:
+    """Py-spy, tried on this process: it is no child of py-spy's, as the processes of an app are not."""
+    from ray_snapshot.unprepared.evidence import spy
+    from ray_snapshot.unprepared.evidence import stacks as read
+
+    if (program := spy()) is None:
+        return checks.stacks(None)
+    return checks.stacks(installed("py-spy") or "installed", read(program, os.getpid()).get("why", ""))
+
+
+# ---- memory and disks --------------------------------------------------------------------------------------------------
+
+
+def free_shared_memory(path: str = "/dev/shm") -> int | None:
+    """Bytes; None where there is no such thing."""
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return None
+
+
+def memory() -> int | None:
+    """Bytes of this machine, or of this container."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    limits = [_number(path) for path in ("memory.max", "memory/memory.limit_in_bytes")]
+    return min([total, *(limit for limit in limits if limit is not None)])
+
+
+def _number(name: str) -> int | None:
+    try:
+        text = Path("/sys/fs/cgroup", name).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def folder_at(path: Path) -> Folder:
+    """A folder, or the one that it would be made in."""
+    path = Path(os.path.abspath(path.expanduser()))
+    there = next(place for place in (path, *path.parents) if os.path.lexists(place))
+    free = total = None
+    try:
+        usage = shutil.disk_usage(there)
+        free, total = usage.free, usage.total
+        why = "it is no folder" if not there.is_dir() else why_not_writable(there)
+    except OSError as error:
+        why = error.strerror or str(error)
+    return Folder(str(path), why, "" if there == path else str(there), free, total)
+
+
+def why_not_writable(folder: Path) -> str:
+    """Why no file can be made in it; "" if one can."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def current_folder() -> Finding:
+    """Where a command puts what it writes, if it is not told."""
+    remedy = "go to another folder, or name folders of yours (--history, --out)"
+    try:
+        here = Path.cwd()
+    except OSError as error:
+        return checks.folder("folder", Folder(".", error.strerror or str(error)), remedy)
+    return checks.folder("folder", folder_at(here), remedy)
+
+
+def history_at(path: Path) -> Finding:
+    """The folder of a history."""
+    found = folder_at(path)
+    place = Path(found.path)
+    if place.is_file():
+        return checks.history(found, is_file=True, is_there=False)
+    if found.made_in or found.why_not or not any(place.iterdir()):
+        return checks.history(found, is_file=False, is_there=False)
+    from ray_snapshot.history import History
+
+    try:
+        History(place)
+    except RaySnapshotError as error:
+        return checks.history(found, is_file=False, is_there=False, trouble=str(error))
+    return checks.history(found, is_file=False, is_there=True)
+
+
+def ray_folder() -> Path:
+    """Where Ray keeps its sessions, if a program does not say otherwise."""
+    base = os.environ.get("RAY_TMPDIR")
+    if base is None and sys.platform.startswith("linux"):
+        base = os.environ.get("TMPDIR")
+    return Path("/tmp" if base is None else base, "ray")
+
+
+def key() -> Finding:
+    """The key with which checkpoints are sealed."""
+    from ray_snapshot.history import checkpoints
+
+    place = checkpoints.key_file()
+    if checkpoints.KEY_VARIABLE in os.environ or place.exists():
+        told = checkpoints.KEY_VARIABLE if checkpoints.KEY_VARIABLE in os.environ else str(place)
+        try:
+            checkpoints.checkpoint_key(is_made=False)
+        except CheckpointError as error:
+            return checks.key(told, is_there=True, trouble=str(error))
+        return checks.key(told, is_there=True)
+    return checks.key(str(place), is_there=False, why_not=folder_at(place.parent).why_not)
+
+
+# ---- Ray clusters ------------------------------------------------------------------------------------------------------
+
+
+def clusters(address: str | None) -> Sequence[Finding]:
+    """Ray's token, and each cluster that is meant: the one at that address, or at `RAY_ADDRESS`, or all of this machine."""
+    try:
+        from ray_snapshot.instrument import clusters as known
+    except Exception:  # it is said of Ray itself
+        return [Finding("cluster", WARNING, "none is asked: Ray cannot be used here", "see what is said of ray")]
+    trouble, place = "", None
+    try:
+        place = known.token_place()
+    except ClusterError as error:
+        trouble = str(error)
+    mode = os.environ.get("RAY_AUTH_MODE")
+    given = known.address_given(address)
+    origin = "" if given is None else "--address" if given == address else "RAY_ADDRESS"
+    found = [cluster_at(one, origin) for one in ([given] if given is not None else known.alive())]
+    asking = tuple(one.address for one in found if one.asks_for_token)
+    return [checks.token(TokenFacts(place, mode, trouble, asking)), *checks.clusters(found)]
+
+
+def cluster_at(address: str, origin: str = "") -> ClusterFacts:
+    """One cluster, asked."""
+    from ray_snapshot.instrument import cluster_shape
+    from ray_snapshot.instrument.clusters import ANSWER_S, authorized, look
+
+    try:
+        told = look(address)
+        with authorized(address) as store:
+            python = cluster_shape.python_known(store, ANSWER_S)
+    except ClusterError as error:
+        remedy = getattr(error, "remedy", "")
+        why = str(error).removesuffix(f": {remedy}") if remedy else str(error)
+        asks = getattr(error, "asks_for_token", False)
+        return ClusterFacts(address, origin, asks_for_token=asks, why_not=why, remedy=remedy)
+    is_ours = python is None or cluster_shape.is_python_let_in(python)
+    return ClusterFacts(address, origin, told.systems, told.asks_for_token, python=python, is_python_as_ours=is_ours)
