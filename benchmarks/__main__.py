@@ -14,6 +14,7 @@ from benchmarks import (
     following,
     history,
     large_states,
+    questions,
     raising,
     restoring,
     sending,
@@ -54,6 +55,7 @@ NAMES = {
     "watched-start": starting,
     "watched-24-megabytes": large_states,
     "detections-follow": following,
+    **dict.fromkeys(questions.QUESTIONS, questions),
     **dict.fromkeys((*spark_jobs.NAMES, *spark_jobs.GROWTH), spark_jobs),
 }
 

@@ -24,7 +24,19 @@ from ray_snapshot.views import streams
 from ray_snapshot.views.streams import Shown, StreamError
 from ray_snapshot.views.tables import one_line
 
-_COMMANDS = ("demo", "run", "restore", "system", "history", "report", "analyze", "synth", "simulate", "witness")
+_COMMANDS = (
+    "demo",
+    "run",
+    "restore",
+    "system",
+    "history",
+    "questions",
+    "report",
+    "analyze",
+    "synth",
+    "simulate",
+    "witness",
+)
 _USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 _SECONDS = ("every", "timeout")
