@@ -15,6 +15,7 @@ from benchmarks import (
     history,
     large_states,
     pages,
+    questions,
     raising,
     restoring,
     sending,
@@ -57,6 +58,7 @@ NAMES = {
     "pages-50-viewers": pages,
     "pages-memory": pages,
     "detections-follow": following,
+    **dict.fromkeys(questions.QUESTIONS, questions),
     **dict.fromkeys((*spark_jobs.NAMES, *spark_jobs.GROWTH), spark_jobs),
 }
 

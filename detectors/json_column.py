@@ -23,19 +23,24 @@ _TYPES = {int: pa.int64(), bool: pa.bool_(), type(MISSING): pa.int64()}
 
 def values_at(texts: Any, path: JsonPath) -> list[Any] | None:
     """What the path finds in each of an Arrow array of texts, `MISSING` where nothing; None: read them otherwise."""
+    found = array_at(texts, path)
+    if found is None:
+        return None
+    if found.null_count == 0:
+        return _listed(found)
+    return None if pc.any(pc.match_substring(texts, "null")).as_py() else _with_gaps(found)
+
+
+def array_at(texts: Any, path: JsonPath) -> Any:
+    """The same as an Arrow array, of integers or of truth values: null where there is nothing, or JSON's null."""
     if len(texts) < _FEW or not all(isinstance(step, str) for step in path.steps) or not _is_one_object_each(texts):
         return None
     kind = _TYPES.get(type(_first(texts, path)))
     if kind is None:
         return None
     whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    lines = pc.binary_join(whole, "\n")[0].as_buffer()
-    found = _read(lines, path, kind)
-    if found is None or len(found) != len(texts):
-        return None
-    if found.null_count == 0:
-        return _listed(found)
-    return None if b"null" in lines.to_pybytes() else _with_gaps(found)
+    found = _read(pc.binary_join(whole, "\n")[0].as_buffer(), path, kind)
+    return None if found is None or len(found) != len(texts) else found
 
 
 def _is_one_object_each(texts: Any) -> bool:

@@ -151,6 +151,10 @@ class HistoryWriteError(RaySnapshotError, OSError):
     """A history cannot be written where it was asked for; `.path`."""
 
 
+class QueryError(RaySnapshotError, ValueError):
+    """A query in SQL is malformed, asks for what is no table of the history, or is too large to be answered; `.query`."""
+
+
 class ScriptError(RaySnapshotError, ValueError):
     """A topology, events or schedule file has an error; `.path`, `.line`."""
 

@@ -385,10 +385,10 @@ def _table(name: str, files: Sequence[DataFile], wanted: Any, columns: list[str]
     for begin in range(0, len(files), _FILES_AT_ONCE):
         some = files[begin : begin + _FILES_AT_ONCE]
         try:
-            dataset = _dataset(name, some, allowance, wanted, columns)
-            parts.append(dataset.to_table(columns=columns, filter=wanted))
+            found = dataset(name, some, allowance, wanted, columns)
+            parts.append(found.to_table(columns=columns, filter=wanted))
         except pa.ArrowNotImplementedError:  # rewritten by another writer, with text types that cannot be compared
-            whole = _dataset(name, some, allowance, None, stored_schema(name).names).to_table()
+            whole = dataset(name, some, allowance, None, stored_schema(name).names).to_table()
             parts.append(whole.filter(wanted).select(columns))
     empty = stored_schema(name).empty_table().select(columns)
     return pa.concat_tables(parts) if parts else empty
@@ -406,7 +406,7 @@ def _wanted(snapshot_ids: Collection[str] | None, equal: Mapping[str, str | None
     return wanted
 
 
-def _dataset(
+def dataset(
     name: str, files: Sequence[DataFile], allowance: bounds.Allowance, wanted: Any, columns: Collection[str]
 ) -> Any:
     """The files as one Arrow dataset, without groups of rows that hold nothing that is `wanted`.

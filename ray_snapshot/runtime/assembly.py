@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import platform
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -209,32 +208,6 @@ def _concat(parts: list[Any], schema: pa.Schema) -> pa.Table:
 
 def _rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=inner(schema))
-
-
-def warm_up() -> None:
-    """Make this process's first Arrow array: at that pyarrow imports pandas, if it is there, for some tenths of a second."""
-    pa.array([0])
-
-
-class _NoPandas:
-    """An import finder that refuses pandas."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002 - as Python calls it
-        if name == "pandas":
-            raise ModuleNotFoundError("No module named 'pandas'", name=name)
-
-
-def warm_up_without_pandas() -> None:
-    """`warm_up` without pandas (40 MB, which we do not use): for a process of ours that imports nothing else meanwhile.
-
-    A detector that does, by `to_pandas()` or by its own import, gets it then.
-    """
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
-        warm_up()
-    finally:
-        sys.meta_path.remove(finder)
 
 
 def by_name(machines: pa.Table) -> pa.Table:

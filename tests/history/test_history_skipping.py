@@ -76,7 +76,7 @@ def read(history: History, **wanted: Any) -> tuple[int, int, int, int]:
     allowance = bounds.Allowance(sum(tables.check_file(file) for file in found))
     chosen = [
         group
-        for piece in tables._dataset("machines", found, allowance, condition, ["machine"]).get_fragments(condition)
+        for piece in tables.dataset("machines", found, allowance, condition, ["machine"]).get_fragments(condition)
         for group in groups(piece, condition)
     ]
     everything = [group for file in history.files("machines") for group in all_groups(file)]

@@ -30,8 +30,9 @@ from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs import JOBS
 
 HIDDEN = {chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2066)} - {"\n", "\t"}
-CODES = dict.fromkeys(("verify", "witness", "simulate", "analyze"), (0, 1, 2))
-READING = {"list", "show", "verdicts", "verify", "compact", "vacuum", "witness", "report"}
+CODES = dict.fromkeys(("verify", "witness", "simulate", "analyze", "since"), (0, 1, 2))
+QUESTIONS = {"conservation", "since", "diff", "sql"}
+READING = {"list", "show", "verdicts", "verify", "compact", "vacuum", "witness", "report", *QUESTIONS}
 SECONDS = 300
 """A case that takes longer hangs: one takes half a second, the start of Spark ten."""
 
@@ -127,6 +128,10 @@ OPTIONS: dict[str, Sequence[str]] = {
     "compact": ("--keep", "--keep-every", "--dry-run", "--json"),
     "vacuum": ("--keep-hours", "--keep", "--keep-every", "--dry-run", "--json"),
     "report": ("--system", "--out", "--markdown"),
+    "conservation": ("--system", "--run", "--detector", "--limit", "--json"),
+    "since": ("--system", "--run", "--detector", "--limit", "--json"),
+    "diff": ("--system", "--run", "--machine", "--field", "--limit", "--json"),
+    "sql": ("--limit", "--timeout", "--json"),
     "witness": ("--from", "--svg", "--shiviz", "--json", "--module"),
     "restore": ("--hosts",),
     "analyze": ("--from", "--top", "--between", "--every"),
@@ -147,6 +152,13 @@ OPTIONS: dict[str, Sequence[str]] = {
     "snapshot": ("--address", "--timeout"),
     "diagnose": ("--address", "--timeout"),
 }
+QUERIES = (
+    "SELECT * FROM snapshots", "SELECT * FROM machines", "SELECT * FROM channels, messages", "SELECT * FROM verdicts",
+    "SELECT * FROM actions, classes", "SELECT snapshot_id, count(*) FROM machines GROUP BY ALL",
+    "SELECT json_extract_string(state, '$.balance') FROM machines JOIN snapshots USING (snapshot_id)",
+    "SELECT min(started_at), max(completed_at), sum(sequence) FROM snapshots", "SELECT * FROM calls, waits", "SHOW TABLES",
+    "COPY snapshots TO 'out'", "SELECT * FROM read_text('/etc/hostname')", "SELECT",
+)  # fmt: skip
 STARTING = {"run", "demo", "systems", "snapshot", "diagnose", "synth"}
 """Commands that would start Ray or look for it, or write a lot: they are given an option that they have not."""
 
@@ -162,7 +174,7 @@ FITTING: dict[str, Sequence[str]] = {
     "--system": ("bank", "traced"), "--run": ("run", "tr"), "--limit": ("0", "1"), "--detector": ("termination",),
     "--snapshot": ("latest", "-2"), "--keep": ("1d", "0s"), "--keep-every": ("1h",), "--keep-hours": ("0", "1"),
     "--from": ("-2",), "--svg": ("out.svg",), "--shiviz": ("out.log",), "--module": ("teller.py",),
-    "--hosts": ("1",), "--out": ("out.html", "out.md"),
+    "--hosts": ("1",), "--machine": ("a", "t"), "--field": ("balance",), "--timeout": ("60",), "--out": ("out.html", "out.md"),
 }  # fmt: skip
 
 
@@ -177,6 +189,10 @@ def command_line(chance: Random, history: Path) -> list[str]:
         line.append(chance.choice(["latest", "latest", "-1", "-2", "traced-1", "bank-00001", chance.choice(ODD)]))
     if name == "restore":
         return [*line, PROGRAM]
+    if name == "sql":
+        line.append(chance.choice(QUERIES) if chance.random() < 0.9 else chance.choice(ODD))
+    if name == "diff" and chance.random() < 0.5:
+        line += [chance.choice(["-2", "bank-00000", chance.choice(ODD)]), chance.choice(["latest", chance.choice(ODD)])]
     if name == "witness" and chance.random() < 0.8:
         line += ["--module", "teller.py"]
     return line + some_options(chance, name, 0.25)
@@ -295,8 +311,8 @@ def write(case: Case, place: Path) -> None:
 def check_readable(case: Case, chance: Random, place: Path, folder: Path) -> None:
     """What passed `verify` can be read by every other command, and loaded, a snapshot shown."""
     opened = History(place)
-    for name in ("list", "verdicts"):
-        if run(case, [name, str(place)], folder):
+    for name in ("list", "verdicts", "since"):
+        if run(case, [name, str(place)], folder) == 2:
             case.problems.append(f"verify passes, and {name} cannot read it")
     try:
         rows = opened.snapshots()

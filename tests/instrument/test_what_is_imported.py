@@ -44,7 +44,7 @@ def test_a_program_that_is_watched_begins_without_arrow() -> None:
 
 def test_the_analyst_imports_no_pandas_and_a_detector_that_wants_it_gets_it() -> None:
     code = (
-        "from ray_snapshot.runtime.assembly import warm_up_without_pandas\n"
+        "from ray_snapshot.first_array import warm_up_without_pandas\n"
         "warm_up_without_pandas()\n"
         "from ray_snapshot import Snapshot, detectors\n"
         "snapshot = Snapshot.from_rows(machines=[{'machine': 'a'}])\n"

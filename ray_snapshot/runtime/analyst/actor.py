@@ -260,7 +260,7 @@ class Analyst:
         if self.opened.is_set():
             return
         redaction.redact(*redacted)
-        from ray_snapshot.runtime.assembly import warm_up_without_pandas
+        from ray_snapshot.first_array import warm_up_without_pandas
 
         warm_up_without_pandas()
         self.keeper = keeper

@@ -10,11 +10,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from ray_snapshot.errors import NotAMachineError, RaySnapshotError, RolledBackError
+from ray_snapshot.first_array import warm_up
 from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.choosing import core_for
 from ray_snapshot.protocol.host import Machine
 from ray_snapshot.runtime import waits
-from ray_snapshot.runtime.assembly import warm_up
 from ray_snapshot.runtime.classes import ClassStore, packed
 from ray_snapshot.runtime.context import Context
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of

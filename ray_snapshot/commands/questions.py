@@ -1,0 +1,358 @@
+"""`ray-snapshot conservation | since | diff | sql HISTORY`: quick questions, without Spark.
+
+Exit codes: 0, or 2 for an error; `since` exits 1 if a detector failed when it was asked, as `analyze HISTORY detections` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ray_snapshot.commands.history import HistoryPath, Json, Limit, Run, System
+from ray_snapshot.views import tables
+from ray_snapshot.views.tables import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ray_snapshot.history import History
+
+FAILED = 1
+"""The answer is there, but a detector failed on the way."""
+
+TIMEOUT_S = 60.0
+_ROWS = 50
+_MOST_IN_A_TABLE = 100_000
+_LONGEST = 200
+"""Characters of a value in a table; `--json` has all of them."""
+
+DetectorName = Annotated[str | None, typer.Option(help="Only this detector.", show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the questions to the command line."""
+    app.command("conservation")(conservation)
+    app.command("since")(since)
+    app.command("diff", context_settings={"ignore_unknown_options": True})(diff)  # -1 is no option
+    app.command("sql")(sql)
+
+
+def conservation(
+    history: HistoryPath,
+    system: System = None,
+    run: Run = None,
+    detector: DetectorName = None,
+    limit: Limit = None,
+    json: Json = False,
+) -> None:
+    """The ledger of a conserved quantity: does it hold, since when not, and what changed there; without Spark."""
+    opened = _open(history)
+    from ray_snapshot.questions import conservation as ask
+
+    found = ask(opened, system=system, run=run, detector=detector)
+    if json:
+        _print_json(_last(found["ledger"], limit or 0))
+        return
+    if not found["ledger"].num_rows:
+        print(
+            "nothing to count: no TokenConservation is stored with these snapshots (`analyze HISTORY conservation` counts"
+            " what --state, --message and --total say)"
+        )
+        return
+    most = _ROWS if limit is None else limit
+    _print("Ledger", found["ledger"], _LEDGER, most, is_latest=True)
+    _print("Where it broke", found["breaks"], _BREAKS, most)
+    for title, name, columns in _CHANGED:
+        if found[name].num_rows:
+            _print(title, found[name], columns, most)
+
+
+def since(
+    history: HistoryPath,
+    system: System = None,
+    run: Run = None,
+    detector: DetectorName = None,
+    limit: Limit = None,
+    json: Json = False,
+) -> int:
+    """Since when each detector's answer stands, and how often it held: by the live verdicts, without Spark."""
+    opened = _open(history)
+    from ray_snapshot.questions import since as ask
+
+    found = ask(opened, system=system, run=run, detector=detector)["detectors"]
+    if json:
+        _print_json(found.slice(0, limit) if limit else found)
+    elif found.num_rows:
+        _print("Detectors", found, _DETECTORS, _ROWS if limit is None else limit)
+    else:
+        print("no live verdicts on completed snapshots")
+    failed = [row for row in found.to_pylist() if row["failed"]]
+    for row in failed[:_ROWS]:
+        print(
+            f"ray-snapshot: detector {row['detector']} of {row['system']} failed on {row['failed']} of {row['evaluated']}"
+            f" snapshots: {tables.one_line(row['failure'])[:_LONGEST]}",
+            file=sys.stderr,
+        )
+    return FAILED if failed else 0
+
+
+def diff(
+    history: HistoryPath,
+    one: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ONE]",
+            help="An id, its beginning, latest, or -1, -2, ... (default: the one before OTHER in its run).",
+        ),
+    ] = None,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER]", help="The same (default: the latest that was completed).")
+    ] = None,
+    system: System = None,
+    run: Run = None,
+    machine: Annotated[str | None, typer.Option(help="Only this machine.", show_default=False)] = None,
+    field: Annotated[str | None, typer.Option(help="Only this field of the states.", show_default=False)] = None,
+    limit: Limit = None,
+    json: Json = False,
+) -> None:
+    """What is otherwise in one snapshot than in another: machines that came, went or moved, fields; without Spark."""
+    opened = _open(history)
+    from ray_snapshot.questions import diff as ask
+    from ray_snapshot.questions import two_snapshots
+
+    ids = two_snapshots(opened, one, other, system=system, run=run)
+    found = ask(opened, *ids, system=system, machine=machine, field=field)
+    if json:
+        _print_json(found["changes"].slice(0, limit) if limit else found["changes"])
+        return
+    print(f"from {tables.one_line(ids[0])}\nto   {tables.one_line(ids[1])}")
+    if not found["changes"].num_rows:
+        print("no such change" if machine or field else "nothing changed")
+        return
+    most = _ROWS if limit is None else limit
+    for title, name, columns in _DIFFERENCES:
+        if found[name].num_rows:
+            _print(title, found[name], columns, most)
+
+
+def sql(
+    history: HistoryPath,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="One query in DuckDB's SQL; the tables are snapshots, machines, channels, messages, calls, waits, verdicts,"
+            " actions, classes.",
+            show_default=False,
+        ),
+    ],
+    limit: Limit = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that it may take.")] = TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Ask the tables of a history in SQL; nothing else can be read, and nothing written."""
+    from ray_snapshot.errors import QueryError
+    from ray_snapshot.questions.query import MOST_ROWS
+    from ray_snapshot.questions.query import sql as ask
+
+    all_rows = MOST_ROWS if json else _MOST_IN_A_TABLE
+    most = min((0 if json else _ROWS) if limit is None else limit, all_rows) or all_rows
+    rows, is_cut = ask(history, query, limit=most, timeout=timeout)
+    try:
+        if json:
+            _print_json(rows)
+        elif rows.num_rows:
+            tables.print_table(rows.to_pylist(), [_column(field) for field in rows.schema])
+        else:
+            print(f"no rows ({', '.join(map(tables.one_line, rows.column_names))})")
+    except (ValueError, OverflowError) as error:
+        raise QueryError(f"a value of the answer cannot be shown ({error}): cast it to text, with ::varchar") from error
+    if is_cut:
+        hint = "" if most == all_rows else "; --limit 0 shows more"
+        print(f"(there are more than {most:,} rows{hint})", file=sys.stderr if json else sys.stdout)
+
+
+def _open(path: str) -> History:
+    """The history, with Arrow and without pandas: that would take as long again as a small question."""
+    from ray_snapshot.first_array import warm_up_without_pandas
+
+    warm_up_without_pandas()
+    from ray_snapshot.history import History
+
+    return History(path)
+
+
+# ---- how it is shown ---------------------------------------------------------------------------------------------------
+
+
+def _number(name: str) -> Callable[[Any], Any]:
+    return lambda row: _readable(row[name])
+
+
+def _readable(value: Any) -> Any:
+    """Numbers with thousands apart and without digits that mean nothing; all else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if isinstance(value, int) or value.is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.3f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def _cut(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= _LONGEST:
+        return value
+    return f"{value[:_LONGEST]} ... ({len(value):,} characters)"
+
+
+def _text(name: str) -> Callable[[Any], Any]:
+    return lambda row: _cut(row[name])
+
+
+def _numbers(*names: str, minor: int = 0) -> list[Column]:
+    return [Column(name.replace("_", " "), _number(name), right=True, minor=minor) for name in names]
+
+
+def _now(row: Any) -> str:
+    word = {True: "yes", False: "no", None: "unknown"}[row["holds"]]
+    return f"{word} (alarm)" if row["alarm"] else word
+
+
+_SYSTEM, _RUN = Column("system", "system", minor=1), Column("run", "run_id", minor=9)
+_OF_LEDGER = [_SYSTEM, _RUN, Column("detector", "detector")]
+
+_LEDGER = [
+    *_OF_LEDGER,
+    Column("snapshot", "snapshot_id"),
+    Column("started (UTC)", "started_at", minor=8),
+    *_numbers("in_machines", "in_flight", minor=4),
+    *_numbers("total"),
+    *_numbers("expected", minor=3),
+    *_numbers("difference"),
+    *_numbers("unreadable", minor=6),
+    Column("holds", "holds"),
+]
+
+_BREAKS = [
+    *_OF_LEDGER,
+    *_numbers("snapshots", minor=4),
+    *_numbers("held", minor=3),
+    *_numbers("broken", minor=2),
+    *_numbers("unknown", minor=5),
+    Column("first broken", "first_broken"),
+    Column("at (UTC)", "first_broken_at", minor=7),
+    *_numbers("difference"),
+    Column("last right", "last_right", minor=6),
+]
+
+_CHANGED = (
+    (
+        "Machines that changed there, the unexplained first",
+        "changed_machines",
+        [
+            *(Column(one.heading, one.value, minor=one.minor or 3) for one in _OF_LEDGER),
+            Column("machine", "machine"),
+            *_numbers("before", "after", "difference"),
+            *_numbers("sent", "accepted", minor=2),
+            Column("unexplained", "unexplained"),
+        ],
+    ),
+    (
+        "Channels that changed there, the incomplete first",
+        "changed_channels",
+        [
+            *(Column(one.heading, one.value, minor=one.minor or 3) for one in _OF_LEDGER),
+            Column("source", "source"),
+            Column("target", "target"),
+            Column("kind", "kind", minor=2),
+            *_numbers("before", "after"),
+            *_numbers("sent", "accepted", minor=1),
+            *_numbers("missing"),
+        ],
+    ),
+)
+
+_DETECTORS = [
+    _SYSTEM,
+    _RUN,
+    Column("detector", "detector"),
+    Column("holds", _now),
+    Column("since", "since_id"),
+    Column("at (UTC)", "since_at", minor=7),
+    Column("seconds", _number("since_seconds"), right=True),
+    *_numbers("evaluated", minor=6),
+    *_numbers("held", minor=3),
+    *_numbers("unknown", minor=5),
+    *_numbers("alarms", minor=2),
+    *_numbers("went_back", minor=4),
+    Column("first held", "first_held", minor=8),
+]
+
+_DIFFERENCES = (
+    (
+        "Machines that appeared, vanished or were replaced",
+        "machines",
+        [
+            Column("machine", "machine"),
+            Column("class", "class_name", minor=1),
+            Column("event", "event"),
+            Column("before", _text("before"), wraps=True),
+            Column("after", _text("after"), wraps=True),
+        ],
+    ),
+    (
+        "Fields, the rarest first",
+        "fields",
+        [Column("class", "class_name"), Column("field", "field"), *_numbers("machines")],
+    ),
+    (
+        "What changed",
+        "changes",
+        [
+            Column("machine", "machine"),
+            Column("class", "class_name", minor=1),
+            Column("field", "field"),
+            Column("before", _text("before"), wraps=True),
+            Column("after", _text("after"), wraps=True),
+        ],
+    ),
+)
+
+
+def _print(title: str, rows: pa.Table, columns: Sequence[Column], most: int, *, is_latest: bool = False) -> None:
+    """The first rows of a result, or the latest ones, under its title."""
+    shown = _last(rows, most) if is_latest else rows.slice(0, most) if most else rows
+    tables.print_table(shown.to_pylist(), columns, title=title)
+    if left := rows.num_rows - shown.num_rows:
+        print(f"({left:,} {'earlier' if is_latest else 'more'} not shown; --limit 0 shows all)")
+    print()
+
+
+def _last(rows: pa.Table, limit: int) -> pa.Table:
+    return rows.slice(max(0, rows.num_rows - limit)) if limit else rows
+
+
+_ROWS_AT_ONCE = 10_000
+
+
+def _print_json(rows: pa.Table) -> None:
+    """One JSON object a line; never all of them as Python's objects at once."""
+    for begin in range(0, rows.num_rows, _ROWS_AT_ONCE):
+        for row in rows.slice(begin, _ROWS_AT_ONCE).to_pylist():
+            tables.print_json(row)
+
+
+def _column(field: pa.Field) -> Column:
+    """A column of an answer in SQL, as it comes: the query says what is wanted."""
+    import pyarrow as pa
+
+    is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    is_text = pa.types.is_string(field.type)
+
+    def cell(row: Any) -> Any:
+        value = row[field.name]
+        return f"{value:.6g}" if isinstance(value, float) else _cut(value)
+
+    return Column(tables.one_line(field.name), cell, right=is_number, wraps=is_text)

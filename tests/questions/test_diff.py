@@ -1,0 +1,101 @@
+"""`questions.diff`: two snapshots held against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asked_histories import bank, snapshot, write
+
+from ray_snapshot.errors import HistoryNotFoundError, SettingError
+from ray_snapshot.history import History
+from ray_snapshot.questions import diff, two_snapshots
+from ray_snapshot.questions.state_fields import fields_of, javas
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return bank(tmp_path_factory.mktemp("asked") / "h")
+
+
+def told(found: dict[str, Any]) -> set[tuple[str, ...]]:
+    return {
+        tuple(row[name] for name in ("machine", "field", "before", "after")) for row in found["changes"].to_pylist()
+    }
+
+
+def test_without_names_the_latest_is_held_against_the_one_before_it_in_its_run(history: History) -> None:
+    assert two_snapshots(history, system="bank") == ("bank-1-0004", "bank-1-0005")
+    assert two_snapshots(history, None, "bank-1-0004") == ("bank-1-0002", "bank-1-0004"), "3 was aborted"
+    assert two_snapshots(history, run="ring") == ("ring-1-0000", "ring-1-0001")
+    assert told(diff(history, run="ring")) == {("m0", "balance", "0", "1")}
+
+
+def test_the_earlier_is_held_against_the_later_whichever_is_named_first(history: History) -> None:
+    expected = {("m0", "balance", "10", "3"), ("m1", "balance", "20", "22")}
+    assert told(diff(history, "bank-1-0000", "bank-1-0004")) == expected
+    assert told(diff(history, "bank-1-0004", "bank-1-0000")) == expected
+    assert told(diff(history, "bank-1-0000", "bank-1-0004", machine="m1")) == {("m1", "balance", "20", "22")}
+    assert told(diff(history, "bank-1-0000", "bank-1-0004", field="limit")) == set()
+
+
+def test_machines_that_come_go_and_are_replaced_are_events(tmp_path: Path) -> None:
+    old = [{"machine": "a"}, {"machine": "b", "state": {"x": 1}}]
+    new = [{"machine": "b", "class_name": "New", "host": "h-2", "incarnation": 2, "state": {"x": 1}}, {"machine": "c"}]
+    history = write(tmp_path / "h", [snapshot("s-1", n, machines=rows) for n, rows in enumerate((old, new))])
+    found = diff(history)
+    assert {(row["machine"], row["event"], row["before"], row["after"]) for row in found["machines"].to_pylist()} == {
+        ("a", "vanished", None, None),
+        ("b", "moved", "host-0", "h-2"),
+        ("b", "replaced", "Machine", "New"),
+        ("b", "restarted", "1", "2"),
+        ("c", "appeared", None, None),
+    }
+    assert found["fields"].num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "why"),
+    [
+        (("bank-1-0003", "bank-1-0004"), SettingError, "bank-1-0003 was aborted"),
+        (("bank-1-0004", "bank-1-0004"), SettingError, "both are the snapshot"),
+        (("bank-1-0004", "ring-1-0001"), SettingError, "of the system bank, and ring-1-0001 of ring"),
+        ((None, "ring-1-0000"), SettingError, "the first completed snapshot of its run"),
+        (("nothing", "latest"), HistoryNotFoundError, "no snapshot 'nothing'"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(history: History, names: Any, error: Any, why: str) -> None:
+    with pytest.raises(error, match=why):
+        diff(history, *names)
+
+
+def test_a_machine_that_is_in_none_of_the_two_is_told_with_some_that_are(history: History) -> None:
+    with pytest.raises(SettingError, match=r"no machine 'm7' in these snapshots; they have m0, m1, \.\.\."):
+        diff(history, run="bank-1", machine="m7")
+
+
+def test_a_history_without_a_completed_snapshot_has_nothing_to_compare(tmp_path: Path) -> None:
+    with pytest.raises(HistoryNotFoundError, match="nothing to compare"):
+        diff(write(tmp_path / "h", [snapshot("s-1", 0, status="aborted")]))
+
+
+def test_fields_are_texts_a_text_stands_for_itself_and_what_is_inside_is_json() -> None:
+    state = '{"a":"x","b":1,"c":{"d":[1,2.5,null,true]},"e":null,"f":"line\\n"}'
+    expected = {"a": "x", "b": "1", "c": '{"d":[1,2.5,null,true]}', "e": None, "f": "line\n"}
+    assert fields_of(state) == expected
+    assert fields_of(None) == {}
+    assert fields_of("[1]") == {"(state)": "[1]"}
+    assert fields_of('{"a":') == {"(state)": '{"a":'}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        *((0.0, "0.0"), (-0.0, "-0.0"), (0.1, "0.1"), (0.001, "0.001"), (9999999.5, "9999999.5")),
+        *((1e7, "1.0E7"), (-12345678.5, "-1.23456785E7"), (0.0009, "9.0E-4"), (1e-300, "1.0E-300"), (1.5e22, "1.5E22")),
+        *((1.7976931348623157e308, "1.7976931348623157E308"), (float("inf"), '"Infinity"')),
+    ],
+)
+def test_a_float_is_written_as_java_writes_it(number: float, text: str) -> None:
+    assert javas(number) == text
