@@ -42,6 +42,10 @@ TESTED: dict[tuple[str, int], str] = {
     ("witness", 1): "tests/witness/test_witness_on_ray.py::test_a_history_that_was_tampered_with_is_caught",
     ("doctor", 0): "tests/doctor/test_asking.py::test_it_ends_with_0_if_there_are_only_warnings",
     ("doctor", 1): "tests/doctor/test_asking.py::test_it_ends_with_1_if_there_is_a_problem",
+    (
+        "serve",
+        0,
+    ): "tests/commands/test_serve.py::test_it_prints_the_address_to_open_shows_a_history_and_ends_with_ctrl_c",
     ("demo", 0): "tests/examples/test_demo_command.py::",
 }
 """What needs Ray or Spark is done elsewhere."""
