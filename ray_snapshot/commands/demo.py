@@ -174,7 +174,8 @@ def _write_report(history: str, path: Path) -> None:
 
 def _tell_where(history: str, seconds: float) -> None:
     print(f"\nDone in {seconds:.0f} s. The history: {history}")
-    for command, *more in (["list"], ["verdicts"], ["show", "latest"], ["verify"], ["analyze", "detections"]):
+    print(f"In a browser: {_pasted('serve', history, '--open')}\nOr here:")
+    for command, *more in (["list"], ["since"], ["show", "latest"], ["verify"], ["analyze", "detections"]):
         print(f"  {_pasted(command, history, *more)}")
 
 
