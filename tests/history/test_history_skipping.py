@@ -72,7 +72,7 @@ def read(history: History, **wanted: Any) -> tuple[int, int, int, int]:
     """How many of all groups, and of all their bytes, a reader has to read: (groups, of, bytes, of)."""
     found = tables.data_files(history.path, "machines", tables.open_table(history.path, "machines"), **wanted)
     keys = {"snapshot_ids": None, "machine": None, **wanted}
-    condition = tables._wanted(keys["snapshot_ids"], None, keys["machine"])
+    condition = tables._wanted(keys["snapshot_ids"], {"machine": keys["machine"]})
     allowance = bounds.Allowance(sum(tables.check_file(file) for file in found))
     chosen = [
         group

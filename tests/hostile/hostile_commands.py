@@ -15,6 +15,12 @@ from ray_snapshot.spark_jobs import JOBS
 PROGRAM = "innocent.py"
 """A program of the user's, which does not touch the history."""
 
+SERVER = "serve"
+"""It does not end by itself: its pages are tried one by one."""
+
+_PARTS = ("", "/waits", "/machines", "/channels", "/compare", "/space-time", "/machine?name=driver")
+PAGES = ("/", "/h/h", "/h/h/conservation", *(f"/h/h/s/latest{part}" for part in _PARTS))
+
 READING: Mapping[str, Sequence[Sequence[str]]] = {
     "list": [["{history}"], ["{history}", "--json"]],
     "show": [["{history}"], ["{history}", "--json"]],
@@ -26,6 +32,7 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
     "verify": [["{history}"], ["{history}", "--json"]],
     "compact": [["{history}"], ["{history}", "--keep-every", "1h"]],
     "vacuum": [["{history}", "--keep-hours", "0"], ["{history}", "--keep", "1d"]],
+    "doctor": [["{history}"], ["{history}", "--json"]],
     "report": [["{history}"], ["{history}", "latest", "--markdown"]],
     "witness": [["{history}", "latest"], ["{history}", "latest", "--json"], ["{history}", "latest", "--from", "-2"]],
     "restore": [["{history}", "latest", PROGRAM]],
@@ -37,7 +44,8 @@ READING: Mapping[str, Sequence[Sequence[str]]] = {
 def commands_on_histories() -> set[str]:
     """The names of all commands that have a parameter for a history, by what the command line itself says."""
     found = typer.main.get_command(make_app())
-    return {name for name, command in found.commands.items() if "history" in {item.name for item in command.params}}  # type: ignore[attr-defined]
+    every = {name for name, command in found.commands.items() if "history" in {item.name for item in command.params}}  # type: ignore[attr-defined]
+    return every - {SERVER}
 
 
 def lines(name: str, history: Path) -> list[list[str]]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_commands import READING, as_process, commands_on_histories, lines
+from hostile_commands import PAGES, READING, as_process, commands_on_histories, lines
 from hostile_histories import MODULE, Sentinel, crafted
+from viewing import viewer
 
 from ray_snapshot import cli
 from ray_snapshot.commands import consent
@@ -38,6 +39,13 @@ def test_no_command_executes_what_a_history_names(
     for line in lines(name, tmp_path / "h"):
         assert cli.main(line) in (0, 1, 2)
         assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_no_page_executes_what_a_history_names(sentinel: Sentinel, tmp_path: Path) -> None:
+    crafted(tmp_path / "h", sentinel)
+    with viewer(tmp_path / "h") as seen:
+        for path in PAGES:
+            assert seen.client.get(path).status_code in (200, 404, 500), path
 
 
 @pytest.mark.parametrize("name", ["run", "restore", "witness", "show"])
