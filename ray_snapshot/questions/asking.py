@@ -58,13 +58,15 @@ def main() -> int:
     """Answer what stands on standard input."""
     warm_up_without_pandas()
     request = json.load(sys.stdin)
-    out = sys.stdout.buffer
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
     try:
         rows = answered(request)
     except RaySnapshotError as error:
-        out.write(json.dumps({"error": type(error).__name__, "text": str(error)}).encode())
+        with out:
+            out.write(json.dumps({"error": type(error).__name__, "text": str(error)}).encode())
         return REFUSED
-    with pa.ipc.new_stream(out, rows.schema) as stream:
+    with out, pa.ipc.new_stream(out, rows.schema) as stream:
         stream.write_table(rows)
     return 0
 
@@ -75,6 +77,7 @@ def answered(request: dict[str, Any]) -> pa.Table:
     settings = {**_SETTINGS, "memory_limit": f"{MEMORY}B", "threads": threads}
     with duckdb.connect(":memory:", config=settings) as database:
         database.execute("SET TimeZone = 'UTC'")
+        database.execute("SET enable_progress_bar = false")
         _bound(request["seconds"] * threads)
         _check(database, query)
         history = History(request["history"])

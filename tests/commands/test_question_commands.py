@@ -226,13 +226,16 @@ def test_what_a_history_says_cannot_move_the_terminal(
 @pytest.mark.parametrize(
     ("words", "heads"),
     [
-        (["conservation"], {"snapshot", "total", "difference", "holds", "first broken", "machine", "unexplained"}),
-        (["since"], {"detector", "holds", "since", "seconds"}),
-        (["diff"], {"machine", "field", "before", "after"}),
+        (
+            ["conservation"],
+            ("detector snapshot total difference holds", "detector first broken difference", "machine unexplained"),
+        ),
+        (["since"], ("detector holds since seconds",)),
+        (["diff"], ("machine field before after",)),
     ],
 )
 def test_no_line_is_wider_than_the_terminal_and_the_columns_that_matter_stay(
-    words: list[str], heads: set[str], width: int, history: str, run: Any, monkeypatch: pytest.MonkeyPatch
+    words: list[str], heads: tuple[str, ...], width: int, history: str, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(tables, "is_terminal", lambda: True)
@@ -241,8 +244,8 @@ def test_no_line_is_wider_than_the_terminal_and_the_columns_that_matter_stay(
     printed = screen.getvalue()
     assert code == 0
     assert max(map(len, printed.splitlines())) <= width
-    found = {head for line in printed.splitlines() for head in re.split(r" {2,}", line.strip())}
-    assert heads <= found
+    for head in heads:  # in one line: else each row would be a block of lines
+        assert re.search(rf"^.*{'.* '.join(map(re.escape, head.split()))}.*$", printed, re.MULTILINE), head
     for snapshot_id in re.findall(r"2026\d{4}T\S*", printed):
         assert re.fullmatch(r"\d{8}T\d{12}Z-\w{6}-\d{6}", snapshot_id), "an id is broken"
 

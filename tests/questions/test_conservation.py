@@ -57,6 +57,17 @@ def test_a_ledger_can_be_asked_for_by_its_system_its_run_and_its_name(history: H
             conservation(history, **asked)
 
 
+def test_of_two_ledgers_of_a_run_each_has_its_own_paths_and_one_alone_can_be_asked_for(tmp_path: Path) -> None:
+    other = TokenConservation(total=7, state={"Machine": "$.tokens"}, name="other")
+    held = {"machine": "m0", "state": {"balance": 30, "tokens": 7}}
+    taken = [snapshot("bank-1", n, machines=[held, {"machine": "m1", "class_name": "Other"}]) for n in range(2)]
+    history = write(tmp_path / "h", taken, judged(taken, MONEY, other))
+    ledger = conservation(history)["ledger"]
+    assert column(ledger, "total") == [30, 30, 7, 7]
+    assert column(ledger, "holds") == [True] * 4
+    assert column(conservation(history, detector="other")["ledger"], "detector") == ["other"] * 2
+
+
 def test_without_a_total_a_snapshot_is_compared_with_the_first_since_the_restore(tmp_path: Path) -> None:
     own = TokenConservation(state="$.balance")
     taken = [snapshot("bank-1", n, [balance]) for n, balance in enumerate((5, 5, 4))]
@@ -76,6 +87,15 @@ def test_nothing_is_said_of_a_cut_that_cannot_be_counted(tmp_path: Path) -> None
     ledger = conservation(write(tmp_path / "h", taken, judged(taken, MONEY)))["ledger"]
     assert column(ledger, "holds") == [None] * 4
     assert column(ledger, "unreadable") == [1, 0, 0, 0]
+
+
+def test_a_driver_holds_what_its_state_says_and_nothing_without_one(tmp_path: Path) -> None:
+    states = [None, {"balance": 10}]
+    drivers = [{"machine": "driver", "state": state} for state in states]
+    held = [{"machine": "m0", "state": {"balance": balance}} for balance in (30, 20)]
+    taken = [snapshot("bank-1", n, machines=list(pair)) for n, pair in enumerate(zip(held, drivers, strict=True))]
+    ledger = conservation(write(tmp_path / "h", taken, judged(taken, MONEY)))["ledger"]
+    assert (column(ledger, "total"), column(ledger, "unreadable")) == ([30, 30], [0, 0])
 
 
 def test_settings_that_are_none_are_named(tmp_path: Path) -> None:

@@ -60,10 +60,16 @@ def said(sequence: int, detector: str, holds: bool | None, **more: Any) -> Verdi
     return Verdict(detector=detector, snapshot_id=f"work-1-{sequence:04d}", run_id="work-1", holds=holds, **more)
 
 
-def test_of_code_that_the_history_names_nothing_is_imported_and_its_answers_are_told(tmp_path: Path) -> None:
-    spec = {"type": "callable", "name": "no_such_module:detector"}
+def test_of_code_that_the_history_names_nothing_is_imported_and_its_answers_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "imported"
+    (tmp_path / "named_by_a_history.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = {"type": "callable", "name": "named_by_a_history:detector"}
     verdicts = [said(n, "own", n == 1, alarm=n == 1, detector_spec=spec) for n in range(2)]
     row = found(write(tmp_path / "h", [quiet(n, done=False) for n in range(2)], verdicts))["own"]
+    assert not mark.exists()
     assert (row["stable"], row["alarm_when"], row["went_back"]) == (None, None, None)
     assert (row["alarms"], row["alarm"], row["rank"]) == (1, True, 2)
 

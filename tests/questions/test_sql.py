@@ -153,15 +153,15 @@ OUTSIDE = {
     "PREPARE p AS SELECT 1": "PREPARE is refused",
     "SELECT 1; COPY snapshots TO '{new}'": "one query at a time",
     "": "one query at a time",
-    "SELECT * FROM outside": "there is no table outside",
+    "SELECT * FROM request": "there is no table request",
 }
 
 
 @pytest.mark.parametrize("query", OUTSIDE)
 def test_a_query_reaches_nothing_but_the_history(query: str, ask: Ask, tmp_path: Path, history: History) -> None:
-    outside = pa.table({"secret": [1]})  # what a query of DuckDB's would find by the name of the variable
+    """`request` is a variable of the very function that asks DuckDB, which would look for such."""
     (tmp_path / "secret.csv").write_text("secret\n1\n")
-    pq.write_table(outside, tmp_path / "secret.parquet")
+    pq.write_table(pa.table({"secret": [1]}), tmp_path / "secret.parquet")
     before = sorted(tmp_path.iterdir())
     names = {"file": "secret.csv", "parquet": "secret.parquet", "new": "new", "folder": ""}
     given = query.format(**{name: tmp_path / file for name, file in names.items()})
@@ -211,12 +211,23 @@ def test_a_link_in_the_place_of_a_file_is_refused_by_name(ask: Ask, tmp_path: Pa
 
 
 def test_a_file_that_is_damaged_inside_is_told_with_its_table(ask: Ask, tmp_path: Path) -> None:
+    """In the pages of the states, which nobody looks at before they are asked for."""
     history = write(tmp_path / "h", [snapshot("bank-1", n, [1] * 50) for n in range(50)])
     for file in map(Path, history.files("machines")):
-        whole = file.read_bytes()
-        file.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
-    with pytest.raises(HistoryFormatError, match="table machines cannot be read"):
-        ask("SELECT * FROM machines", of=history)
+        about = pq.ParquetFile(file).metadata
+        chunk = about.row_group(0).column(about.schema.names.index("state"))
+        begin, whole = chunk.data_page_offset, file.read_bytes()
+        file.write_bytes(whole[:begin] + bytes(50) + whole[begin + 50 :])
+    with pytest.raises(HistoryFormatError, match=r"table machines cannot be read: .*; see `ray-snapshot verify`"):
+        ask("SELECT state FROM machines", of=history)
+    assert ask("SELECT count(machine) AS n FROM machines", of=history) == [{"n": 2_500}]
+
+
+def test_duckdb_is_set_so_that_a_query_can_change_nothing(ask: Ask) -> None:
+    off = ("enable_external_access", "python_enable_replacements", "autoload_known_extensions", "enable_progress_bar")
+    columns = ", ".join(f"current_setting('{name}') AS {name}" for name in off)
+    (row,) = ask(f"SELECT {columns}, current_setting('lock_configuration') AS locked FROM snapshots LIMIT 1")
+    assert row == {**dict.fromkeys(off, False), "locked": True}
 
 
 # ---- in a process of its own -------------------------------------------------------------------------------------------
@@ -226,6 +237,7 @@ def test_no_more_rows_come_than_were_asked_for(history: History, ask: Ask) -> No
     rows, is_cut = sql(history, "SELECT sequence FROM snapshots WHERE system = 'bank' ORDER BY 1 DESC", limit=2)
     assert (rows.to_pylist(), is_cut) == ([{"sequence": 5}, {"sequence": 4}], True)
     assert len(ask("SELECT * FROM snapshots", limit=8)) == 8
+    assert len(ask("SELECT * FROM range(100000000000)", limit=3)) == 3, "the others were not waited for"
     with pytest.raises(SettingError, match="limit=0"):
         sql(history, "SELECT 1", limit=0)
 
@@ -238,7 +250,7 @@ def test_a_query_that_does_not_end_is_ended(history: History) -> None:
             "WITH RECURSIVE t AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM t) SELECT * FROM t WHERE a < 0",
             timeout=4,
         )
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 14
 
 
 @pytest.mark.parametrize(
@@ -246,7 +258,7 @@ def test_a_query_that_does_not_end_is_ended(history: History) -> None:
     [
         "SELECT repeat('x', 4000000000)",
         "SELECT string_agg(m.state, '') FROM range(300000000) r, machines m",
-        "SELECT repeat('x', 1000000) FROM range(1000)",
+        "SELECT repeat('x', 1000000) FROM range(300)",
     ],
 )
 def test_a_query_that_takes_too_much_memory_is_ended(query: str, history: History) -> None:
@@ -277,6 +289,18 @@ def test_the_process_can_write_no_file_and_has_bounds(tmp_path: Path) -> None:
         [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.splitlines() == ["[70, 0]", "True", "File too large"], done.stderr
+
+
+def test_what_a_library_prints_is_no_part_of_an_answer() -> None:
+    """DuckDB draws a bar on standard output while a query takes longer than two seconds, unless it is told not to."""
+    code = (
+        "import os, sys\nimport pyarrow as pa\nfrom ray_snapshot.questions import asking\n"
+        "asking.answered = lambda _: [os.write(1, b'99%'), pa.table({'a': [1]})][1]\nsys.exit(asking.main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(), input=b"{}", capture_output=True, timeout=120, check=True
+    )
+    assert pa.ipc.open_stream(done.stdout).read_all().to_pylist() == [{"a": 1}]
 
 
 def test_every_error_of_the_process_is_one_of_ours() -> None:

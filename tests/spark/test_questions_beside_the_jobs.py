@@ -93,7 +93,7 @@ def _of_every_kind(seed: int) -> Iterator[tuple[list[Snapshot], list[Verdict]]]:
 
 
 def _yard() -> list[Snapshot]:
-    """Amounts deep in a state, in a list, with places, and of two classes: 2.5 in all, until snapshot 3."""
+    """Amounts deep in a state, in a list, with places, of two classes and of the driver: 3.5 in all, where they are readable."""
     loads: list[Any] = [1, 1.0, 1.25, 1.5, Decimal("0.25"), True, None]
     return [
         snapshot(
@@ -101,6 +101,7 @@ def _yard() -> list[Snapshot]:
             n,
             machines=[
                 {"machine": "cart", "class_name": "Cart", "state": {"load": {"weight": load}}},
+                {"machine": "driver", "class_name": "Cart", "state": {"load": {"weight": 1}}},
                 {"machine": "shed", "class_name": "Shed", "state": ["x", 1.5 if load is None else 2.5 - float(load)]},
             ],
         )
