@@ -71,7 +71,7 @@ def test_a_long_action_is_recorded_as_active_without_a_state_and_named_as_an_obs
     assert (worker.status, worker.state) == ("active", None)
     obstacle, _ = snapshot.obstacles  # the other one: nothing is kept to restore it from
     assert obstacle.startswith("worker: inside compute at ")
-    assert "runtime_machines.py:" in obstacle
+    assert "gates.py:" in obstacle
     (call,) = [row for row in snapshot.calls if row["machine"] == "worker"]
     assert call["call_site"] in obstacle
     conservation, deadlock, termination = (item.evaluate(snapshot) for item in works.detectors)
