@@ -50,6 +50,8 @@ def chosen(history: History, system: str | None, run: str | None) -> pa.Table:
     with faults(history):
         rows = _sound(history, "snapshots", history.snapshot_table(system))
         rows = rows.filter(pc.equal(rows["status"], "complete"))
+        if (distinct := len(rows["snapshot_id"].unique())) < rows.num_rows:
+            raise _damage(history, "snapshots", f"it lists {rows.num_rows - distinct} snapshots twice")
         return rows if run is None else rows.filter(pc.starts_with(rows["run_id"], run))
 
 
@@ -90,12 +92,16 @@ def _sound(history: History, table: str, rows: pa.Table) -> pa.Table:
         except pa.ArrowInvalid as fault:
             problems = [f"it has texts that are none: {str(fault)[:200]}"]
     if problems:
-        raise HistoryFormatError(
-            f"history {history.path}: table {table} is damaged: {problems[0]}; put it back from a copy",
-            path=history.path,
-            table=table,
-        )
+        raise _damage(history, table, problems[0])
     return rows
+
+
+def _damage(history: History, table: str, problem: str) -> HistoryFormatError:
+    return HistoryFormatError(
+        f"history {history.path}: table {table} is damaged: {problem}; put it back from a copy",
+        path=history.path,
+        table=table,
+    )
 
 
 def table_of(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.Table:

@@ -17,6 +17,7 @@ from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.history import History, checkpoints, tables
 
 COMMANDS = [["list"], ["show"], ["show", "--json", "--limit", "0"], ["verdicts"], ["verify"]]
+COMMANDS += [["conservation"], ["since"], ["diff"]]
 
 
 @pytest.fixture(scope="module")

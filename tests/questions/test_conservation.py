@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from asked_histories import MONEY, bank, column, judged, snapshot, write
 
@@ -113,6 +114,15 @@ def test_as_many_snapshots_are_looked_at_together_as_memory_allows(
     monkeypatch.setattr(reading, "BYTES_AT_ONCE", 500)
     assert [len(batch) for batch in reading.in_batches(history.snapshot_table("bank"))] == [1] * 6
     assert conservation(history) == whole
+
+
+def test_a_snapshot_that_is_listed_twice_is_told(tmp_path: Path) -> None:
+    history = write(tmp_path / "h", [snapshot("bank-1", 0, [30])])
+    (file,) = history.files("snapshots")
+    rows = pq.read_table(file, partitioning=None)
+    pq.write_table(pa.concat_tables([rows, rows]), file)
+    with pytest.raises(HistoryFormatError, match="table snapshots is damaged: it lists 1 snapshots twice"):
+        conservation(history)
 
 
 def test_rows_without_what_every_reader_needs_are_refused_by_name(history: History, monkeypatch: Any) -> None:
