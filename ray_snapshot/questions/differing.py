@@ -55,8 +55,8 @@ def diff(
     """`changes` (a row a machine and field), `machines`, `fields`: as the Spark job `changes` between two snapshots.
 
     `one`, `other`: whatever `History.resolve` takes; the earlier is held against the later. Without `other` it is the latest
-    that was completed (of `system`, of `run`), without `one` the one before it in its run. `machine`, `field`: leave the rest
-    out. Raises `HistoryNotFoundError`, `SettingError`. Cost: the machines of two snapshots.
+    that was completed (of `system`, of `run`, of the system of `one`), without `one` the one before it in its run. `machine`,
+    `field`: leave the rest out. Raises `HistoryNotFoundError`, `SettingError`. Cost: the machines of two snapshots.
     """
     with faults(history):
         earlier, later = _ends(history, one, other, system, run)
@@ -106,8 +106,12 @@ def _ends(history: History, one: str | None, other: str | None, system: str | No
         raise HistoryNotFoundError(
             f"no completed snapshot in the history {history.path}: there is nothing to compare", path=str(history.path)
         )
-    later = rows[-1] if other is None else _named(history, other, system, rows)
-    earlier = _before(later, rows) if one is None else _named(history, one, system, rows)
+    named = None if one is None else _named(history, one, system, rows)
+    if other is not None:
+        later = _named(history, other, system, rows)
+    else:
+        later = [row for row in rows if named is None or row["system"] == named["system"]][-1]
+    earlier = named or _before(later, rows)
     if earlier["snapshot_id"] == later["snapshot_id"]:
         raise SettingError(f"both are the snapshot {later['snapshot_id']}")
     if earlier["system"] != later["system"]:

@@ -28,6 +28,7 @@ def told(found: dict[str, Any]) -> set[tuple[str, ...]]:
 def test_without_names_the_latest_is_held_against_the_one_before_it_in_its_run(history: History) -> None:
     assert two_snapshots(history, system="bank") == ("bank-1-0004", "bank-1-0005")
     assert two_snapshots(history, None, "bank-1-0004") == ("bank-1-0002", "bank-1-0004"), "3 was aborted"
+    assert two_snapshots(history, "ring-1-0000") == ("ring-1-0000", "ring-1-0001"), "the latest of its system"
     assert two_snapshots(history, run="ring") == ("ring-1-0000", "ring-1-0001")
     assert told(diff(history, run="ring")) == {("m0", "balance", "0", "1")}
 
