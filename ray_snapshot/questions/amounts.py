@@ -142,15 +142,21 @@ def sums(amounts: Amounts, groups: Integers, count: int) -> list[Sum]:
     of_rounded = groups[amounts.is_rounded]
     np.add.at(rounded, of_rounded, amounts.rounded[amounts.is_rounded])
     exact: list[int | None] = [None] * count
-    for group in np.unique(of_whole).tolist():
+    for group in _there(of_whole, count):
         exact[group] = ((int(upper[group]) << _HALF) + int(lower[group])) * UNIT
     for place, parts in amounts.exact.items():
         group = int(groups[place])
         exact[group] = (exact[group] or 0) + parts
     floats: list[float | None] = [None] * count
-    for group in np.unique(of_rounded).tolist():
+    for group in _there(of_rounded, count):
         floats[group] = float(rounded[group])
     return [Sum(*pair) for pair in zip(exact, floats, strict=True)]
+
+
+def _there(groups: Integers, count: int) -> list[int]:
+    """Which of `count` groups are among these."""
+    found: list[int] = np.flatnonzero(np.bincount(groups, minlength=count)).tolist()
+    return found
 
 
 # ---- numbers that are seen ---------------------------------------------------------------------------------------------

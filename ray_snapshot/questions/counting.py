@@ -20,8 +20,8 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.questions.amounts import MOST, Amounts, Booleans, Integers, Sum, amounts_at, sums
 from ray_snapshot.questions.reading import places, rows_of
 
-ALL = ""
-"""In place of a class: every class."""
+Pairs = tuple[tuple[str | None, str], ...]
+"""Names, of classes or methods, and the path to what such a machine or message holds; None: whatever its class is."""
 
 MACHINES = ("snapshot_id", "machine", "class_name", "state", "state_truncated")
 MESSAGES = ("snapshot_id", "method", "args", "args_truncated")
@@ -29,10 +29,10 @@ CALLS = ("snapshot_id", "method")
 
 
 class Paths(NamedTuple):
-    """Where a ledger finds its amounts: pairs of class (or `ALL`) and path, and of method and path."""
+    """Where a ledger finds its amounts, by class and by method."""
 
-    states: tuple[tuple[str, str], ...]
-    messages: tuple[tuple[str, str], ...]
+    states: Pairs
+    messages: Pairs
 
 
 class Count(NamedTuple):
@@ -72,7 +72,7 @@ def counts(history: History, snapshot_ids: Sequence[str], ledgers: Sequence[Path
     return found
 
 
-def in_machines(machines: pa.Table, states: Sequence[tuple[str, str]]) -> list[Held]:
+def in_machines(machines: pa.Table, states: Pairs) -> list[Held]:
     """The machines that a ledger counts. A driver without a state holds nothing; one whose state was cut off may."""
     state = texts(machines["state"])
     has_state = pc.fill_null(pc.not_equal(state, "null"), False).to_numpy(zero_copy_only=False)
@@ -80,7 +80,7 @@ def in_machines(machines: pa.Table, states: Sequence[tuple[str, str]]) -> list[H
     return list(_held(machines, "state", "class_name", states, counted, nothing_is_nought=True))
 
 
-def in_messages(messages: pa.Table, methods: Sequence[tuple[str, str]]) -> list[Held]:
+def in_messages(messages: pa.Table, methods: Pairs) -> list[Held]:
     """The messages in flight that a ledger counts; each must have a number."""
     every = np.ones(messages.num_rows, np.bool_)
     return list(_held(messages, "args", "method", methods, every, nothing_is_nought=False))
@@ -90,15 +90,15 @@ def _held(
     table: pa.Table,
     column: str,
     named_by: str,
-    pairs: Sequence[tuple[str, str]],
+    pairs: Pairs,
     counted: Booleans,
     *,
     nothing_is_nought: bool,
 ) -> Iterator[Held]:
     recorded = _recorded(table, column)
     for path in dict.fromkeys(path for _, path in pairs):
-        names = [name for name, one in pairs if one == path]
-        mask = counted if ALL in names else counted & is_any_of(table[named_by], *names)
+        names = [name for name, one in pairs if one == path and name is not None]
+        mask = counted & is_any_of(table[named_by], *names) if (None, path) not in pairs else counted
         rows = np.flatnonzero(mask)
         some = recorded if len(rows) == table.num_rows else recorded.take(pa.array(rows))
         yield Held(rows, amounts_at(some, compile_path(path), nothing_is_nought=nothing_is_nought))

@@ -20,7 +20,7 @@ from ray_snapshot.history import History
 from ray_snapshot.json_text import parsed_json
 from ray_snapshot.questions.amounts import MOST, UNIT
 from ray_snapshot.questions.broken import CHANGED_CHANNELS, CHANGED_MACHINES, changed
-from ray_snapshot.questions.counting import ALL, Count, Paths, counts
+from ray_snapshot.questions.counting import Count, Paths, counts
 from ray_snapshot.questions.reading import TIME, Answers, chosen, faults, in_batches, latest_specs, table_of
 
 KEY = ("system", "run_id", "detector")
@@ -118,7 +118,7 @@ def _settings(name: str, spec: Mapping[str, Any]) -> Settings:
         assert isinstance(stored, TokenConservation)
     except (DetectorError, SettingError) as error:
         raise SettingError(f"the stored settings of the detector {name!r} are none: {error}") from error
-    states = stored.state.items() if isinstance(stored.state, Mapping) else [(ALL, stored.state)]
+    states = stored.state.items() if isinstance(stored.state, Mapping) else [(None, stored.state)]
     messages = {method: path for method, path in stored.messages.items() if path is not None}
     total = stored.total
     parts = int(total) * UNIT if total is not None and total == int(total) else MOST
