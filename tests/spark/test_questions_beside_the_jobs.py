@@ -93,7 +93,7 @@ def _of_every_kind(seed: int) -> Iterator[tuple[list[Snapshot], list[Verdict]]]:
 
 
 def _yard() -> list[Snapshot]:
-    """Amounts deep in a state, in a list, with places, of two classes and of the driver: 3.5 in all that can be read."""
+    """Amounts deep in a state, in a list, with places, of two classes and of the driver: 3.5 in all, where it can be read."""
     loads: list[Any] = [1, 1.0, 1.25, 1.5, Decimal("0.25"), True, None]
     return [
         snapshot(
