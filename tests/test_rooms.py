@@ -135,3 +135,11 @@ def test_every_package_is_packed() -> None:
     packed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     ours = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("ray_snapshot/**/__init__.py")}
     assert ours <= packed
+
+
+def test_each_test_file_has_a_name_of_its_own() -> None:
+    """The folders of tests are no packages: of two modules with one name, the second to be collected is an error."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        found[path.name].append(str(path.parent.relative_to(ROOT)))
+    assert {name: folders for name, folders in found.items() if len(folders) > 1} == {}

@@ -16,7 +16,7 @@ import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from incidents import deadlocked, healthy, incident, judged, written
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from test_pages import traced
+from test_every_page import traced
 from until import until
 from viewing import TOKEN
 
