@@ -9,8 +9,11 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from ray_snapshot.alarms import report_of
+from ray_snapshot.news import cores_of
 
 if TYPE_CHECKING:
     from ray_snapshot.snapshot import Snapshot
@@ -21,6 +24,10 @@ MOST_CLASSES = 50
 """So many classes are counted by themselves, those with most machines."""
 MOST_SENTENCE = 2_000
 MOST_GAPS = 20
+MOST_REPORT = 20_000
+MOST_CORES = 100
+MOST_OF_CORE = 50
+"""So many machines of a core stand for it, the first by name."""
 
 OTHERS = "(others)"
 
@@ -33,6 +40,10 @@ class Word:
     holds: bool | None
     alarm: bool
     sentence: str
+    report: str = ""
+    """Of an alarm: what a person is told of it, in lines."""
+    cores: tuple[frozenset[str], ...] = ()
+    """Of an alarm: what it is about, see `news`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,7 @@ class Glances:
         """One more snapshot was judged."""
         self.count += 1
         row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
-        words = tuple(Word(one.detector, one.holds, bool(one.alarm), one.sentence[:MOST_SENTENCE]) for one in verdicts)
+        words = tuple(_word(one, snapshot.system) for one in verdicts)
         self.kept.append(Glance(self.count, row, _gaps(snapshot), _counted(snapshot), words))
 
     def after(self, origin: str, place: int) -> list[Glance]:
@@ -76,6 +87,14 @@ def glance_of(snapshot: Snapshot, place: int, words: Iterable[Word]) -> Glance:
     """The glance of a snapshot."""
     row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
     return Glance(place, row, _gaps(snapshot), _counted(snapshot), tuple(words))
+
+
+def _word(verdict: Verdict, system: str) -> Word:
+    plain = Word(verdict.detector, verdict.holds, verdict.alarm, verdict.sentence[:MOST_SENTENCE])
+    if not verdict.alarm:
+        return plain
+    cores = (frozenset(sorted(core)[:MOST_OF_CORE]) for core in cores_of(verdict.evidence)[:MOST_CORES])
+    return replace(plain, report=report_of(verdict, system)[:MOST_REPORT], cores=tuple(cores))
 
 
 def _gaps(snapshot: Snapshot) -> tuple[str, ...]:

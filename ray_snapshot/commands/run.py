@@ -47,6 +47,13 @@ def run(
         str | None,
         typer.Option(help="Raise inside one call of the deadlock: youngest, or what MODULE:FUNCTION chooses."),
     ] = None,
+    on_alarm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND|URL",
+            help="Tell each alarm to this command, the report on its standard input, or post it to this address as JSON.",
+        ),
+    ] = None,
     library_states: Annotated[
         bool, typer.Option("--library-states", help="Record the states of actors of Ray's own libraries, too.")
     ] = False,
@@ -69,6 +76,7 @@ def run(
         deadlock_grace=deadlock_grace,
         victim=victim,
         report=report,
+        on_alarm=on_alarm,
     )
     return run_program(_split(program), options)
 

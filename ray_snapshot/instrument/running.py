@@ -22,6 +22,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 from weakref import ref
 
+from ray_snapshot.alarms import check_target
 from ray_snapshot.errors import NodeNotReadyError, SettingError
 from ray_snapshot.instrument import shape, watching
 from ray_snapshot.instrument.ending import FIRED, Ending, end_program
@@ -29,8 +30,8 @@ from ray_snapshot.instrument.hooks import tracking
 from ray_snapshot.instrument.report_files import ReportFiles
 from ray_snapshot.instrument.watching import Watch
 from ray_snapshot.names import OnDeadlock
+from ray_snapshot.news import News
 from ray_snapshot.runtime.settings import check_writable
-from ray_snapshot.runtime.subscribers import News
 from ray_snapshot.verdicts import READY_MADE, ReadyMade, Verdict, check_detector
 from ray_snapshot.views.report import deadlock_report
 from ray_snapshot.views.streams import give_back, say
@@ -59,6 +60,8 @@ class Options:
     victim: Any = None
     report: Path | None = None
     """Where reports are written."""
+    on_alarm: str | None = None
+    """What is told of alarms."""
 
 
 def run_program(program: tuple[str | None, str | None, list[str]], options: Options) -> int:
@@ -67,6 +70,8 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     Raises `SettingError` if there is no such program, `HistoryWriteError` if no history can be kept where it is to be.
     """
     script, module, arguments = program
+    if options.on_alarm is not None:
+        check_target("--on-alarm", options.on_alarm)
     options = _with_history(options)
     if options.history is not None:
         check_writable(options.history)
@@ -87,6 +92,7 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
         on_deadlock=options.on_deadlock,
         deadlock_grace=options.deadlock_grace,
         victim=victim,
+        on_alarm=options.on_alarm,
     )
     try:
         if code is not None and script is not None:

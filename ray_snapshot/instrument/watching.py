@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 MOST_NAMESAKES = 100
 
 EVERY_S = 1.0
-"""Seconds between snapshots where something is to be done about a deadlock, if the program does not say."""
+"""Seconds between snapshots where something is to be done about an alarm, if the program does not say."""
 
 
 class Watch(Session):
@@ -75,7 +75,7 @@ class Watch(Session):
                 )
         given = settings_of({**settings})
         is_acting = given.on_deadlock != "report"
-        if is_acting and given.every is None:
+        if (is_acting or given.on_alarm is not None) and given.every is None:
             given = given.model_copy(update={"every": EVERY_S})
         super().__init__(name, given, kind="watch", history=history, detectors=detectors)
         if is_acting and not Raiser.names_in(self.detectors):
@@ -100,7 +100,13 @@ class Watch(Session):
         if is_awaited and not self.restored:
             self.start()
         if not is_awaited:
-            steps = [lambda: self._await_services(opened), self._act_on_deadlocks, self.start, self._tell]
+            steps = [
+                lambda: self._await_services(opened),
+                self._tell_alarms,
+                self._act_on_deadlocks,
+                self.start,
+                self._tell,
+            ]
             self._opening = threading.Thread(
                 target=open_beside, args=(steps, self.close), name="ray-snapshot-opening", daemon=True
             )
@@ -110,6 +116,7 @@ class Watch(Session):
         if self._opening is not None:
             self._opening.start()
         else:
+            self._tell_alarms()
             self._act_on_deadlocks()
             self._tell()
 

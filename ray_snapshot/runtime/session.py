@@ -24,6 +24,7 @@ from ray import cloudpickle
 from ray.exceptions import RayError
 
 from ray_snapshot import redaction
+from ray_snapshot.alarms import Notifier
 from ray_snapshot.errors import (
     DetectorError,
     HostDiedError,
@@ -34,12 +35,13 @@ from ray_snapshot.errors import (
     SystemNotRunningError,
 )
 from ray_snapshot.names import check_system_name
+from ray_snapshot.news import News
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
 from ray_snapshot.runtime.restoring import wanted
 from ray_snapshot.runtime.settings import Settings, detectors_of, portable, refuse_redaction, seconds_of, spec_of
-from ray_snapshot.runtime.subscribers import Hears, News, Subscriber, Subscribers
+from ray_snapshot.runtime.subscribers import AlarmTeller, Hears, Subscriber, Subscribers
 from ray_snapshot.tested import say_if_untested
 from ray_snapshot.verdicts import Detector, Verdict, check_detector
 
@@ -110,6 +112,7 @@ class Session(ABC):
         keeps_files = self._is_checkpointing and self.history is not None
         self._key = _checkpoint_key() if keeps_files or self._wanted else None
         self._subscribers: Subscribers | None = None
+        self._notifier = None if settings.on_alarm is None else Notifier(settings.on_alarm)
         self._is_closed = False
         self._has_clock = False
         self._lock = threading.Lock()
@@ -290,6 +293,11 @@ class Session(ABC):
         if trouble is not None:
             raise trouble
 
+    def _tell_alarms(self) -> None:
+        """From now on alarms are told as `on_alarm` says."""
+        if self._notifier is not None:
+            self._hear_by(AlarmTeller(self._notifier, self.name, self.history, self.alarm_when))
+
     def _hear_by(self, hearing: Hears) -> None:
         """This hears of every verdict from now on."""
         self._check()
@@ -326,6 +334,8 @@ class Session(ABC):
             if ray.is_initialized():
                 self._finish(troubles)
         finally:
+            if self._notifier is not None:
+                self._notifier.close()
             self._leave()
         for trouble in [self._part.failure, *troubles]:
             if trouble is not None and not self._part.has_raised(trouble):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import cloudpickle
 
 from ray_snapshot import redaction
+from ray_snapshot.alarms import check_target
 from ray_snapshot.errors import (
     DetectorError,
     HistoryWriteError,
@@ -66,6 +67,9 @@ class Settings(BaseModel):
     victim: Any = None
     """With `on_deadlock="raise"`: the error comes inside one call of the deadlock in place of the program. Which: "youngest",
     or what a function of the members' records returns; None: of the program's own waits."""
+    on_alarm: str | None = None
+    """Tell each alarm, when it begins and when it ends: a command line, which gets the report on its standard input, or an
+    address (https://...), to which it is posted as JSON."""
     trace: bool = False
     """Whether every action is logged in the history, for `ray-snapshot witness`."""
     checkpoint: bool = False
@@ -93,6 +97,7 @@ class SettingsGiven(TypedDict, total=False):
     snapshot_timeout: float
     most_open: int
     library_states: bool
+    on_alarm: str | None
     trace: bool
     checkpoint: bool
     recover: Literal["rollback"] | None
@@ -112,6 +117,7 @@ class WatchSettingsGiven(TypedDict, total=False):
     on_deadlock: OnDeadlock
     deadlock_grace: float
     victim: Any
+    on_alarm: str | None
     checkpoint: bool
     recover: Literal["rollback"] | None
     most_failures: int
@@ -198,6 +204,8 @@ def _fitting(found: Settings) -> Settings:
         raise SettingError(
             f'victim={found.victim!r}: it is "youngest", or a function that is given the records of the members and returns one'
         )
+    if found.on_alarm is not None:
+        check_target("on_alarm", found.on_alarm)
     if found.victim is not None and found.on_deadlock != "raise":
         raise SettingError(f'victim={found.victim!r}: it belongs to on_deadlock="raise" (got {found.on_deadlock!r})')
     return found

@@ -7,7 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ray_snapshot.alarms import Notifier, alarm_of
 from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.news import News
 from ray_snapshot.runtime import waits
 from ray_snapshot.runtime.faults import safe_text_of
 from ray_snapshot.verdicts import Verdict
@@ -20,36 +22,6 @@ AGAIN_S = 0.1
 
 MOST_HEARD = 10_000
 """So many verdicts are remembered as handed out: more than an analyst ever evaluates again."""
-
-
-class News:
-    """Which verdicts begin something, or end it: an alarm; of a detector without one, that it holds.
-
-    A deadlock begins anew with each core that shares no machine with one that is known. What cannot be told ends nothing.
-    """
-
-    def __init__(self, alarm_when: Callable[[str], bool | None]) -> None:
-        """`alarm_when`: of the detector of this name; None: it has no alarm."""
-        self.alarm_when = alarm_when
-        self.known: dict[str, list[frozenset[str]]] = {}
-        """By detector: the cores of what has begun."""
-
-    def has(self, verdict: Verdict) -> bool:
-        """Whether this one tells anything new."""
-        wanted = self.alarm_when(verdict.detector)
-        if verdict.holds is None:
-            return False
-        if verdict.holds is not (True if wanted is None else wanted):
-            return self.known.pop(verdict.detector, None) is not None
-        cores = [frozenset(core) for core in verdict.evidence.get("cores", ())] or [ALL]
-        known = self.known.get(verdict.detector, [])
-        is_new = any(all(core.isdisjoint(one) for one in known) for core in cores)
-        self.known[verdict.detector] = cores
-        return is_new
-
-
-ALL = frozenset({"all"})
-"""The core of what has none."""
 
 
 class Subscriber:
@@ -67,6 +39,24 @@ class Subscriber:
 
     def __repr__(self) -> str:
         return getattr(self.callback, "__qualname__", repr(self.callback))
+
+
+class AlarmTeller:
+    """Hears every verdict, and tells a command or an address which alarms begin and end."""
+
+    def __init__(
+        self, notifier: Notifier, system: str, history: str | None, alarm_when: Callable[[str], bool | None]
+    ) -> None:
+        self.notifier = notifier
+        self.system = system
+        self.history = history
+        self.alarm_when = alarm_when
+        self.news = News(alarm_when)
+
+    def hear(self, number: int, verdict: Verdict) -> None:  # noqa: ARG002 - others ask for it
+        """A verdict on snapshot `number`."""
+        if self.alarm_when(verdict.detector) is not None and self.news.has(verdict):
+            self.notifier.tell(alarm_of(verdict, self.system, self.history))
 
 
 class Hears(Protocol):

@@ -147,6 +147,7 @@ class System(Session):
         self._post.on_replaced = self._spawner.hosts.__setitem__
         self._post.is_dropping = self._wanted is not None
         self._enlist()
+        self._tell_alarms()
 
     def _rolled_back(self, share: Share) -> None:
         self.restored = True

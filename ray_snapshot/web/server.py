@@ -58,23 +58,28 @@ def serve(served: Served, where: Where, tell: Callable[[str], None]) -> None:
         root_path=where.root,
         timeout_graceful_shutdown=1,  # pages that listen for changes do not end by themselves
     )
+    server, ended_by = uvicorn.Server(config), []
+
+    def end(number: int, _: object) -> None:
+        """Nothing is raised here: it would end whatever page is being answered, and not the server."""
+        ended_by.append(number)
+        server.should_exit = True
+
+    for name in (signal.SIGTERM, signal.SIGHUP):  # else what lies in temporary folders would stay
+        signal.signal(name, end)
     shown = "127.0.0.1" if where.host in ("0.0.0.0", "::") else where.host
     shown = f"[{shown}]" if ":" in shown else shown
     here = f"http://{shown}:{port}"
     path = f"/?token={quote(token, safe='')}"
     tell(f"{where.root}{path} at the proxy that leads to {here}" if where.root else here + path)
-    for name in (signal.SIGTERM, signal.SIGHUP):  # else what lies in temporary folders would stay
-        signal.signal(name, _end)
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
     except KeyboardInterrupt:  # how a server is ended
         return
     finally:
         listening.close()
-
-
-def _end(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
+    if ended_by:
+        raise SystemExit(128 + ended_by[0])
 
 
 def _without_port(name: str) -> str:

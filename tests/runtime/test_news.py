@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.runtime.subscribers import News, Subscriber
+from ray_snapshot.news import News
+from ray_snapshot.runtime.subscribers import Subscriber
 from ray_snapshot.verdicts import Verdict
 
 ALARMS = {"deadlock": True, "money": False, "termination": None}

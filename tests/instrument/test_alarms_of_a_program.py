@@ -1,0 +1,47 @@
+"""`run --on-alarm`: a command and an address are told of a deadlock in a program that knows nothing of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from app_runner import Runner
+from posted import address
+
+ray = pytest.mark.ray
+by_night = pytest.mark.nightly
+
+
+@ray
+def test_a_command_is_told_before_the_program_is_ended(runner: Runner, tmp_path: Path) -> None:
+    out = tmp_path / "told"
+    command = (
+        f"sleep 1; cat > {out}; echo $RAY_SNAPSHOT_EVENT $RAY_SNAPSHOT_DETECTOR >> {out}; echo not for the program"
+    )
+    options = ("--every", "0.5", "--exit-on", "deadlock", "--name", "told", "--on-alarm", command)
+    done = runner.command("run", *options, "raising.py", "uncaught")
+    assert (done.exit_code, "not for the program" in done.output + done.errors) == (3, False), done.errors
+    text = out.read_text()
+    assert text.startswith("ray-snapshot: deadlock in told (snapshot ")
+    assert "Account.pay (raising.py:" in text
+    assert text.endswith("begins deadlock\n")
+    assert "was not told" not in done.errors
+
+
+@ray
+@by_night
+def test_an_address_is_told_and_a_program_goes_on_without_it(runner: Runner) -> None:
+    with address() as posted:
+        options = ("--every", "0.5", "--exit-on", "deadlock", "--on-alarm", posted.address)
+        done = runner.command("run", *options, "raising.py", "uncaught")
+    assert done.exit_code == 3, done.errors
+    assert [(one["event"], one["detector"]) for one in posted.bodies] == [("begins", "deadlock")]
+    done = runner.command("run", *options, "raising.py", "uncaught")
+    assert done.exit_code == 3, done.errors
+    assert "the alarm of deadlock on " in done.errors
+
+
+def test_what_is_neither_a_command_nor_an_address_is_refused_before_the_program_begins(runner: Runner) -> None:
+    done = runner.command("run", "--on-alarm", "https://", "program.py", "ray")
+    assert (done.exit_code, done.output, done.errors.count("\n")) == (2, "", 1), done.errors
+    assert "--on-alarm" in done.errors

@@ -1,0 +1,58 @@
+"""`rs.System(on_alarm=...)`: a system's own alarms, told as they begin and end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from until import until
+
+import ray_snapshot as rs
+from ray_snapshot.errors import SettingError
+
+
+class Purse(rs.SnapshotMixin):
+    """Coins."""
+
+    def __init__(self, coins: int) -> None:
+        self.coins = coins
+
+    def put(self, coins: int) -> None:
+        self.coins += coins
+
+
+@rs.detector(stable=False, alarm_when=False, name="ten")
+def ten_coins(snapshot: rs.Snapshot) -> bool:
+    """Whether there are ten coins."""
+    return bool(snapshot.machines["purse"].state["coins"] == 10)
+
+
+@pytest.mark.ray
+def test_an_alarm_is_told_when_it_begins_and_when_it_ends_and_the_last_before_the_system_is_closed(
+    ray_cluster: None, tmp_path: Path
+) -> None:
+    out = tmp_path / "told"
+    command = f"echo $RAY_SNAPSHOT_EVENT $RAY_SNAPSHOT_DETECTOR $(head -n 1) >> {out}"
+    with rs.System("purses", detectors=[ten_coins], on_alarm=command) as system:
+        purse = system.spawn(Purse, 10, name="purse")
+        for coins in (0, 5, 0, -5, 1):
+            purse.put.send(coins)
+            system.wait_for("termination")
+            system.snapshot()
+    lines = out.read_text().splitlines()
+    assert [line.split()[:2] for line in lines] == [["begins", "ten"], ["ends", "ten"], ["begins", "ten"]]
+    assert "alarm of ten in purses (snapshot " in lines[0]
+    assert "no more alarm of ten in purses (snapshot " in lines[1]
+
+
+@pytest.mark.ray
+def test_a_watched_app_has_a_clock_where_alarms_are_to_be_told(ray_cluster: None, tmp_path: Path) -> None:
+    out = tmp_path / "told"
+    never = rs.detector(stable=True, alarm_when=False, name="never")(lambda snapshot: False)
+    with rs.watch("app", detectors=[never], on_alarm=f"cat > {out}"):
+        until(lambda: out.exists() and "alarm of never in app" in out.read_text())
+
+
+def test_what_is_neither_a_command_nor_an_address_is_refused() -> None:
+    with pytest.raises(SettingError, match="on_alarm"):
+        rs.System("purses", on_alarm="ftp://host")
