@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from incidents import deadlocked, healthy, incident, judged, written
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from test_every_page import traced
 from until import until
 from viewing import TOKEN
@@ -131,9 +131,17 @@ def test_a_person_comes_from_the_alarm_to_the_machine_that_waits(browser: Browse
         expect(page.get_by_role("status")).to_contain_text("No alarm")
 
 
+def late(route: Route) -> None:
+    """A script that comes long after the one that it belongs to: that one must wait for it."""
+    answer = [route.fetch() for _ in range(20)][-1]
+    route.fulfill(response=answer)
+
+
 def test_a_page_changes_by_itself_and_what_is_open_in_it_stays_open(browser: Browser, tmp_path: Path) -> None:
     path = written(tmp_path / "h", [healthy(0), healthy(1)])
     with looking(browser, path) as site:
+        site.page.route("**/hx-sse.min.js", late)
+        site.page.reload()
         expect(site.page.get_by_role("status")).to_contain_text("No alarm")
         site.page.get_by_role("link", name="all snapshots").focus()
         until(lambda: site.events.streams == 1)
