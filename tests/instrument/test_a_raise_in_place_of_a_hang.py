@@ -25,6 +25,7 @@ def _said(done: Done) -> list[str]:
     return [line.removeprefix("app: ") for line in done.output.splitlines() if line.startswith("app: ")]
 
 
+@pytest.mark.nightly
 def test_every_kind_of_wait_ends_in_the_error_and_the_program_may_go_on(runner: Runner) -> None:
     done = _run(runner, "every_kind", "raise")
     kinds = ("get", "wait", "threads", "awaits", "next")

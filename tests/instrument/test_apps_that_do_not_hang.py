@@ -33,8 +33,8 @@ def test_slow_calls_timeouts_polling_and_outside_events_are_never_a_deadlock(
     ("scenario", "output"),
     [
         ("named", "('woken', None)"),
-        ("threads", "['stepped', 'stepped']"),
         ("called_back", "woken"),
+        pytest.param("threads", "['stepped', 'stepped']", marks=pytest.mark.nightly),
         pytest.param("inherited", "left", marks=pytest.mark.nightly),
         pytest.param("stored", "('woken', None)", marks=pytest.mark.nightly),
         pytest.param("groups", "answered", marks=pytest.mark.nightly),
@@ -89,6 +89,7 @@ def test_a_semaphore_is_told_to_be_full_when_its_slots_are_and_not_before(runner
     )
 
 
+@pytest.mark.nightly
 def test_workers_that_ask_each_other_in_threads_are_told_to_be_stuck_when_both_do(runner: Runner) -> None:
     """Each waits for the future of its own thread, and the thread for the other."""
     example = Path(__file__).parents[2] / "examples" / "lock_step.py"

@@ -90,6 +90,7 @@ def test_a_machine_that_does_not_take_its_state_back_is_named_and_another_restor
     assert found["held"] == dict.fromkeys(found["held"], 50) | {"purse-2": 51, "Vault-1": 57}
 
 
+@pytest.mark.nightly
 def test_another_run_of_the_program_goes_on_from_the_snapshot(
     runner: Runner, together: dict[str, Any], history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

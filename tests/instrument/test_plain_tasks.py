@@ -63,6 +63,7 @@ def test_a_deadlock_through_a_task_of_a_task_is_found(runner: Runner, tmp_path: 
     } < found
 
 
+@pytest.mark.nightly
 def test_a_task_whose_argument_never_comes_is_stuck_behind_the_deadlock(runner: Runner, tmp_path: Path) -> None:
     found = _stuck(runner, "a_task_that_waits_for_its_argument", tmp_path / "h")
 
@@ -70,6 +71,7 @@ def test_a_task_whose_argument_never_comes_is_stuck_behind_the_deadlock(runner: 
     assert ("(the program)", "ray.get(after.remote(stuck))", "after") in found
 
 
+@pytest.mark.nightly
 def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Runner, tmp_path: Path) -> None:
     history = tmp_path / "h"
     program = ("--every", "0.5", "--history", str(history), "--detect", "deadlock", "tasks.py", "one_of_a_list")
@@ -100,6 +102,7 @@ def test_all_is_done_when_the_tasks_of_a_worker_that_has_ended_are_and_the_items
     assert (done.output, done.exit_code) == ("1 1\n3 3\nthe end\n", 0), done.errors
 
 
+@pytest.mark.nightly
 def test_all_is_done_when_a_task_without_a_ref_is_that_a_task_has_started(runner: Runner) -> None:
     done = runner.plain("tasks.py", "done_without_a_ref", "done")
 
@@ -112,18 +115,21 @@ def test_a_task_without_a_ref_is_known_to_be_stuck(runner: Runner, tmp_path: Pat
     assert ("waits_for_good", "ray.get(trainer.go.remote(trainer))", "Trainer.go") in found
 
 
+@pytest.mark.nightly
 def test_a_worker_that_ends_behind_its_task_is_not_kept_by_its_poll(runner: Runner, tmp_path: Path) -> None:
     done = _watched(runner, "held_by_no_poll", tmp_path / "h")
 
     assert (done.output, done.exit_code) == ("the end\n", 0), done.errors
 
 
+@pytest.mark.nightly
 def test_that_tasks_are_done_is_known_though_nobody_reads_their_results(runner: Runner) -> None:
     done = runner.plain("tasks.py", "done_unread", "done")
 
     assert (done.output, done.exit_code) == ("termination True 20\nthe end\n", 0), done.errors
 
 
+@pytest.mark.nightly
 def test_who_is_parked_is_not_stuck_while_a_task_may_wake_it(runner: Runner, tmp_path: Path) -> None:
     done = _watched(runner, "opened_by_a_task", tmp_path / "h")
 

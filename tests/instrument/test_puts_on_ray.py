@@ -14,6 +14,7 @@ pytestmark = pytest.mark.ray
 DEADLOCKED = 3
 
 
+@pytest.mark.nightly
 def test_a_program_that_waits_among_what_was_put_is_told_to_be_healthy(runner: Runner, tmp_path: Path) -> None:
     history = tmp_path / "h"
     options = ("--every", "0.25", "--detect", "deadlock", "--history", str(history), "--name", "puts")

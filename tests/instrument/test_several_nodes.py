@@ -98,6 +98,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
     shutil.rmtree(temp, ignore_errors=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 def test_a_deadlock_across_nodes_is_found_where_only_another_version_of_us_is_installed(nodes: TwoNodes) -> None:
     done = nodes.runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "two_nodes.py", "first", "second")

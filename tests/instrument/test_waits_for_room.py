@@ -41,7 +41,7 @@ FOUND = {
 @pytest.mark.parametrize(
     "scenario",
     [
-        one if one in ("last_cpu", "creation", "two_groups", "at_rest") else pytest.param(one, marks=by_night)
+        one if one in ("last_cpu", "two_groups") else pytest.param(one, marks=by_night)
         for one in FOUND
     ],
 )
@@ -59,11 +59,11 @@ def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
 @pytest.mark.parametrize(
     "scenario",
     [
-        "freed_by_collection",
         "given_up",
         *(
             pytest.param(one, marks=by_night)
             for one in (
+                "freed_by_collection",
                 "taken_back",
                 "freed_by_a_task",
                 "freed_by_a_watchdog",

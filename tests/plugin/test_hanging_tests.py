@@ -17,6 +17,7 @@ BOUND_S = 60.0
 FAILED, INTERNAL_ERROR, USAGE_ERROR = 1, 3, 4
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pytester: pytest.Pytester) -> None:  # type: ignore[no-untyped-def]
     ran = suite("--ray-snapshot", "--ray-snapshot-grace=1", "--ray-snapshot-report=kept")
@@ -62,6 +63,22 @@ def test_a_test_that_hangs_fails_with_the_report_and_the_rest_goes_on(suite, pyt
     deadlocks = [one for one in rs.History(history).verdicts() if one.detector == "deadlock" and one.holds]
     assert {one.evidence["member_count"] for one in deadlocks} >= {2}
     assert {row["system"] for row in rs.History(history).snapshots()} == {"pytest-main-tests"}, "of a Ray for all tests"
+
+
+@pytest.mark.ray
+def test_what_hangs_fails_with_the_report_and_what_comes_next_runs(suite) -> None:  # type: ignore[no-untyped-def]
+    some = "test_hangs or comes_next or (expects_it and not in_vain and not old_kind)"
+    ran = suite("--ray-snapshot", "--ray-snapshot-grace=1", "-k", some)
+    assert ran.outcomes == {
+        "test_hangs": "FAILED",
+        "test_that_comes_next": "PASSED",
+        "test_that_expects_it": "PASSED",
+        "TestOfTheOldKind::test_that_expects_it": "PASSED",
+    }, ran.text
+    assert ran.exit_code == FAILED
+    assert "DeadlockError: deadlock in test_bank.py::test_hangs (snapshot " in ran.text
+    assert "in Account.pay (test_bank.py:" in ran.text
+    _of_its_own_alone(ran.text)
 
 
 def _of_its_own_alone(text: str) -> None:

@@ -58,6 +58,7 @@ def assert_same(ours: dict[str, pa.Table], theirs: dict[str, Any], *names: str) 
 # ---- conservation ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_ledger_of_a_history_with_a_leak_is_that_of_the_job(spark: Any, planted: History) -> None:
     from ray_snapshot.spark_jobs import conservation
 
@@ -66,6 +67,7 @@ def test_the_ledger_of_a_history_with_a_leak_is_that_of_the_job(spark: Any, plan
     assert_same(ours, conservation.run(spark, planted))
 
 
+@pytest.mark.nightly
 def test_the_ledgers_of_a_system_and_of_a_run_are_those_of_the_job(spark: Any, history: History) -> None:
     from ray_snapshot.spark_jobs import conservation
     from ray_snapshot.spark_jobs.tables import Selection
