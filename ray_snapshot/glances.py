@@ -59,6 +59,20 @@ class Glance:
     classes: Mapping[str, Mapping[str, int]]
     """By class, by status: how many machines."""
     words: tuple[Word, ...]
+    record_delay_ms: float = 0.0
+    """Of the machine that recorded last."""
+    backlogs: Mapping[str, int] = field(default_factory=dict)
+    """By class: the most messages and calls that are in flight to one machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was counted since the system began."""
+
+    completed: int = 0
+    aborted: int = 0
+    restores: int = 0
+    """How often it was rolled back, as the last snapshot knows."""
 
 
 @dataclass(slots=True)
@@ -69,13 +83,17 @@ class Glances:
     """Of these glances and no others: another run counts from 1 again, and so does another analyst of the same run."""
     kept: deque[Glance] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
     count: int = 0
+    totals: Totals = field(default_factory=Totals)
 
-    def add(self, snapshot: Snapshot, verdicts: Iterable[Verdict]) -> None:
-        """One more snapshot was judged."""
+    def add(self, snapshot: Snapshot, verdicts: Iterable[Verdict], restores: int = 0) -> None:
+        """One more snapshot was judged, or given up."""
         self.count += 1
-        row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
-        words = tuple(_word(one, snapshot.system) for one in verdicts)
-        self.kept.append(Glance(self.count, row, _gaps(snapshot), _counted(snapshot), words))
+        is_complete = snapshot.status == "complete"
+        past = self.totals
+        self.totals = Totals(
+            past.completed + is_complete, past.aborted + (not is_complete), max(past.restores, restores)
+        )
+        self.kept.append(glance_of(snapshot, self.count, [_word(one, snapshot.system) for one in verdicts]))
 
     def after(self, origin: str, place: int) -> list[Glance]:
         """Those behind that place; all, if it was a place among others."""
@@ -86,7 +104,11 @@ class Glances:
 def glance_of(snapshot: Snapshot, place: int, words: Iterable[Word]) -> Glance:
     """The glance of a snapshot."""
     row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
-    return Glance(place, row, _gaps(snapshot), _counted(snapshot), tuple(words))
+    import pyarrow.compute as pc  # not at the top: every process that gets a handle of an analyst loads this module
+
+    by_class = _counted(snapshot)
+    delay = pc.max(snapshot.tables["machines"]["record_delay_ms"]).as_py() or 0.0
+    return Glance(place, row, _gaps(snapshot), by_class, tuple(words), delay, _backlogs(snapshot, by_class))
 
 
 def _word(verdict: Verdict, system: str) -> Word:
@@ -115,4 +137,22 @@ def _counted(snapshot: Snapshot) -> dict[str, dict[str, int]]:
         counts = found.setdefault(name if place < MOST_CLASSES else OTHERS, {})
         for status, count in by_class[name].items():
             counts[status] = counts.get(status, 0) + count
+    return found
+
+
+def _backlogs(snapshot: Snapshot, known: Mapping[str, Any]) -> dict[str, int]:
+    """`known`: the classes that are counted by themselves."""
+    import pyarrow.compute as pc
+
+    channels = snapshot.tables["channels"].select(["target", "in_flight_count"])
+    channels = channels.filter(pc.greater(channels["in_flight_count"], 0))
+    if not channels.num_rows:
+        return {}
+    counts = channels.group_by("target").aggregate([("in_flight_count", "sum")])
+    machines = snapshot.tables["machines"].select(["machine", "class_name"])
+    most = counts.join(machines, "target", "machine", join_type="inner").group_by("class_name")
+    found: dict[str, int] = {}
+    for row in most.aggregate([("in_flight_count_sum", "max")]).to_pylist():
+        name = row["class_name"] if row["class_name"] in known else OTHERS
+        found[name] = max(found.get(name, 0), row["in_flight_count_sum_max"])
     return found

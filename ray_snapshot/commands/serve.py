@@ -55,7 +55,7 @@ def serve(
 
     The address that is printed has a token, without which nothing is shown; RAY_SNAPSHOT_TOKEN sets it.
     """
-    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
+    if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:
         raise SettingError(f"serve needs {' and '.join(missing)}: pip install 'ray-snapshot[web]'")
     from ray_snapshot.alarms import Notifier, check_target
     from ray_snapshot.web.alarms import Alarms

@@ -26,7 +26,7 @@ from ray_snapshot.errors import (
     UnknownMachineError,
 )
 from ray_snapshot.views.tables import json_text
-from ray_snapshot.web import drawn, reading
+from ray_snapshot.web import drawn, reading, scraped
 from ray_snapshot.web.asked import Asked
 from ray_snapshot.web.events import Events
 from ray_snapshot.web.guard import Guard, Terms
@@ -108,6 +108,7 @@ def make_app(served: Served, terms: Terms, events: Events) -> Guard:
         routes.append(Route(API + page.path.rstrip("/"), partial(_json, served, page)))
         routes.append(Route(page.path, partial(_html, served, pages, page)))
     routes += [
+        Route("/metrics", partial(_metrics, served)),
         Route("/h/{place}/run.svg", partial(_chart, served, drawn.of_run)),
         Route("/live/{system}/run.svg", partial(_chart, served, drawn.of_glances)),
         Route("/do/snapshot", partial(_change, served, pages, guard, _take_snapshot), methods=["POST"]),
@@ -175,6 +176,11 @@ async def _chart(served: Served, draw: Callable[[Served, Mapping[str, str], Aske
         return Response(str(error), status_of(error), media_type="text/plain")
     headers = {"cache-control": "private, max-age=10"}  # verdicts may be added later
     return Response(svg, media_type="image/svg+xml", headers=headers)
+
+
+async def _metrics(served: Served, _: Request) -> Response:
+    text = await to_thread.run_sync(scraped.scraped, served, limiter=THREADS)
+    return Response(text, headers={"content-type": scraped.CONTENT_TYPE})
 
 
 # ---- changes -------------------------------------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ from ray import cloudpickle
 from ray_snapshot import redaction
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import DetectorError, NotRestorableError, RaySnapshotError
-from ray_snapshot.glances import Glance, Glances
+from ray_snapshot.glances import Glances
 from ray_snapshot.runtime.analyst.arrivals import Arrivals, Handed, InWork
+from ray_snapshot.runtime.analyst.ray_metrics import RayMetrics
 from ray_snapshot.runtime.analyst.verdict_queue import VerdictQueue
 from ray_snapshot.runtime.classes import extend_import_path
 from ray_snapshot.runtime.collected import CHECKPOINT_OFF, Collected
@@ -72,6 +73,7 @@ class Analyst:
         self.arrivals = Arrivals()
         self.verdicts = VerdictQueue()
         self.glances = Glances()
+        self.metrics = RayMetrics(system)
         self.wakes = 0
         """How often those who wait for verdicts were told to wait no longer."""
         self.evaluated = 0
@@ -127,7 +129,9 @@ class Analyst:
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
-        self.glances.add(snapshot, found)
+        self.glances.add(snapshot, found, collected.header.generation)
+        with suppress(Exception):  # whatever Ray says of metrics: snapshots go on without
+            self.metrics.take(self.glances.totals, self.glances.kept)
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
@@ -354,9 +358,15 @@ class Analyst:
         """How many snapshots have come and are not evaluated yet."""
         return self.arrivals.received - self.evaluated
 
-    async def glances_after(self, origin: str, place: int) -> tuple[str | None, str, list[Glance]]:
-        """The history, if there is one; of which origin glances are; those behind that place."""
-        return self.history, self.glances.origin, self.glances.after(origin, place)
+    async def glances_after(self, origin: str, place: int) -> dict[str, Any]:
+        """The history, if there is one; of which origin glances are; what was counted; the glances behind that place."""
+        found = self.glances
+        return {
+            "history": self.history,
+            "origin": found.origin,
+            "totals": found.totals,
+            "glances": found.after(origin, place),
+        }
 
     async def drain(self, timeout: float) -> RaySnapshotError | None:
         """Wait until all that was received is evaluated, and commit it; returns what went wrong with the history."""

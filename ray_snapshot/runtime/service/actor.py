@@ -9,6 +9,7 @@ from typing import Any
 import ray
 
 from ray_snapshot.errors import RaySnapshotError, RolledBackError, UnknownMachineError
+from ray_snapshot.glances import Totals
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import (
     AwaitInput,
@@ -370,15 +371,15 @@ class Service:
         `open`: `{"number", "started_at" (seconds), "reported", "lacking"}` each, how many parties have reported and have not.
         """
         is_closed = self.course.is_closing  # then the analyst may be gone, while the program still holds this actor
-        found = (None, origin, []) if is_closed else await self.handing.analyst.glances_after.remote(origin, place)
-        return await self.about() | {
-            "history": found[0],
-            "origin": found[1],
+        found = {"history": None, "origin": origin, "totals": Totals(), "glances": []}
+        if not is_closed:
+            found = await self.handing.analyst.glances_after.remote(origin, place)
+        about = {
             "is_closed": is_closed,
             "is_checkpointing": self.config.checkpoint,
             "open": self.collecting.progress(),
-            "glances": found[2],
         }
+        return await self.about() | about | found
 
     async def write_history(self, seconds: float) -> None:
         """Answers when the history lists what was taken so far; raises what keeps it from being written."""
