@@ -32,7 +32,7 @@ test: .venv
 
 # What instruments apps, where Ray uses uvloop, and programs that use Serve, Tune, Data, Train, joblib and dask.
 test-libraries: .venv-libraries
-	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/real tests/jobs
+	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/real tests/jobs tests/runtime/test_ray_metrics.py
 
 # With each Ray of ray_snapshot/tested.py, in an environment of its own: four minutes each.
 ray-versions: .venv
