@@ -15,6 +15,7 @@ from ray_snapshot.views.tables import is_terminal, print_json
 from ray_snapshot.views.wrapping import print_text
 
 if TYPE_CHECKING:
+    from ray_snapshot.web.live import Clusters
     from ray_snapshot.web.served import Running
 
 MOST_SNAPSHOTS = 20
@@ -63,7 +64,7 @@ def top(
         clusters.close()
 
 
-def _found(clusters: Any, name: str | None) -> Running:
+def _found(clusters: Clusters, name: str | None) -> Running:
     """The system that is meant, as soon as it has answered."""
     until = time.monotonic() + FIRST_S
     while True:
@@ -83,7 +84,7 @@ def _found(clusters: Any, name: str | None) -> Running:
         time.sleep(0.1)
 
 
-def _looks(clusters: Any, first: Running, every: float) -> Iterator[Running]:
+def _looks(clusters: Clusters, first: Running, every: float) -> Iterator[Running]:
     """What the system says, each time, until it is gone."""
     one: Running | None = first
     answered = time.monotonic()
@@ -97,7 +98,7 @@ def _looks(clusters: Any, first: Running, every: float) -> Iterator[Running]:
             return
 
 
-def _print(clusters: Any, first: Running, every: float, *, is_once: bool, json: bool) -> None:
+def _print(clusters: Clusters, first: Running, every: float, *, is_once: bool, json: bool) -> None:
     for one in _looks(clusters, first, every):
         if json:
             print_json(said(one))
@@ -108,7 +109,7 @@ def _print(clusters: Any, first: Running, every: float, *, is_once: bool, json: 
             return
 
 
-def _show(clusters: Any, first: Running, every: float) -> None:
+def _show(clusters: Clusters, first: Running, every: float) -> None:
     from rich.live import Live
 
     from ray_snapshot.views.tables import console

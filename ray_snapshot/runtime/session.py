@@ -36,6 +36,7 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.names import check_system_name
 from ray_snapshot.news import News
+from ray_snapshot.runtime.analyst import spans
 from ray_snapshot.runtime.cluster import ask
 from ray_snapshot.runtime.collected import Collected
 from ray_snapshot.runtime.driver.memory import Memory
@@ -147,6 +148,7 @@ class Session(ABC):
             life,
             has_subscribers=self._subscribers is not None,
             is_lean=is_lean,
+            telemetry=spans.settings(),
         )
 
     # ---- snapshots and verdicts -----------------------------------------------------------------------------------

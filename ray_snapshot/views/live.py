@@ -9,6 +9,7 @@ from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 MOST_ROWS = 12
 """So many classes are shown, those with most machines, and so many of the last snapshots."""
@@ -65,7 +66,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def _verdicts(found: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _verdicts(found: Sequence[Mapping[str, Any]]) -> Table:
     from rich.text import Text
 
     table = _table("detector", "says", "")
@@ -76,7 +77,7 @@ def _verdicts(found: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table
 
 
-def _classes(found: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _classes(found: Sequence[Mapping[str, Any]]) -> Table:
     table = _table("class", "machines", *STATUSES, "largest backlog", numbers=True)
     for one in found[:MOST_ROWS]:
         numbers = (one["machines"], *(one[name] for name in STATUSES), one["backlog"])
@@ -86,7 +87,7 @@ def _classes(found: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table
 
 
-def _snapshots(found: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _snapshots(found: Sequence[Mapping[str, Any]]) -> Table:
     table = _table("snapshot", "began (UTC)", "ms", "slowest, ms", "in flight", "bytes", numbers=True)
     for one in found[-MOST_ROWS:][::-1]:
         if one["status"] != "complete":
@@ -102,7 +103,7 @@ def _snapshots(found: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table
 
 
-def _table(*heads: str, numbers: bool = False) -> Any:
+def _table(*heads: str, numbers: bool = False) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -111,7 +112,7 @@ def _table(*heads: str, numbers: bool = False) -> Any:
     return table
 
 
-def _add(table: Any, *texts: str) -> None:
+def _add(table: Table, *texts: str) -> None:
     from rich.text import Text
 
     table.add_row(*(Text(one_line(text)) for text in texts))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -35,6 +36,7 @@ from ray_snapshot.runtime.faults import first_line, safe_text_of
 if TYPE_CHECKING:
     from ray_snapshot.history.checkpoints import Checkpoint
     from ray_snapshot.runtime.analyst.keeping import Keeper
+    from ray_snapshot.runtime.analyst.spans import Spans
     from ray_snapshot.runtime.planning import Ground, Plan
     from ray_snapshot.snapshot import Snapshot
     from ray_snapshot.verdicts import Detector, Standards, Verdict
@@ -74,6 +76,7 @@ class Analyst:
         self.verdicts = VerdictQueue()
         self.glances = Glances()
         self.metrics = RayMetrics(system)
+        self.spans: Spans | None = None
         self.wakes = 0
         """How often those who wait for verdicts were told to wait no longer."""
         self.evaluated = 0
@@ -132,6 +135,9 @@ class Analyst:
         self.glances.add(snapshot, found, collected.header.generation)
         with suppress(Exception):  # whatever Ray says of metrics: snapshots go on without
             self.metrics.take(self.glances.totals, self.glances.kept)
+        if self.spans is not None:
+            with suppress(Exception):  # the same of OpenTelemetry
+                self.spans.take(snapshot, found, detectors)
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
@@ -253,12 +259,14 @@ class Analyst:
         *,
         has_subscribers: bool = False,
         is_lean: bool = False,
+        telemetry: Mapping[str, str] | None = None,
     ) -> None:
         """Open the history and begin to work; nothing happens if that has been done.
 
         `redacted`: names of fields that are not written; `keeper`: keeps what a restore needs; `life`: how many
         analysts of this system have died; `has_subscribers`: subscribers are to get every verdict; `is_lean`: what only
-        a verdict that holds needs is loaded when there is one (scipy, 20 MB, for a deadlock). Raises
+        a verdict that holds needs is loaded when there is one (scipy, 20 MB, for a deadlock); `telemetry`: see
+        `spans.settings`. Raises
         `HistoryWriteError`, `HistoryFormatError`, `DetectorError`.
         """
         if self.opened.is_set():
@@ -273,6 +281,8 @@ class Analyst:
         self.warming = threading.Thread(target=_warm_up, args=([] if is_lean else loaded,), name="warm-up", daemon=True)
         self.warming.start()
         self.detectors = loaded
+        if telemetry:
+            self.spans = _spans(self.system, telemetry)
         if self.history is not None:
             from ray_snapshot.history import BackgroundWriter, HistoryWriter
 
@@ -375,11 +385,23 @@ class Analyst:
             await asyncio.sleep(0.01)
         if self.writer is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._commit)
+        if self.spans is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.spans.flush)
         return self.trouble
 
     async def watched(self) -> None:
         """Never answers: a process that waits for it hears at once that this one is gone."""
         await asyncio.get_running_loop().create_future()
+
+
+def _spans(system: str, telemetry: Mapping[str, str]) -> Spans | None:
+    from ray_snapshot.runtime.analyst.spans import Spans
+
+    try:
+        return Spans(system, telemetry)
+    except Exception as error:  # an exporter that is not there is no reason to take no snapshots
+        print(f"ray-snapshot: no spans are sent: {type(error).__name__}: {first_line(error)}", file=sys.stderr)
+        return None
 
 
 def _warm_up(detectors: Iterable[Any]) -> None:
