@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.alarms import report_of
 from ray_snapshot.news import cores_of
 
 if TYPE_CHECKING:
@@ -115,6 +114,8 @@ def _word(verdict: Verdict, system: str) -> Word:
     plain = Word(verdict.detector, verdict.holds, verdict.alarm, verdict.sentence[:MOST_SENTENCE])
     if not verdict.alarm:
         return plain
+    from ray_snapshot.alarms import report_of  # with `views`, which is not sent to workers that have no ray-snapshot
+
     cores = (frozenset(sorted(core)[:MOST_OF_CORE]) for core in cores_of(verdict.evidence)[:MOST_CORES])
     return replace(plain, report=report_of(verdict, system)[:MOST_REPORT], cores=tuple(cores))
 
