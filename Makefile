@@ -1,8 +1,8 @@
 # Everything runs in .venv, which these targets make themselves; PYTHON may name the interpreter to make it with.
 PYTHON ?= python3
 BIN := .venv/bin
-# Three processes on two cores, for most tests wait most of the time. Whole files, in the order of tests/conftest.py: those that take minutes begin first.
-AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# Whole files, in the order of tests/conftest.py: those that take minutes begin first.
+TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
@@ -28,11 +28,11 @@ demo: .venv
 	$(BIN)/ray-snapshot demo
 
 test: .venv
-	$(BIN)/python -m pytest $(AT_ONCE) -m 'not nightly and not libraries'
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not nightly and not libraries'
 
 # What instruments apps, where Ray uses uvloop, and programs that use Serve, Tune, Data, Train, joblib and dask.
 test-libraries: .venv-libraries
-	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/real tests/jobs tests/runtime/test_ray_metrics.py
+	RAY_USE_UVLOOP=1 .venv-libraries/bin/python -m pytest $(TWO_AT_ONCE) -m 'libraries or not nightly' tests/instrument tests/real tests/jobs tests/runtime/test_ray_metrics.py
 
 # With each Ray of ray_snapshot/tested.py, in an environment of its own: four minutes each.
 ray-versions: .venv
@@ -43,7 +43,7 @@ nightly:
 	$(MAKE) --keep-going nightly-tests test-libraries ray-versions
 
 nightly-tests: .venv
-	$(BIN)/python -m pytest $(AT_ONCE) -m 'not libraries'
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not libraries'
 
 # Every program of tests/real plainly and watched, and the table of what came of it; PROGRAMS="queues start" runs these anew.
 real-programs: .venv-libraries

@@ -109,6 +109,7 @@ def test_a_program_may_be_ended(runner: Runner) -> None:
     assert "Traceback" not in done.errors
 
 
+@pytest.mark.nightly
 def test_a_program_has_its_deadlocks_broken_with_no_more_said_than_how(runner: Runner) -> None:
     done = runner.plain(str(Path(__file__).parent / "raising_driver.py"))
     assert done.exit_code == 0, done.errors

@@ -39,6 +39,7 @@ def _said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+@pytest.mark.nightly
 def test_diagnose_says_healthy_of_a_program_that_only_waits_for_its_user(runner: Runner) -> None:
     app = runner.start_watched("at-its-desk", "standing.py", "idle")
     assert _said(app) == "hello\n"

@@ -43,6 +43,7 @@ def test_what_a_program_can_see_of_us_is_what_the_page_lists(runner: Runner) -> 
     assert [name for name in SEEN if f"**{name}**" not in page.replace("`", "")] == []
 
 
+@pytest.mark.nightly
 def test_the_names_of_an_apps_classes_and_actors_leave_every_cut_consistent(runner: Runner, tmp_path: Path) -> None:
     history = tmp_path / "history"
     done = runner.command("run", "--every", "0.1", "--history", str(history), "names.py")
@@ -53,6 +54,7 @@ def test_the_names_of_an_apps_classes_and_actors_leave_every_cut_consistent(runn
     assert [row["snapshot_id"] for row in snapshots if not row["consistent"]] == []
 
 
+@pytest.mark.nightly
 def test_a_programs_own_hook_and_variables_reach_its_workers_as_well_as_ours(runner: Runner) -> None:
     plain, watched = runner.both("of-its-own", "program.py", "ray")
     assert "['yes', 'set before the actor']" in plain.output, plain.errors

@@ -187,6 +187,11 @@ BY_NIGHT = (
     "restart",
     "threaded_slots",
     "named_group",
+    "held_generators",
+    "next_item",
+    "votes",
+    "awaited_slots",
+    "again",
     *(f"{name}.uvloop" for name in ON_UVLOOP[1:]),
 )
 HELD_ON_LOOPS = (2, 60)

@@ -85,6 +85,7 @@ def test_threads_of_the_program_and_of_a_host_are_not_overlooked(crossing: dict[
     assert [text for text in found["told"] if text.startswith("who calls actors from a thread of host-")] != []
 
 
+@pytest.mark.nightly
 def test_what_the_program_watches_itself_is_one_history_and_ends_with_the_watch(runner: Runner, tmp_path: Path) -> None:
     history = tmp_path / "history"
     done = runner.plain("crossing.py", f"watched:{history}")
@@ -99,6 +100,7 @@ def test_what_the_program_watches_itself_is_one_history_and_ends_with_the_watch(
     assert runner.command("verify", str(history)).exit_code == 0
 
 
+@pytest.mark.nightly
 def test_a_system_that_stays_apart_may_bear_the_name_of_the_watch(runner: Runner, tmp_path: Path) -> None:
     """`run` names the watch after the script; what the program calls its system is its own affair."""
     done = runner.command("run", "--name", "apart", "crossing.py", f"apart:{tmp_path / 'history'}")

@@ -280,6 +280,7 @@ def _watched(runner: Runner, scenario: str, *whole: str) -> tuple[Done, Done]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdict(runner: Runner) -> None:
     arguments = "; tasks that run keep 40.0 MiB of arguments there until they end"

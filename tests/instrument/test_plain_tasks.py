@@ -86,6 +86,7 @@ def test_results_that_are_there_do_not_hide_the_one_that_never_comes(runner: Run
     assert PREPARE in found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scenario", ["opened_by_a_handle_in_a_reply", "opened_by_a_coroutine_of_the_task"])
 def test_what_a_task_may_yet_do_is_never_taken_for_a_deadlock(runner: Runner, tmp_path: Path, scenario: str) -> None:
     done = _watched(runner, scenario, tmp_path / "h")
@@ -94,6 +95,7 @@ def test_what_a_task_may_yet_do_is_never_taken_for_a_deadlock(runner: Runner, tm
     assert "deadlock" not in done.errors
 
 
+@pytest.mark.nightly
 def test_all_is_done_when_the_tasks_of_a_worker_that_has_ended_are_and_the_items_that_a_task_gives(
     runner: Runner,
 ) -> None:
@@ -109,6 +111,7 @@ def test_all_is_done_when_a_task_without_a_ref_is_that_a_task_has_started(runner
     assert (done.output, done.exit_code) == ("told with 1\nthe end\n", 0), done.errors
 
 
+@pytest.mark.nightly
 def test_a_task_without_a_ref_is_known_to_be_stuck(runner: Runner, tmp_path: Path) -> None:
     found = _stuck(runner, "a_task_without_a_ref", tmp_path / "h")
 

@@ -53,6 +53,7 @@ def test_who_can_never_get_room_is_found_with_what_it_needs_and_who_holds_it(
     assert "to do: " in done.errors
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "scenario",
     [

@@ -29,7 +29,10 @@ def test_what_can_act_no_more_does_not_hide_a_deadlock(runner: Runner, scenario:
 
 @pytest.mark.parametrize(
     ("scenario", "answer"),
-    [("task_with_a_handle", False), *(pytest.param(name, None, marks=pytest.mark.nightly) for name in MAY_ACT)],
+    [
+        pytest.param("task_with_a_handle", False, marks=pytest.mark.nightly),
+        *(pytest.param(name, None, marks=pytest.mark.nightly) for name in MAY_ACT),
+    ],
 )
 def test_what_may_still_act_is_never_taken_for_a_deadlock(
     runner: Runner, tmp_path: Path, scenario: str, answer: bool | None

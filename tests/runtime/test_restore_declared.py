@@ -43,6 +43,7 @@ def settled(system: rs.System) -> rs.Snapshot:
     return system.snapshot()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "protocol", ["aligned-barrier", *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)]
 )

@@ -182,6 +182,7 @@ def gate(tmp_path: Path) -> Gate:
     return Gate(tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("system", ["at-least-once-barrier"], indirect=True)
 def test_where_alignment_is_skipped_the_snapshot_foretells_what_a_restore_would_repeat(
     system: rs.System, gate: Gate
@@ -229,6 +230,7 @@ def test_a_machine_that_never_comes_to_its_barrier_is_recorded_unaligned_when_pa
     assert "middle-0" in snapshot.coverage["without_state"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "system", ["observer", pytest.param("aligned-barrier", marks=pytest.mark.nightly)], indirect=True
 )

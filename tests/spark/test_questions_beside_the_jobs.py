@@ -114,6 +114,7 @@ def _yard() -> list[Snapshot]:
 SEED = 20260301
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [SEED])
 def test_whatever_machines_hold_is_counted_as_the_job_counts_it(spark: Any, tmp_path: Path, seed: int) -> None:
     from ray_snapshot.spark_jobs import conservation
