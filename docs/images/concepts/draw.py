@@ -158,7 +158,7 @@ def red_and_white() -> Sheet:
 def marker_in_channel() -> Sheet:
     sheet = Sheet(
         WIDTH,
-        306,
+        284,
         title="A marker in a channel",
         description="A channel from P2 to P1, first in, first out. In it lie, the oldest first: messages 1 and 2, the"
         " marker, message 3. Messages in front of the marker are white, those behind it are red. When P1 has"
@@ -542,7 +542,7 @@ def going_back() -> Sheet:
         318,
         title="Why all go back together",
         description="The coin goes from a to b. On the left b dies and only b goes back to the time before it accepted"
-        " the coin: nobody holds it any more. On the right both go back to one cut, in which the coin is in"
+        " the coin: no machine holds it any more. On the right both go back to one cut, in which the coin is in"
         " flight; it is sent again, and b has it.",
     )
     for left, title in ((24.0, "Only b goes back"), (396.0, "Both go back to one cut")):
