@@ -173,13 +173,13 @@ def line_chart(
 ) -> Any:
     """A panel for each quantity, one below the other over one axis of time; a line for each name. `marks`: named moments."""
     found = places(name for _, lines in panels for name in lines)
-    figure = _figure(0.9 + 1.55 * max(1, len(panels)) + _legend_height([*found, *(text for _, text in marks)]))
+    figure = _figure(0.9 + 1.7 * max(1, len(panels)) + _legend_height([*found, *(text for _, text in marks)]))
     axes = figure.subplots(max(1, len(panels)), 1, sharex=True, squeeze=False)[:, 0]
     drawn: dict[str, Any] = {}
     for axis, (quantity, lines) in zip(axes, panels, strict=False):
         for name, points in lines.items():
             drawn.setdefault(name, _line(axis, points, found[name], name))
-        _quantity_axis(axis, quantity, lines.values())
+        _quantity_axis(axis, quantity, lines.values(), room=12.0 if marks and axis is axes[0] else 3.0)
     handles = [(short(name), drawn[name]) for name in found if name in drawn]
     _legend(figure, [*handles, *_marks(axes, marks).items()])
     _time_axis(axes[-1], any(points.times for _, lines in panels for points in lines.values()))
@@ -207,11 +207,12 @@ def _with_gaps(points: Points) -> tuple[list[datetime], list[float], list[float]
     return found.times, found.values, found.lows, found.highs
 
 
-def _quantity_axis(axis: Any, quantity: Quantity, lines: Iterable[Points]) -> None:
+def _quantity_axis(axis: Any, quantity: Quantity, lines: Iterable[Points], room: float) -> None:
+    """What is drawn stands above the panel, which has no room for it at its side; `room`: between the two, in points."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     unit = f" ({quantity.unit})" if quantity.unit else ""
-    axis.set_ylabel(f"{quantity.label}{unit}", fontsize=8.5)
+    axis.set_title(f"{quantity.label}{unit}", fontsize=8.5, loc="left", pad=room)
     axis.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=quantity.is_whole, min_n_ticks=1))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axis.tick_params(axis="y", labelsize=8)
@@ -219,11 +220,11 @@ def _quantity_axis(axis: Any, quantity: Quantity, lines: Iterable[Points]) -> No
     axis.margins(x=0.01)
     found = [value for points in lines for value in (*points.lows, *points.highs) if math.isfinite(value)]
     low, high = (min(found), max(found)) if found else (0.0, 1.0)
-    room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     if quantity.is_whole:
-        room = max(room, 0.5)
+        margin = max(margin, 0.5)
     is_from_zero = 0 <= low <= 0.7 * high or high == low == 0
-    axis.set_ylim(-room * 0.5 if is_from_zero else low - room, high + room)
+    axis.set_ylim(-margin * 0.5 if is_from_zero else low - margin, high + margin)
     if not found:
         axis.set_yticks([])
         axis.text(0.5, 0.5, "nothing recorded", transform=axis.transAxes, ha="center", va="center", color="#808080")
