@@ -7,8 +7,11 @@ function zoomed(frame) {
   const isLarge = drawing.width.baseVal.value > frame.clientWidth || drawing.height.baseVal.value > 540;
   if (!isLarge) return;
   frame.classList.add("is-on");
+  // A long run fitted to the width is a thread: it begins as high as the frame, at its middle.
+  const size = drawing.viewBox.baseVal;
+  const isLong = size.width / size.height > 3 * frame.clientWidth / frame.clientHeight;
   const view = svgPanZoom(drawing, {
-    zoomScaleSensitivity: 0.3, minZoom: 0.2, maxZoom: 60, fit: true, contain: false, center: true,
+    zoomScaleSensitivity: 0.3, minZoom: isLong ? 0.005 : 0.2, maxZoom: 60, fit: !isLong, contain: isLong, center: true,
   });
   frame.tabIndex = 0;
   frame.setAttribute("role", "group");
