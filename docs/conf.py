@@ -28,6 +28,8 @@ html_show_sourcelink = False
 html_copy_source = False
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": False}
+smartquotes = False
+"""Two hyphens are an option, and no dash."""
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 

@@ -213,13 +213,15 @@ def one_paragraph(text: str | None) -> str:
     return one_line(inspect.cleandoc(text or "").split("\n\n")[0])
 
 
-_HIDDEN = re.compile(r"^(model_.*|.*_abc_.*|from_buffers)$")
+_HIDDEN = re.compile(
+    r"model_.*|claims|roll_back|is_to_be_restored|is_checkpointing|raiser|joined|shapes|at_rest|ours|data_files|parts"
+)
 
 
 def is_skipped(app: Any, what: str, name: str, item: Any, skip: bool, options: Any) -> bool | None:
-    """Whether autodoc leaves a member out: what pydantic brings, and what has no words."""
+    """Whether autodoc leaves a member out: what pydantic brings, and what is for our own parts."""
     del app, what, options, item
-    return True if _HIDDEN.match(name) else (skip or None)
+    return True if _HIDDEN.fullmatch(name) else (skip or None)
 
 
 MAKERS: dict[str, Callable[..., str]] = {
