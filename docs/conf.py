@@ -48,7 +48,7 @@ python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
 nitpick_ignore_regex = [
-    ("py:class", r"(collections|contextlib|datetime|os|pathlib|pyarrow|pa)\..*|Path|dict\[str"),
+    ("py:class", r"(collections|contextlib|datetime|os|pathlib|pyarrow|pa)\..*|Path|datetime|dict\[str"),
     (
         "py:class",
         r"(ray_snapshot\..*\.)?(M|F|MachineClass|Raiser|RaySnapshotError|FunctionDetector|Alternative|Shape|Ending)",

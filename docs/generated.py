@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
@@ -93,30 +93,31 @@ def _help(text: str | None) -> str:
 
 
 def settings() -> str:
-    """One row a setting."""
+    """A section a setting."""
     from ray_snapshot.runtime.settings import Settings, SettingsGiven, WatchSettingsGiven
 
     notes = dict(attribute_docstrings(Settings))
-    fields = {
-        node.target.id: ast.unparse(node.annotation)
-        for node in _class_body(Settings)
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
-    rows = [
-        (
-            f"`{name}`",
-            f"`{fields[name]}`",
-            f"`{Settings.model_fields[name].default!r}`",
-            ", ".join(
-                where
-                for where, given in (("System", SettingsGiven), ("watch", WatchSettingsGiven))
-                if name in given.__annotations__
-            ),
-            one_line(notes[name]),
-        )
-        for name in Settings.model_fields
-    ]
-    return table(("setting", "type", "default", "of", ""), rows)
+    takers = {"`System`": SettingsGiven, "`watch`, `install`": WatchSettingsGiven}
+    parts = []
+    for name, field in Settings.model_fields.items():
+        of = ", ".join(taker for taker, given in takers.items() if name in given.__annotations__)
+        parts += [f"## {name}", f"*{_kind(field.annotation)}, default `{field.default!r}`; {of}*", _linked(notes[name])]
+    return "\n\n".join(parts)
+
+
+def _kind(annotation: Any) -> str:
+    """A type, in words."""
+    given = get_args(annotation)
+    if not given:
+        return "anything" if annotation is Any else f"`{annotation.__name__}`"
+    if isinstance(given[0], str):
+        return " or ".join(f"`{one!r}`" for one in given)
+    return " or ".join("`None`" if one is type(None) else _kind(one) for one in given)
+
+
+def _linked(text: str) -> str:
+    """Words of a docstring, with pages as links."""
+    return re.sub(r"docs/([\w/-]+\.md)", r"[](../\1)", one_line(text))
 
 
 def _class_body(kind: type) -> list[ast.stmt]:
