@@ -30,9 +30,9 @@ demo: .venv
 test: .venv
 	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not nightly and not libraries'
 
-# The site, in build/site; whatever Sphinx warns of is an error.
+# The site, in build/site, made anew, for the reference comes from the code; whatever Sphinx warns of is an error.
 docs: .venv
-	$(BIN)/python -m sphinx -W -n --keep-going -q -j auto -d build/site-state docs build/site
+	$(BIN)/python -m sphinx -E -W -n --keep-going -q -j auto -d build/site-state docs build/site
 
 # What instruments apps, where Ray uses uvloop, and programs that use Serve, Tune, Data, Train, joblib and dask.
 test-libraries: .venv-libraries
