@@ -132,7 +132,7 @@ def make_app(only: str | None = None) -> typer.Typer:
 
 
 def _name_of(command: Any) -> str:
-    return command.name or getattr(command.callback, "__name__", "")
+    return str(command.name or getattr(command.callback, "__name__", ""))
 
 
 def _completing() -> typer.Typer:
