@@ -7,6 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, get_args
@@ -203,6 +204,8 @@ def api(module: str) -> str:
         item = getattr(import_module(where), last)
         kind = "class" if inspect.isclass(item) else "function"
         options = "   :members:\n   :inherited-members: " + _NOT_INHERITED if kind == "class" else ""
+        if is_dataclass(item):  # whose fields are columns, which have their meaning there
+            options += "\n   :undoc-members:"
         shown.append(f"```{{eval-rst}}\n.. auto{kind}:: {name}\n{options}\n```")
     return "\n\n".join([one_paragraph(found.__doc__), *shown])
 
