@@ -112,7 +112,7 @@ class Folder:
 def address(request: pytest.FixtureRequest) -> str | None:
     """Of the tests' cluster, where the page has Python that may need it."""
     page = PAGES[request.getfixturevalue("name")]
-    if not any(block.language == "python" and "rs." in block.code for block in page.blocks):
+    if not any(block.language == "python" and re.search(r"\b(rs|ray)\.", block.code) for block in page.blocks):
         return None
     request.getfixturevalue("ray_cluster")
     import ray
