@@ -6,14 +6,14 @@ TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO ?= 0
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: demo test test-libraries ray-versions nightly nightly-tests real-programs screenshots bench lint types clean
+.PHONY: demo docs test test-libraries ray-versions nightly nightly-tests real-programs screenshots bench lint types clean
 
 .venv: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,web,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,java,web,docs,dev]'
 	touch $@
 
 # A second environment with Ray's own libraries and uvloop: two minutes to make, so only the nightly run needs it.
@@ -29,6 +29,10 @@ demo: .venv
 
 test: .venv
 	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m 'not nightly and not libraries'
+
+# The site, in build/site, made anew, for the reference comes from the code; whatever Sphinx warns of is an error.
+docs: .venv
+	$(BIN)/python -m sphinx -E -W -n --keep-going -q -j auto -d build/site-state docs build/site
 
 # What instruments apps, where Ray uses uvloop, and programs that use Serve, Tune, Data, Train, joblib and dask.
 test-libraries: .venv-libraries
@@ -49,7 +53,7 @@ nightly-tests: .venv
 real-programs: .venv-libraries
 	PYTHONPATH=tests .venv-libraries/bin/python tests/real $(PROGRAMS)
 
-# The pictures of docs/pages.md, anew.
+# The pictures of docs/howto/pages.md, anew.
 screenshots: .venv
 	$(BIN)/python .ci/screenshots.py
 

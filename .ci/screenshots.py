@@ -1,4 +1,4 @@
-"""The pictures of docs/pages.md, of a real run: `make screenshots`; a browser is needed (chromium-headless-shell)."""
+"""The pictures of docs/howto/pages.md, of a real run: `make screenshots`; a browser is needed (chromium-headless-shell)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """ray-snapshot: consistent global snapshots of running Ray actor systems.
 
 The public names, loaded when they are first used: importing this package loads neither Ray nor Spark nor Arrow.
-Read `docs/protocols.md` for the theory, `ray_snapshot.protocol.host` for the heart of the code.
+Read `docs/concepts/index.md` for the theory, `docs/protocols.md` for its form in this code,
+`ray_snapshot.protocol.host` for the heart of the code.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ COMPLETING = "_RAY_SNAPSHOT_COMPLETE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0, or what the command says; see `docs/commands.md`)."""
+    """Run the command line; returns the exit code (0, or what the command says; see `commands.exit_codes`)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)
     try:
@@ -110,6 +110,8 @@ def _told(error: OSError) -> str:
 
 def make_app(only: str | None = None) -> typer.Typer:
     """The application with every command; with one alone, if `only` is its name: to build them all takes many times as long."""
+    from ray_snapshot.commands.exit_codes import OF_EVERY, epilog, said
+
     app = typer.Typer(
         name="ray-snapshot",
         help="Consistent global snapshots of running Ray actor systems: take them, keep them, question them.",
@@ -117,13 +119,20 @@ def make_app(only: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"max_content_width": _WIDEST_HELP},
+        epilog=f"Exit codes of every command, beside its own: {said(OF_EVERY)}.",
     )
     app.callback()(_options)
     for name in _COMMANDS:
         import_module(f"ray_snapshot.commands.{name}").register(app)
-    chosen = [one for one in app.registered_commands if (one.name or getattr(one.callback, "__name__", "")) == only]
+    chosen = [one for one in app.registered_commands if _name_of(one) == only]
     app.registered_commands = chosen or app.registered_commands
+    for one in app.registered_commands:
+        one.epilog = epilog(_name_of(one))
     return app
+
+
+def _name_of(command: Any) -> str:
+    return str(command.name or getattr(command.callback, "__name__", ""))
 
 
 def _completing() -> typer.Typer:

@@ -3,7 +3,7 @@
 `to_json` never raises and never calls the program's own code, except `__machine_name__` of a handle and the
 `repr` of types written in C: what it finds in dictionaries, slots and fields is what it writes. A small plain
 value goes straight to the C encoder; everything else is first reduced to plain lists and dictionaries (by
-`ray_snapshot.plain`). The tagged forms, `{"$bytes": ...}` and the like, are listed in `docs/history.md`.
+`ray_snapshot.plain`). The tagged forms, `{"$bytes": ...}` and the like, are listed in `docs/reference/json.md`.
 Only the standard library is imported.
 """
 

@@ -71,7 +71,7 @@ _TAG_NAMES = (
     " machine name objectref path pattern range redacted set time timedelta timedelta64 truncated tuple type unreadable uuid"
 )
 _TAGS = frozenset(f"${name}" for name in _TAG_NAMES.split())
-"""The keys that say what a recorded value is (`docs/history.md`): they are of our making, and hold no secret."""
+"""The keys that say what a recorded value is (`docs/reference/json.md`): they are of our making, and hold no secret."""
 
 
 class Parameters(NamedTuple):

@@ -34,7 +34,7 @@ _COUNTS = ("sent_count", "accepted_count", "settled_count", "in_flight_count", "
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message in flight: sent inside the cut, not accepted inside it."""
+    """One message in flight: sent inside the cut, not accepted inside it. Fields are the columns of the table `messages`."""
 
     source: str
     target: str
@@ -52,7 +52,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One channel as of the cut: sent = accepted + in flight + settled."""
+    """One channel as of the cut: sent = accepted + in flight + settled. Fields are the columns of the table `channels`."""
 
     source: str
     target: str
@@ -64,11 +64,12 @@ class Channel:
     duplicate_count: int = 0
     recorded_by: str = "marker"
     messages: tuple[Message, ...] = ()
+    """What is in flight on it, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine as of the cut; `state` in its recorded (JSON) form."""
+    """One machine as of the cut; `state` in its recorded (JSON) form. Fields are the columns of the table `machines`."""
 
     machine: str
     class_name: str

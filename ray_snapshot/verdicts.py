@@ -38,15 +38,26 @@ class Verdict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     detector: str = ""
+    """The detector's name."""
     holds: bool | None = None
+    """True, False, or None: the snapshot does not tell."""
     evidence: dict[str, Any] = Field(default_factory=dict)
+    """What the answer rests on; of `Deadlock`: `members` and `stuck_behind`, a record a machine, with `machine`, `class`,
+    `method`, `call_site` ("file:line"), `waits_for`, `mode`."""
     sentence: str = ""
+    """The answer in words."""
     snapshot_id: str = ""
+    """The snapshot that was judged."""
     run_id: str = ""
+    """The run that it is of."""
     detector_spec: dict[str, Any] | None = None
+    """The detector as data, for `detectors.from_spec`; None if it is none."""
     evaluator: str = "live"
+    """Who asked: "live", "spark", ..."""
     evaluated_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    """When it was asked, UTC."""
     duration_ms: float = 0.0
+    """How long the answer took, in milliseconds."""
     alarm: bool = False
     """Whether `holds` is the answer that the detector's `alarm_when` names."""
 
@@ -70,10 +81,15 @@ class Detector(Protocol):
     """
 
     name: str
+    """What it is called in verdicts."""
     stable: bool
+    """Whether it stays true once it is."""
     alarm_when: bool | None
+    """The answer that a person must hear of; None: never."""
 
-    def evaluate(self, snapshot: Snapshot) -> Verdict: ...
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """Its answer on this snapshot; raises nothing because a property is false."""
+        ...
 
 
 class ReadyMade:

@@ -1,7 +1,7 @@
 """Spark jobs over a history, one file a question; the only folder that imports pyspark.
 
 This module imports nothing, so that `ray-snapshot --help` can list the jobs. Read `traffic.py` for what a job looks
-like, `session.py` for how Spark is started, `docs/spark.md` for how to run them.
+like, `session.py` for how Spark is started, `docs/howto/spark.md` for how to run them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`docs/commands.md`: every command is in its table, and every exit code there is what the command ends with."""
+"""`ray_snapshot/commands/exit_codes.py`: every command is there, and every exit code is what the command ends with."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import pytest
 import typer
 
 from ray_snapshot import cli
+from ray_snapshot.commands import exit_codes
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 COMMANDS = typer.main.get_command(cli.make_app()).commands  # type: ignore[attr-defined]
 
 TESTED: dict[tuple[str, int], str] = {
@@ -51,24 +50,26 @@ TESTED: dict[tuple[str, int], str] = {
 """What needs Ray or Spark is done elsewhere."""
 
 
-def table() -> dict[str, set[int]]:
-    """The exit codes of each command, as the page says them."""
-    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|([^|]*)\|", PAGE, re.MULTILINE)
-    return {name: {0, *map(int, re.findall(r"\b(\d+):", others))} for name, _, others in rows}
-
-
 def test_every_command_is_in_the_table_and_every_code_of_it_is_tried() -> None:
-    assert table().keys() == COMMANDS.keys()
+    assert exit_codes.OF.keys() == COMMANDS.keys()
     tried = {*TESTED, *((name, 0) for name in HERE)}
-    assert tried == {(name, code) for name, codes in table().items() for code in codes}
+    assert tried == {(name, code) for name, codes in exit_codes.OF.items() for code in codes}
     for where in TESTED.values():
         path, _, name = where.partition("::")
         assert f"def {name or 'test_'}" in (ROOT / path).read_text(encoding="utf-8"), where
 
 
 def test_the_codes_of_every_command_are_those_of_the_command_line() -> None:
-    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
-    assert codes == {value for name, value in vars(cli).items() if name[0].isupper() and type(value) is int}
+    assert set(exit_codes.OF_EVERY) == {
+        value for name, value in vars(cli).items() if name[0].isupper() and type(value) is int
+    }
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_says_what_the_command_ends_with(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert " ".join(exit_codes.epilog(command).split()) in said
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -1,4 +1,4 @@
-"""`docs/kuberay.md`, as far as it can be checked without Kubernetes: its manifests' fields, and what they run of ours."""
+"""`docs/howto/kuberay.md`, as far as it can be checked without Kubernetes: its manifests' fields, and what they run of ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray_snapshot import __version__
 from ray_snapshot.cli import make_app
 from ray_snapshot.tested import RAYS, minor
 
-PAGE = (Path(__file__).parent.parent / "docs" / "kuberay.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "howto" / "kuberay.md").read_text(encoding="utf-8")
 BLOCKS = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)]
 IMAGE = re.search(r"^FROM rayproject/ray:(\S+)-py311$", PAGE, re.MULTILINE)
 

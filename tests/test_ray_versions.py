@@ -45,7 +45,7 @@ def test_everything_else_is_tested_with_the_newest() -> None:
     assert f"ray=={tested.RAYS[0]}" in (ROOT / "constraints.txt").read_text().splitlines()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/wrapping.md", "docs/kuberay.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/watched.md", "docs/howto/kuberay.md"])
 def test_a_page_that_names_versions_names_the_range(page: str) -> None:
     text = (ROOT / page).read_text()
     assert f"Ray {tested.RANGE}" in text

@@ -3,7 +3,7 @@
 The only folder that touches files; it imports neither Ray nor Spark. `tables` says what lies on disk and
 turns the faults of `deltalake` into ours, `files` what a Parquet file is like, `commits` how files come into a table and
 leave it, `writer` what is written when, `background` in which thread; `reader` reads. `owners` and `upkeep` clean up after
-writers that died, `compaction` and `retention` keep it small. Read `docs/history.md` first.
+writers that died, `compaction` and `retention` keep it small. Read `docs/howto/history.md` first.
 """
 
 from ray_snapshot.history.background import BackgroundWriter as BackgroundWriter

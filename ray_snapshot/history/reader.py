@@ -67,7 +67,7 @@ class History:
     # Listings
 
     def snapshots(self, system: str | None = None, *, run_id: str | None = None) -> Records:
-        """The rows of `snapshots`, earliest first."""
+        """The rows of `snapshots`, earliest first; the columns of a row are its keys, and its attributes."""
         return self.records("snapshots", self.snapshot_table(system, run_id=run_id))
 
     def snapshot_table(self, system: str | None = None, *, run_id: str | None = None) -> pa.Table:
@@ -110,7 +110,10 @@ class History:
         return _last_of_each(tables.in_order(found, (*keys, "evaluated_at")), keys)
 
     def machines(self, snapshot_id: str | None = None, *, machine: str | None = None) -> Records:
-        """The machines of one snapshot, or of all; or one machine over time, for which most is skipped."""
+        """The machines of one snapshot, or of all; or one machine over time, for which most files are skipped.
+
+        States are parsed JSON. Raises `HistoryNotFoundError` for a snapshot that the history has not; so do the others.
+        """
         return self._rows("machines", snapshot_id, machine=machine)
 
     def channels(self, snapshot_id: str | None = None) -> Records:

@@ -353,7 +353,8 @@ def install(
 ) -> None:
     """Watch whatever this program does with Ray, from its `ray.init()` on; call it before the program's own imports.
 
-    Options as of `watch`. Raises `UnsupportedRayError`, `SettingError`.
+    Options as of `watch`; `on_watch` is called with the system when it watches, before `ray.init()` returns. Raises
+    `UnsupportedRayError`, `SettingError` (behind `ray.init()`, too).
     """
     check_system_name(name)
     attaching.replace_ray()

@@ -2,7 +2,7 @@
 
 `Source` reads a `TextFile`, a `ParquetFolder` or a `Generated` sequence, a batch per action. What a `ParquetSink` or a
 `DeltaSink` is sent shows when the snapshot that holds it can be restored, once; an `UpsertSink` keeps the latest row of each
-key. Read `docs/recovery.md` for what is promised, `two_phases` for how.
+key. Read `docs/howto/exactly-once.md` for what is promised, `two_phases` for how.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `conservation`, `since` and `diff` are what the Spark jobs `conservation`, `detections` and `changes` answer, with the same
 columns, as Arrow tables by name; `sql` takes any query. The command line prints them. Nothing here imports Ray or Spark, and
 nothing executes what a history names. Loaded when they are first used: a query starts sooner without the others. Read `ledger`
-first, then `docs/questions.md`.
+first, then `docs/howto/questions.md`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     protocol: Protocols = "chandy-lamport"
-    """How snapshots are taken; see docs/protocols.md for what each assumes and costs."""
+    """How snapshots are taken; docs/howto/protocols.md says what each assumes and costs."""
     alignment_timeout: float | None = Field(None, gt=0)
     """After which machines turn unaligned for a snapshot under `aligned-barrier` (default: half of its timeout); with
     `unaligned-barrier`, begin aligned and turn unaligned after it (default: unaligned at once). At most a quarter of
@@ -50,13 +50,14 @@ class Settings(BaseModel):
     send_timeout: float = Field(60.0, gt=0)
     """How long a sender is held at a full mailbox before that is an error."""
     spawn_timeout: float = Field(30.0, gt=0)
-    """How long a message to a name waits for the machine of that name to be spawned."""
+    """How long a message, or a call, to a name waits for the machine of that name to be spawned."""
     start_timeout: float = Field(120.0, gt=0)
     """How long hosts and services may take to start."""
     snapshot_timeout: float = Field(30.0, gt=0)
     """After which a snapshot is given up; at half of it, machines in a long action are recorded without their state."""
     most_open: int = Field(8, ge=1)
-    """Snapshots that may be pending at once; past it the clock skips."""
+    """Snapshots that may be pending at once; past it the clock skips, and `snapshot()` waits. While so many wait for their
+    verdicts the clock skips, too; `snapshot()` does not wait for verdicts, until 100 of them are due."""
     library_states: bool = False
     """Whether the states of actors of Ray's own libraries (Serve, Data, Tune, `ray.util`) are recorded, in an app that is
     watched; their waits are followed either way."""
@@ -64,6 +65,7 @@ class Settings(BaseModel):
     """What to do about a deadlock of an app that is watched, when it has stood for `deadlock_grace` and nothing that acts could
     break it: only the verdict, `DeadlockError` out of what the program waits for, or the program's end with exit code 3."""
     deadlock_grace: float = Field(10.0, ge=0)
+    """So many seconds a deadlock must have stood before `on_deadlock` does anything."""
     victim: Any = None
     """With `on_deadlock="raise"`: the error comes inside one call of the deadlock in place of the program. Which: "youngest",
     or what a function of the members' records returns; None: of the program's own waits."""
@@ -80,6 +82,7 @@ class Settings(BaseModel):
     most_failures: int = Field(5, ge=0)
     """So many hosts (or services) may die within `failures_within` seconds; then the system gives up."""
     failures_within: float = Field(60.0, gt=0)
+    """The seconds in which `most_failures` are counted."""
     grace: float = Field(10.0, ge=0)
     """When the driver or a host gets SIGTERM, a last snapshot may take so long before it ends; 0: none is taken."""
 

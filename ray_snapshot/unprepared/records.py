@@ -1,7 +1,7 @@
 """What plain Ray records of every app: unfinished tasks, actors, groups, nodes, jobs.
 
 Asked of the control store, without a dashboard and without joining the cluster. Private names of Ray's: those that these
-records are read with. What they tell, and what not: docs/wrapping.md, "Prepared and unprepared".
+records are read with. What they tell, and what not: docs/howto/wrapping.md, "Prepared and not prepared".
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Option:
         return self.takers == "all" or hasattr(module, "fresh")
 
     def in_program(self) -> dict[str, str | None]:
-        """How the program of a job explains it; it leaves the options that are its own to `docs/spark.md`."""
+        """How the program of a job explains it; it leaves the options that are its own to `docs/howto/spark.md`."""
         if self.takers == "own":
             return {"help": self.program}
         same = self.help.removeprefix("Only ").removesuffix(".")

@@ -24,7 +24,7 @@ SEEN = {
     "ref.call_site()",
     "asyncio.wrap_future",
 }
-"""What differs for a program that looks; `docs/wrapping.md` has a line on each."""
+"""What differs for a program that looks; `docs/reference/watched.md` has a line on each."""
 BY_NIGHT = ("methods", "introspection", "names", "references", "failures", "waiting", "handles", "lifetimes")
 
 
@@ -39,7 +39,7 @@ def test_a_watched_app_prints_what_it_prints_unwatched(runner: Runner, app: str)
 def test_what_a_program_can_see_of_us_is_what_the_page_lists(runner: Runner) -> None:
     plain, watched = (json.loads(done.output) for done in runner.both("seen", "seen.py"))
     assert {name for name in plain if plain[name] != watched[name]} == SEEN
-    page = (Path(__file__).parents[2] / "docs" / "wrapping.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "watched.md").read_text()
     assert [name for name in SEEN if f"**{name}**" not in page.replace("`", "")] == []
 
 

@@ -95,26 +95,3 @@ def test_a_new_run_of_the_program_goes_on_from_the_snapshot(
 @pytest.mark.nightly
 def test_actors_that_die_again_and_again_come_back_with_every_call_counted_once(runner: Runner) -> None:
     assert said(runner.plain(PROGRAM, "--killed", "12"))["killed"]["counts"] == [12 * CALLS, 12 * CALLS]
-
-
-@pytest.mark.nightly
-def test_the_block_of_the_page_does_what_its_comments_say(
-    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, "the key of these tests")
-    page = (HERE.parents[1] / "docs" / "recovery.md").read_text()
-    block = page.partition("## Apps that are watched")[2].partition("```python\n")[2].partition("```")[0]
-    account = """
-import ray
-import ray_snapshot as rs
-
-class Account:
-    def __init__(self, balance): self.balance = balance
-    def deposit(self, amount): self.balance += amount
-    def read(self): return self.balance
-
-ray.init(logging_level="ERROR")
-"""
-    (tmp_path / "page.py").write_text(account + block.replace("history/", str(tmp_path / "history")))
-    done = runner.plain(str(tmp_path / "page.py"))
-    assert done.output.splitlines() == ["True []", "105"], done.errors

@@ -1,4 +1,4 @@
-"""`docs/jobs.md`: its commands, on a cluster of `ray start` that asks for a token, from a terminal that is outside of it.
+"""`docs/howto/jobs.md`: its commands, on a cluster of `ray start` that asks for a token, from a terminal that is outside of it.
 
 Run by `make test-libraries`: submitting needs Ray's dashboard.
 """
@@ -25,7 +25,7 @@ from started import started
 pytestmark = pytest.mark.libraries
 
 HERE = Path(__file__).parent
-PAGE = (HERE.parents[1] / "docs" / "jobs.md").read_text(encoding="utf-8")
+PAGE = (HERE.parents[1] / "docs" / "howto" / "jobs.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 BOUND_S = 180.0
 TOKEN = "0123456789abcdef" * 4

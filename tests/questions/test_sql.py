@@ -107,7 +107,7 @@ def test_times_are_utc_names_are_distinct_and_decimals_are_numbers(ask: Ask) -> 
 ROOT = Path(__file__).parents[2]
 QUESTIONS = re.findall(
     r"```sql\n(?:-- DuckDB\n)?((?!-- Spark).*?)```",
-    (ROOT / "docs" / "history.md").read_text("utf-8").split("\n## Ten questions\n")[1],
+    (ROOT / "docs" / "howto" / "ten-questions.md").read_text("utf-8"),
     re.DOTALL,
 )
 

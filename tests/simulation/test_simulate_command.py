@@ -261,7 +261,7 @@ def test_the_observer_needs_no_order(run: Any, seed: int) -> None:
 
 @pytest.mark.parametrize("machines", [4, 8, 16, 32, 64])
 def test_the_observer_costs_messages_by_machines_and_markers_by_channels(run: Any, machines: int) -> None:
-    """The table of docs/protocols.md."""
+    """The table of docs/howto/simulator.md."""
     told = {}
     for protocol in ("chandy-lamport", "observer"):
         code, lines, _ = run("--protocol", protocol, topology=complete(machines), events="snapshot N0\n")
@@ -269,7 +269,7 @@ def test_the_observer_costs_messages_by_machines_and_markers_by_channels(run: An
         (line,) = [line for line in lines if line.startswith("snapshot 0")]
         told[protocol] = int(line.split("; ")[1].split()[0])
     assert told == {"chandy-lamport": machines * (machines - 1), "observer": 2 * (machines - 1)}
-    page = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "simulator.md").read_text()
     assert f"| {machines} | {told['chandy-lamport']:,} | {told['observer']:,} |" in page
 
 

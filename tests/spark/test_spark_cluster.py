@@ -37,7 +37,7 @@ def base_python() -> str:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What docs/spark.md says under "On a cluster"."""
+    """What docs/howto/spark.md says under "On a cluster"."""
     folder = tmp_path_factory.mktemp("environment")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     what = ["-c", "constraints.txt", "-r", "spark_jobs/executors.txt", str(_copy_of_sources(folder / "sources"))]
@@ -121,7 +121,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
 def submitted(
     cluster: tuple[Path, str], archive: Path, folder: Path, *program: str, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """`spark-submit` as docs/spark.md says under "On a cluster"."""
+    """`spark-submit` as docs/howto/spark.md says under "On a cluster"."""
     home, address = cluster
     settings = {
         "spark.archives": f"{archive}#environment",

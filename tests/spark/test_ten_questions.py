@@ -1,4 +1,4 @@
-"""docs/history.md, "Ten questions": every snippet is run, as it stands, and all of one question answer the same."""
+"""docs/howto/ten-questions.md: every snippet is run, as it stands, and all of one question answer the same."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from ray_snapshot.history import History
 
 pytestmark = pytest.mark.spark
 
-PAGE = Path(__file__).parents[2] / "docs" / "history.md"
-SECTION = PAGE.read_text("utf-8").split("\n## Ten questions\n")[1].split("\n## ")[0]
-SETUP, *QUESTIONS = re.split(r"\n### \d+\. ", SECTION)
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "ten-questions.md"
+SETUP, *QUESTIONS = re.split(r"\n## \d+\. ", PAGE.read_text("utf-8"))
 ANOMALIES = "deadlock,leak,stuck,backlog,deaf,appear,vanish,slow,abort"
 
 

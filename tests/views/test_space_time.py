@@ -220,7 +220,9 @@ def test_the_picture_of_the_page_is_what_the_command_below_it_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     docs = Path(__file__).parents[2] / "docs"
-    (command,) = re.findall(r"`ray-snapshot (simulate .*?)`", (docs / "witness.md").read_text(), re.DOTALL)[:1]
+    (command,) = re.findall(r"`ray-snapshot (simulate .*?)`", (docs / "howto" / "witness.md").read_text(), re.DOTALL)[
+        :1
+    ]
     *arguments, image = command.split()
     monkeypatch.chdir(docs / "images")
 
@@ -237,7 +239,7 @@ def test_a_legend_names_no_arrows_that_are_not_there() -> None:
 def test_the_same_run_is_drawn_under_every_protocol(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pictures of docs/protocols.md; only where alignment is skipped is there no equivalent computation."""
+    """The pictures of docs/howto/protocols.md; only where alignment is skipped is there no equivalent computation."""
     images = Path(__file__).parents[2] / "docs" / "images"
     monkeypatch.chdir(images)
     files = ["--topology", "three-machines.topology", "--events", "three-machines.events"]

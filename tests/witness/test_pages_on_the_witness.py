@@ -1,4 +1,4 @@
-"""The programs of README.md and docs/witness.md, saved as they stand in `bank.py`: they run, and can be witnessed."""
+"""The programs of README.md and docs/howto/witness.md, saved as they stand in `bank.py`: they run, and can be witnessed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import ray_snapshot as rs
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/witness.md")
+PAGES = ("README.md", "docs/howto/witness.md")
 BOUND_S = 300.0
 
 

@@ -1,6 +1,6 @@
 """The files of `ray-snapshot simulate`: topology, events, schedule; each error names its file and line.
 
-Formats: `docs/protocols.md`, "simulate". Imports the standard library only.
+Formats: `docs/howto/simulator.md`. Imports the standard library only.
 """
 
 from __future__ import annotations

@@ -1,0 +1,79 @@
+"""Files that name a page name one that is there; the site is built without a warning and asks nothing of a network."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from clean import clean_environment
+
+from ray_snapshot.schema import ROWS, TABLES, meaning_of
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.compile(r"(?<![\w./-])docs/[\w/-]+\.(?:md|py|svg|png|topology|events)")
+ASSET = re.compile(
+    r"""(?:<(?:script|img|iframe|source|audio|video|embed|object)\b[^>]*?\s(?:src|data|srcset)=|<link\b[^>]*?\shref=|@import\s+(?:url\()?|url\()\s*["']?(?:https?:)?//""",
+    re.IGNORECASE,
+)
+
+
+def test_every_page_that_a_file_names_is_there() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=True
+    )
+    missing = set()
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".txt", ".toml", ".topology", ".events") or path.name == "Makefile":
+            found = NAMED.findall(path.read_text(encoding="utf-8")) if path.exists() else []
+            missing |= {(name, page) for page in found if not (ROOT / page).exists()}
+    assert missing == set()
+
+
+def test_every_table_and_column_has_a_meaning() -> None:
+    assert ROWS.keys() == TABLES.keys()
+    assert all(meaning_of(table, name) for table, schema in TABLES.items() for name in schema.names)
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """The site, built as `make docs` builds it."""
+    order = re.search(r"^docs: .*\n\t\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert order is not None
+    done = subprocess.run(
+        [sys.executable, *order[1].split()],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return ROOT / "build" / "site"
+
+
+def test_the_site_is_built_without_a_warning_and_asks_nothing_of_a_network(site: Path) -> None:
+    files = [path for path in site.rglob("*") if path.suffix in (".html", ".css", ".js", ".svg")]
+    assert len(files) > 60
+    asking = {str(path.relative_to(site)) for path in files if ASSET.search(path.read_text(encoding="utf-8"))}
+    assert asking == set()
+    assert ASSET.search('<script async src="https://cdn.example.org/a.js">')
+
+
+def test_the_reference_has_every_command_setting_error_and_column(site: Path) -> None:
+    from ray_snapshot import errors
+    from ray_snapshot.commands.exit_codes import OF
+    from ray_snapshot.runtime.settings import Settings
+
+    page = {
+        name: (site / f"reference/{name}.html").read_text("utf-8")
+        for name in ("commands", "settings", "errors", "tables")
+    }
+    assert [name for name in OF if f'<section id="{name}">' not in page["commands"]] == []
+    assert [name for name in Settings.model_fields if f'id="{name.replace("_", "-")}"' not in page["settings"]] == []
+    assert [name for name in vars(errors) if name.endswith("Error") and f">{name}<" not in page["errors"]] == []
+    columns = {name for schema in TABLES.values() for name in schema.names}
+    assert [name for name in columns if f">{name}<" not in page["tables"]] == []
