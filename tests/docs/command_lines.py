@@ -52,10 +52,13 @@ def faults(line: str) -> list[str]:
 
 def _commands(words: list[str]) -> Iterator[list[str]]:
     one: list[str] = []
+    is_file = False
     for word in words:
         if word and set(word) <= set("|&;"):
             yield one
             one = []
+        elif is_file or word == ">":  # where the output goes is no argument
+            is_file = not is_file
         else:
             one.append(word)
     yield one

@@ -161,7 +161,7 @@ def free_port() -> int:
 
 
 def config(folder: Path, port: int) -> Path:
-    """What docs say, with a look each second."""
+    """What docs/howto/metrics.md says, with a look each second."""
     (folder / "token").write_text(TOKEN)
     shutil.copy(ROOT / "ray_snapshot/grafana/alerts.yml", folder / "alerts.yml")
     path = folder / "prometheus.yml"
