@@ -63,7 +63,7 @@ def verdicts() -> Any:
         .title("What the detectors say")
         .description("Of each snapshot: a deadlock that holds is an alarm, a termination that holds is good news.")
         .datasource(SOURCE)
-        .with_target(query(f"ray_snapshot_verdict{OF}", "{{system}}: {{detector}}"))
+        .with_target(query(f"max by (system, detector) (ray_snapshot_verdict{OF})", "{{system}}: {{detector}}"))
         .mappings([ValueMap(options=words)])
         .height(8)
         .span(24)
@@ -71,7 +71,7 @@ def verdicts() -> Any:
 
 
 def made() -> Any:
-    alarms = query(f"sum by (system, detector) (ray_snapshot_alarm{OF})", "{{system}}: {{detector}}", is_now=True)
+    alarms = query(f"max by (system, detector) (ray_snapshot_alarm{OF})", "{{system}}: {{detector}}", is_now=True)
     on = dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE)
     alarm = (
         bargauge.Panel()
@@ -112,7 +112,7 @@ def made() -> Any:
         .with_panel(
             number(
                 "Snapshots given up, 1 h",
-                f"sum by (system) (increase(ray_snapshot_aborted_total{OF}[1h]))",
+                f"max by (system) (increase(ray_snapshot_aborted_total{OF}[1h]))",
                 "{{system}}",
                 "short",
                 [(None, "green"), (1, "orange")],
@@ -135,8 +135,8 @@ def made() -> Any:
                 "How long snapshots take",
                 "s",
                 "From the beginning until complete, and until the last machine recorded.",
-                (f"ray_snapshot_duration_seconds{OF}", "{{system}}: complete"),
-                (f"ray_snapshot_record_delay_seconds{OF}", "{{system}}: last machine recorded"),
+                (f"max by (system) (ray_snapshot_duration_seconds{OF})", "{{system}}: complete"),
+                (f"max by (system) (ray_snapshot_record_delay_seconds{OF})", "{{system}}: last machine recorded"),
             )
         )
         .with_panel(
@@ -144,8 +144,11 @@ def made() -> Any:
                 "In flight",
                 "short",
                 "Messages and calls that were sent and not yet accepted: all of them, and the most to one machine.",
-                (f"ray_snapshot_in_flight_messages{OF}", "{{system}}: all"),
-                (f"ray_snapshot_largest_backlog_messages{OF} > 0", "{{system}}: most to one {{class}}"),
+                (f"max by (system) (ray_snapshot_in_flight_messages{OF})", "{{system}}: all"),
+                (
+                    f"max by (system, class) (ray_snapshot_largest_backlog_messages{OF}) > 0",
+                    "{{system}}: to one {{class}}",
+                ),
             )
         )
         .with_panel(
@@ -153,20 +156,29 @@ def made() -> Any:
                 "Machines that wait",
                 "short",
                 "By class. That some wait is no fault; that all do, and nothing is in flight, may be one.",
-                (f"ray_snapshot_blocked_machines{OF}", "{{system}}: {{class}}"),
+                (f"max by (system, class) (ray_snapshot_blocked_machines{OF})", "{{system}}: {{class}}"),
             )
         )
-        .with_panel(lines("Machines", "short", "By class.", (f"ray_snapshot_machines{OF}", "{{system}}: {{class}}")))
+        .with_panel(
+            lines(
+                "Machines",
+                "short",
+                "By class.",
+                (f"max by (system, class) (ray_snapshot_machines{OF})", "{{system}}: {{class}}"),
+            )
+        )
         .with_panel(
             lines(
                 "Snapshots a minute",
                 "short",
                 "Complete ones, and those that were given up.",
-                (f"60 * rate(ray_snapshot_completed_total{OF}[2m])", "{{system}}: complete"),
-                (f"60 * rate(ray_snapshot_aborted_total{OF}[2m])", "{{system}}: given up"),
+                (f"60 * max by (system) (rate(ray_snapshot_completed_total{OF}[2m]))", "{{system}}: complete"),
+                (f"60 * max by (system) (rate(ray_snapshot_aborted_total{OF}[2m]))", "{{system}}: given up"),
             )
         )
-        .with_panel(lines("Size", "bytes", "Of one snapshot.", (f"ray_snapshot_bytes{OF}", "{{system}}")))
+        .with_panel(
+            lines("Size", "bytes", "Of one snapshot.", (f"max by (system) (ray_snapshot_bytes{OF})", "{{system}}"))
+        )
     )
 
 

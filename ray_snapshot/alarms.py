@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import queue
+import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ray_snapshot.errors import SettingError
+from ray_snapshot.evidence import deadlock_evidence
 from ray_snapshot.views.report import current_folder, deadlock_report
 from ray_snapshot.views.streams import say, shown
 
@@ -65,8 +68,9 @@ class Alarm:
 
 def report_of(verdict: Verdict, system: str) -> str:
     """What a person is told of a verdict with which an alarm begins or ends."""
-    if verdict.alarm and verdict.evidence.get("members"):
-        return deadlock_report(verdict.evidence, system, verdict.snapshot_id)
+    evidence = deadlock_evidence(verdict.evidence)
+    if verdict.alarm and evidence["members"]:
+        return deadlock_report(evidence, system, verdict.snapshot_id)
     what = "alarm of" if verdict.alarm else "no more alarm of"
     return f"ray-snapshot: {what} {verdict.detector} in {system} (snapshot {verdict.snapshot_id}): {verdict.sentence}"
 
@@ -75,7 +79,7 @@ def alarm_of(verdict: Verdict, system: str, history: str | None, report: str = "
     """The alarm that begins with this verdict, or ends with it. `report`: if it is made already."""
     report = report or report_of(verdict, system)
     if history is not None:
-        report += f"\n  more: ray-snapshot report {history} {verdict.snapshot_id}"
+        report += f"\n  more: ray-snapshot report {shlex.quote(history)} {verdict.snapshot_id}"
     return Alarm(
         "begins" if verdict.alarm else "ends",
         system,
@@ -90,7 +94,8 @@ def alarm_of(verdict: Verdict, system: str, history: str | None, report: str = "
 
 def check_target(where: str, target: str) -> str:
     """`target`, a command line or a web address; raises `SettingError`."""
-    if not target.strip() or "\0" in target:
+    target = target.strip()
+    if not target or "\0" in target:
         raise SettingError(f"{where} {target!r}: name a command, or an address that begins with https:// or http://")
     if not is_address(target):
         return target
@@ -114,9 +119,15 @@ def shown_target(target: str) -> str:
     """How it is named in messages: of an address only the host, for the rest may be a secret."""
     if not is_address(target):
         return shown(target if len(target) <= 80 else target[:77] + "...")
-    scheme, _, rest = target.partition("://")
-    host = rest.split("/")[0].split("?")[0].rpartition("@")[2]
-    return shown(f"{scheme}://{host}/...")
+    scheme = target.partition("://")[0]
+    try:
+        parts = urlsplit(target)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        host = port = ""
+    is_plain = re.fullmatch(r"[A-Za-z0-9.:-]*", host)  # else it may be the secret, for something is missing before it
+    return shown(f"{scheme}://{host if is_plain else ''}{port if is_plain else ''}/...")
 
 
 class Notifier:
@@ -124,7 +135,7 @@ class Notifier:
 
     def __init__(self, target: str, tell: Tell = say) -> None:
         """`target`: as `check_target` has it; `tell`: gets a line about what could not be told."""
-        self.target = target
+        self.target = target.strip()
         self.say = tell
         self.folder = current_folder()
         """Where commands begin, wherever the program goes meanwhile."""
@@ -139,6 +150,7 @@ class Notifier:
         """Tell it as soon as those before it are told; returns at once."""
         with self._lock:
             if self._is_closing.is_set():
+                self._fail(f"the alarm of {alarm.detector} on {alarm.snapshot_id} came too late to be told")
                 return
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="ray-snapshot-alarms", daemon=True)
@@ -146,6 +158,7 @@ class Notifier:
             self._untold += 1
             try:
                 self._waiting.put_nowait(alarm)
+                self._is_full = False
             except queue.Full:
                 if not self._is_full:
                     self._fail(f"{MOST_WAITING} alarms wait to be told, and further ones are not told")
@@ -168,7 +181,7 @@ class Notifier:
     def _work(self) -> None:
         while (alarm := self._waiting.get()) is not None:
             try:
-                trouble = self._sent(alarm) if is_address(self.target) else self._run(alarm)
+                trouble = self._sent_in_time(alarm) if is_address(self.target) else self._run(alarm)
             except Exception as error:  # a fault of ours: the next alarm is told all the same
                 trouble = f"{type(error).__name__}: {error}"
             with self._lock:
@@ -210,6 +223,14 @@ class Notifier:
             return f"the command {how}{': ' + told[-1][:500] if told else ''}"
 
     # ---- an address ---------------------------------------------------------------------------------------------------
+
+    def _sent_in_time(self, alarm: Alarm) -> str:
+        """An answer may come byte by byte, each in time: so all of it has a bound, in a thread that is then left behind."""
+        found: list[str] = []
+        thread = threading.Thread(target=lambda: found.append(self._sent(alarm)), name="ray-snapshot-post", daemon=True)
+        thread.start()
+        thread.join(TELLING_S)
+        return found[0] if found else f"it has not answered within {TELLING_S:g} s"
 
     def _sent(self, alarm: Alarm) -> str:
         """Send it; returns why that was in vain, or ""."""

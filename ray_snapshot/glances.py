@@ -71,7 +71,7 @@ class Totals:
     completed: int = 0
     aborted: int = 0
     restores: int = 0
-    """How often it was rolled back, as the last snapshot knows."""
+    """How often it was rolled back while it was counted, as the last snapshot knows."""
 
 
 @dataclass(slots=True)
@@ -83,16 +83,41 @@ class Glances:
     kept: deque[Glance] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
     count: int = 0
     totals: Totals = field(default_factory=Totals)
+    last: Glance | None = None
+    """Of the last snapshot that was complete, however many were given up since."""
+    _generation: int | None = None
+    _alarms: dict[str, Word] = field(default_factory=dict)
+    """By detector: its last alarm."""
 
-    def add(self, snapshot: Snapshot, verdicts: Iterable[Verdict], restores: int = 0) -> None:
-        """One more snapshot was judged, or given up."""
+    def add(self, snapshot: Snapshot, verdicts: Iterable[Verdict], generation: int = 0) -> None:
+        """One more snapshot was judged, or given up; `generation`: how often the system had been rolled back by then."""
         self.count += 1
         is_complete = snapshot.status == "complete"
-        past = self.totals
-        self.totals = Totals(
-            past.completed + is_complete, past.aborted + (not is_complete), max(past.restores, restores)
+        past, before = self.totals, generation if self._generation is None else self._generation
+        self._generation = max(before, generation)
+        restores = past.restores + self._generation - before
+        self.totals = Totals(past.completed + is_complete, past.aborted + (not is_complete), restores)
+        found = glance_of(snapshot, self.count, [self._word(one, snapshot.system) for one in verdicts])
+        if is_complete:
+            self.last = found
+        self.kept.append(found)
+
+    def _word(self, verdict: Verdict, system: str) -> Word:
+        plain = Word(verdict.detector, verdict.holds, verdict.alarm, verdict.sentence[:MOST_SENTENCE])
+        if not verdict.alarm:
+            return plain
+        cores = tuple(frozenset(sorted(core)[:MOST_OF_CORE]) for core in cores_of(verdict.evidence)[:MOST_CORES])
+        last = self._alarms.get(verdict.detector)
+        if last is not None and last.cores == cores:  # an alarm that stands is kept once
+            return replace(plain, report=last.report, cores=last.cores)
+        from ray_snapshot.alarms import (
+            report_of,  # with `views`, which is not sent to workers that have no ray-snapshot
         )
-        self.kept.append(glance_of(snapshot, self.count, [_word(one, snapshot.system) for one in verdicts]))
+
+        found = replace(plain, report=report_of(verdict, system)[:MOST_REPORT], cores=cores)
+        if len(self._alarms) < MOST_KEPT:
+            self._alarms[verdict.detector] = found
+        return found
 
     def after(self, origin: str, place: int) -> list[Glance]:
         """Those behind that place; all, if it was a place among others."""
@@ -102,22 +127,12 @@ class Glances:
 
 def glance_of(snapshot: Snapshot, place: int, words: Iterable[Word]) -> Glance:
     """The glance of a snapshot."""
-    row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
     import pyarrow.compute as pc  # not at the top: every process that gets a handle of an analyst loads this module
 
+    row = {name: value for name, value in snapshot.tables["snapshots"].to_pylist()[0].items() if name != "coverage"}
     by_class = _counted(snapshot)
     delay = pc.max(snapshot.tables["machines"]["record_delay_ms"]).as_py() or 0.0
     return Glance(place, row, _gaps(snapshot), by_class, tuple(words), delay, _backlogs(snapshot, by_class))
-
-
-def _word(verdict: Verdict, system: str) -> Word:
-    plain = Word(verdict.detector, verdict.holds, verdict.alarm, verdict.sentence[:MOST_SENTENCE])
-    if not verdict.alarm:
-        return plain
-    from ray_snapshot.alarms import report_of  # with `views`, which is not sent to workers that have no ray-snapshot
-
-    cores = (frozenset(sorted(core)[:MOST_OF_CORE]) for core in cores_of(verdict.evidence)[:MOST_CORES])
-    return replace(plain, report=report_of(verdict, system)[:MOST_REPORT], cores=tuple(cores))
 
 
 def _gaps(snapshot: Snapshot) -> tuple[str, ...]:
@@ -151,6 +166,7 @@ def _backlogs(snapshot: Snapshot, known: Mapping[str, Any]) -> dict[str, int]:
         return {}
     counts = channels.group_by("target").aggregate([("in_flight_count", "sum")])
     machines = snapshot.tables["machines"].select(["machine", "class_name"])
+    machines = machines.filter(pc.is_in(machines["machine"], value_set=counts["target"].combine_chunks()))
     most = counts.join(machines, "target", "machine", join_type="inner").group_by("class_name")
     found: dict[str, int] = {}
     for row in most.aggregate([("in_flight_count_sum", "max")]).to_pylist():

@@ -5,7 +5,7 @@ A name has the tags `system`, `detector` and `class`, and never a machine: there
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,12 +60,11 @@ Reading = tuple[str, tuple[str, ...], float]
 """(name, the values of its tags, value)."""
 
 
-def readings(system: str, totals: Totals, glances: Iterable[Glance]) -> Iterator[Reading]:
-    """What is measured of a system whose last glances are these, the latest last."""
+def readings(system: str, totals: Totals, last: Glance | None) -> Iterator[Reading]:
+    """What is measured of a system; `last`: of its last complete snapshot."""
     yield "snapshot_completed_total", (system,), totals.completed
     yield "snapshot_aborted_total", (system,), totals.aborted
     yield "snapshot_restores_total", (system,), totals.restores
-    last = next((one for one in reversed(list(glances)) if one.row["status"] == "complete"), None)
     if last is None:
         return
     row = last.row

@@ -34,11 +34,24 @@ class News:
 
     def has(self, verdict: Verdict) -> bool:
         """Whether this one tells anything new."""
-        return self.is_new(verdict.detector, verdict.holds, cores_of(verdict.evidence))
+        wanted = verdict.holds if verdict.alarm else None  # also if its detector is asked no more
+        return self.is_new(verdict.detector, verdict.holds, cores_of(verdict.evidence), wanted)
 
-    def is_new(self, detector: str, holds: bool | None, cores: Iterable[frozenset[str]]) -> bool:
-        """The same of an answer whose cores are known."""
-        wanted = self.alarm_when(detector)
+    def is_alarm(self, verdict: Verdict) -> bool:
+        """Whether an alarm is what this one is about, or was."""
+        return verdict.alarm or self.alarm_when(verdict.detector) is not None or verdict.detector in self.known
+
+    def forget(self, detectors: Iterable[str]) -> None:
+        """These are asked no more; another of that name begins anew."""
+        for name in detectors:
+            self.known.pop(name, None)
+
+    def is_new(
+        self, detector: str, holds: bool | None, cores: Iterable[frozenset[str]], wanted: bool | None = None
+    ) -> bool:
+        """The same of an answer whose cores are known; `wanted`: which answer begins something, if that is known."""
+        if wanted is None:
+            wanted = self.alarm_when(detector)
         if holds is None:
             return False
         if holds is not (True if wanted is None else wanted):

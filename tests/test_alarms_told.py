@@ -13,6 +13,7 @@ from ray_snapshot import alarms
 from ray_snapshot.alarms import Alarm, Notifier, alarm_of, check_target
 from ray_snapshot.errors import SettingError
 from ray_snapshot.verdicts import Verdict
+from ray_snapshot.views.streams import Shown
 
 ALARM = Alarm("begins", "bank", "run-1", "deadlock", "bank-00004", "a waits for b", "two\nlines", "/srv/history")
 
@@ -149,6 +150,63 @@ def test_what_is_not_told_in_time_is_counted(tmp_path: Path) -> None:
     until(lambda: notifier._waiting.qsize() == 2)
     notifier.close(0.2)
     assert ["3 alarms were not told within 0.2 s" in line for line in lines] == [True]
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://host#SECRET", "https://host/..."),
+        ("http://host\\SECRET", "http:///..."),
+        ("https://u:SECRET/x@host", "https:///..."),
+        ("https://u:SECRET?q@host", "https:///..."),
+        ("https://SECRET@host:8443/SECRET", "https://host:8443/..."),
+    ],
+)
+def test_of_an_address_the_host_is_named_and_no_more(address: str, shown: str) -> None:
+    assert alarms.shown_target(address) == shown
+
+
+def test_an_address_behind_a_blank_is_no_command() -> None:
+    assert check_target("--on-alarm", " https://host/x ") == "https://host/x"
+
+
+def test_an_answer_that_comes_byte_by_byte_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alarms, "TELLING_S", 0.3)
+    held = threading.Event()
+    monkeypatch.setattr(Notifier, "_sent", lambda *_: str(held.wait(60)))
+    lines: list[str] = []
+    notifier = Notifier("https://host/x", lines.append)
+    notifier.tell(ALARM)
+    notifier.close(60.0)
+    held.set()
+    assert ["it has not answered within 0.3 s" in line for line in lines] == [True]
+
+
+def test_what_comes_after_the_end_is_said() -> None:
+    lines: list[str] = []
+    notifier = Notifier("exit 0", lines.append)
+    notifier.close()
+    notifier.tell(ALARM)
+    assert ["came too late to be told" in line for line in lines] == [True]
+
+
+class Gone:
+    """A stream whose reader has left."""
+
+    def write(self, _: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    def flush(self) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_stderr_that_is_gone_ends_no_telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Shown(Gone()))  # type: ignore[arg-type]
+    notifier = Notifier(f"echo >> {tmp_path}/runs; exit 1")
+    for _ in range(2):
+        notifier.tell(ALARM)
+    notifier.close()
+    assert (tmp_path / "runs").read_text() == "\n\n"
 
 
 @pytest.mark.parametrize(

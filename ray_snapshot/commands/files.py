@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ray_snapshot.errors import SettingError
@@ -19,23 +20,32 @@ def write_file(path: str | Path, text: str) -> None:
 
 def write_parts(path: str | Path, parts: Iterable[str]) -> None:
     """The same of a text that comes in parts; whatever making them raises is raised."""
-    try:
+    with _faults(path):
         place = Path(path).resolve()
-        if place.exists() and not place.is_file():
-            _write(place, parts)
-            return
-        beside = place.with_name(f".{place.name[:100]}.{os.getpid()}")
-        try:
-            _write(beside, parts)
-            beside.replace(place)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        is_as_it_is = place.exists() and not place.is_file()
+    beside = place if is_as_it_is else place.with_name(f".{place.name[:100]}.{os.getpid()}")
+    try:
+        with ExitStack() as stack:
+            with _faults(path):
+                file = stack.enter_context(open(beside, "w", encoding="utf-8", errors="backslashreplace", newline=""))
+            for part in parts:
+                with _faults(path):
+                    file.write(part)
+            with _faults(path):
+                file.flush()
+        with _faults(path):
+            if not is_as_it_is:
+                beside.replace(place)
+    except BaseException:
+        with suppress(OSError):
+            if not is_as_it_is:
+                beside.unlink()
+        raise
+
+
+@contextmanager
+def _faults(path: str | Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _write(place: Path, parts: Iterable[str]) -> None:
-    with open(place, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        for part in parts:
-            file.write(part)

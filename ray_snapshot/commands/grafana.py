@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ray_snapshot.commands.files import write_file
 from ray_snapshot.errors import SettingError
 
 RAYS_OWN = Path("/tmp/ray/session_latest/metrics/grafana/dashboards")
@@ -47,7 +50,7 @@ def grafana(
         )
     if not install:
         print(packed("alerts.yml" if alerts else "dashboard.json"), end="")
-    elif to is not None and to.startswith(("http://", "https://")):
+    elif to is not None and re.match("https?://", to, re.IGNORECASE):
         print(f"ray-snapshot: the dashboard is at {_sent(to.rstrip('/'))}")
     else:
         print(f"ray-snapshot: the dashboard is in {_written(to)}")
@@ -66,25 +69,32 @@ def _written(to: str | None) -> Path:
             f"there is no folder {folder} to install the dashboard in: {hint if to is None else 'make it first'}"
         )
     path = folder / FILE
-    try:
-        path.write_text(packed("dashboard.json"), encoding="utf-8")
-    except OSError as error:
-        raise SettingError(f"{path} cannot be written: {error.strerror or error}") from None
+    if path.is_symlink():  # Ray's folder lies where every user may write
+        raise SettingError(f"{path} is a link: remove it first")
+    write_file(path, packed("dashboard.json"))
     return path
+
+
+def _with_token(token: str, request: Any) -> Any:
+    """Before a password in the address, or in a file of the user's, which would be taken else."""
+    request.headers["Authorization"] = f"Bearer {token}"
+    return request
 
 
 def _sent(address: str) -> str:
     """Where the dashboard is now in that Grafana."""
     import requests
 
-    token = os.environ.get(TOKEN)
+    token = os.environ.get(TOKEN, "")
+    if not token.isascii():
+        raise SettingError(f"{TOKEN}: a token has plain characters only")
     shown = address.rpartition("@")[2] if "@" in address else address.partition("://")[2]
     dashboard: dict[str, Any] = {**json.loads(packed("dashboard.json")), "id": None}
     try:
         answer = requests.post(
             f"{address}/api/dashboards/db",
             json={"dashboard": dashboard, "overwrite": True},
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            auth=partial(_with_token, token) if token else None,
             timeout=ANSWER_S,
             allow_redirects=False,
         )

@@ -129,7 +129,7 @@ def said(one: Running) -> dict[str, Any]:
     from ray_snapshot.verdicts import word_of
 
     about, glances = one.about, list(one.glances)
-    last = next((glance for glance in reversed(glances) if glance.row["status"] == "complete"), None)
+    last = about.get("last")
     totals = about.get("totals", Totals())
     classes = (
         []

@@ -145,8 +145,12 @@ class History:
 
     def actions(self, run_id: str, *, system: str | None = None, machine: str | None = None) -> Records:
         """The trace of one run, machine by machine, or of one machine; empty unless the system had `trace=True`."""
-        found = self._complete("actions", self._read("actions", system=system, run_id=run_id, machine=machine))
+        found = self.action_table(run_id, system=system, machine=machine)
         return self.records("actions", tables.in_order(found, tables.ORDER["actions"]))
+
+    def action_table(self, run_id: str, *, system: str | None = None, machine: str | None = None) -> pa.Table:
+        """The same as a table, in no order."""
+        return self._complete("actions", self._read("actions", system=system, run_id=run_id, machine=machine))
 
     def action_count(self, run_id: str) -> int:
         """How many rows the trace of a run has; 0 without one."""

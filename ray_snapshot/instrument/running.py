@@ -78,6 +78,8 @@ def run_program(program: tuple[str | None, str | None, list[str]], options: Opti
     code = _compiled(script) if script is not None else None
     with _modules_of(script):
         found = [ReadyMade(item) if item in READY_MADE else check_detector(item) for item in options.detectors]
+        if options.exit_on is not None:  # whose name may be another than that by which it was asked for
+            options = replace(options, exit_on=found[options.detectors.index(options.exit_on)].name)
         victim = _function(options.victim) if options.victim not in (None, "youngest") else options.victim
     reporter = Reporter(options)
     watching.install(
@@ -260,7 +262,7 @@ class Reporter:
         """The watching has begun."""
         self.watch = watch
         self.told.clear()
-        self.news = News(watch.alarm_when)  # the machines of another session may have the same names
+        self.news = watch._news()  # the machines of another session may have the same names
         tracking.ON_INTERRUPT[:] = [self.last_words]
         say(f"ray-snapshot: watching; from another terminal: {diagnose_command(watch.name)}")
         watch.subscribe(self.hear, repeat=True)

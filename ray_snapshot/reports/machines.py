@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ray_snapshot.evidence import names_in
 from ray_snapshot.reports.rows import rows_by
-from ray_snapshot.reports.texts import cut, names_in, plain, pretty
+from ray_snapshot.reports.texts import cut, plain, pretty
 from ray_snapshot.snapshot import Machine, Snapshot
 from ray_snapshot.views.report import short_site
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.evidence import names, records
 from ray_snapshot.reports.gathering import facts
-from ray_snapshot.reports.texts import names, plain, records
+from ray_snapshot.reports.texts import plain
 from ray_snapshot.reports.waits import open_waits
 from ray_snapshot.verdicts import word_of
 from ray_snapshot.views.tables import text_of

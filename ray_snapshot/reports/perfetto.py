@@ -1,11 +1,12 @@
 """A history as a trace: snapshots, verdicts, waits and actions over time, in the JSON that Perfetto and Chrome's tracing open.
 
-Each system has a group of tracks: one for its snapshots (the parties of each below it), one for what detectors say, counters,
-and one for each machine that acted while it was traced, or waited. What a wait is drawn until is the last snapshot that has it.
+Each system has a group of tracks: its snapshots (the slowest parties of each below it), what detectors say, counters, who waits
+for whom, and the actions of each machine that was traced. A wait is drawn until the last snapshot that has it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -64,14 +65,13 @@ def trace(history: History, system: str | None, run: str | None, left: Left) -> 
         rows = rows.filter(pc.starts_with(rows["run_id"], run))
     left.note(rows.num_rows, MOST_SNAPSHOTS, "snapshots (the earliest)")
     rows = rows.slice(max(0, rows.num_rows - MOST_SNAPSHOTS)).drop_columns(["coverage"])
-    for group, name in enumerate(sorted(set(rows["system"].to_pylist())), start=1):
+    for group, name in enumerate(sorted(set(rows["system"].drop_null().to_pylist())), start=1):
         own = rows.filter(pc.equal(rows["system"], name)).to_pylist()
         yield from _of_system(history, group, str(name), own, left)
 
 
 def _of_system(history: History, group: int, name: str, rows: list[dict[str, Any]], left: Left) -> Iterator[Event]:
     yield _named("process_name", group, 0, f"system {plain(name)}")
-    yield _named("thread_name", group, SNAPSHOTS, "snapshots")
     yield _named("thread_name", group, DETECTORS, "detectors")
     waits: dict[tuple[str, str, str, datetime], _Wait] = {}
     for at in range(0, len(rows), AT_ONCE):
@@ -113,7 +113,8 @@ def _snapshot(group: int, row: Mapping[str, Any], delays: Mapping[str, float]) -
         "consistent",
     )
     told = {key: plain(row[key]) if isinstance(row[key], str) else row[key] for key in keys if row[key] is not None}
-    name = f"snapshot {row['sequence']}" if is_complete else f"snapshot {row['sequence']}: given up"
+    name = "snapshot" if is_complete else "snapshot that was given up"  # one name, one track
+    told["sequence"] = row["sequence"]
     track = {"cat": "snapshot", "id": plain(row["snapshot_id"]), "pid": group, "tid": SNAPSHOTS}  # they may overlap
     end = max(begin, end)
     yield {"ph": "b", "name": name, "ts": _us(begin), "args": told, **track}
@@ -121,8 +122,8 @@ def _snapshot(group: int, row: Mapping[str, Any], delays: Mapping[str, float]) -
     for host, _ in slowest:  # one in the other, as the format wants it: the slowest outermost
         yield {"ph": "b", "name": plain(host), "ts": _us(begin), **track}
     for host, delay in reversed(slowest):
-        recorded = begin + timedelta(milliseconds=min(max(delay, 0.0), 1e9))
-        yield {"ph": "e", "name": plain(host), "ts": _us(min(recorded, end)), **track}
+        recorded = _us(begin) + round(1_000 * min(max(delay, 0.0), 1e12))
+        yield {"ph": "e", "name": plain(host), "ts": min(recorded, _us(end)), **track}
     yield {"ph": "e", "name": name, "ts": _us(end), **track}
     if is_complete:
         counts = {"in flight": row["in_flight_count"] or 0}
@@ -136,7 +137,7 @@ def _delays(history: History, ids: list[str]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     last = table.group_by(["snapshot_id", "host"]).aggregate([("record_delay_ms", "max")])
     for row in last.to_pylist():
-        if row["record_delay_ms_max"] is not None:
+        if row["record_delay_ms_max"] is not None and math.isfinite(row["record_delay_ms_max"]):
             found.setdefault(str(row["snapshot_id"]), {})[str(row["host"])] = row["record_delay_ms_max"]
     return found
 
@@ -198,14 +199,11 @@ def _sites(history: History, ids: list[str], waits: pa.Table) -> dict[str, str]:
 
 
 def _of_machines(history: History, group: int, runs: Iterable[str], waits: list[_Wait], left: Left) -> Iterator[Event]:
-    actions: list[Mapping[str, Any]] = []
-    count = 0
-    for run in runs:
-        of_run = history.action_count(run)
-        count += of_run
-        if of_run and len(actions) < MOST_ACTIONS:
-            actions += history.actions(run)[: MOST_ACTIONS - len(actions)]
+    traced = [history.action_table(run) for run in runs]
+    table = pa.concat_tables(traced).sort_by("acted_at") if traced else None
+    count = 0 if table is None else table.num_rows
     left.note(count, MOST_ACTIONS, "actions (the last)")
+    actions = [] if table is None else list(history.each("actions", table.slice(0, MOST_ACTIONS)))
     longest: dict[str, timedelta] = {}
     for wait in waits:
         longest[wait.machine] = max(longest.get(wait.machine, timedelta(0)), wait.until - wait.since)
@@ -238,7 +236,7 @@ def _actions(group: int, tracks: Mapping[str, int], actions: Iterable[Mapping[st
         yield {"ph": "X", "name": plain(row["method"]), "dur": 1, "args": told, **at}
         for phase, messages in (("s", row["sent"]), ("f", row["accepted"])):
             for item in messages if isinstance(messages, list) else ():
-                if (key := _key(phase, str(row["machine"]), item)) is not None:
+                if (key := _key(phase, str(row["run_id"]), str(row["machine"]), item)) is not None:
                     arrow = {
                         "ph": phase,
                         "cat": "message",
@@ -248,9 +246,9 @@ def _actions(group: int, tracks: Mapping[str, int], actions: Iterable[Mapping[st
                     yield {**arrow, **({"bp": "e"} if phase == "f" else {}), **at}
 
 
-def _key(phase: str, machine: str, item: Any) -> str | None:
-    """What a message is called at both of its ends."""
+def _key(phase: str, run: str, machine: str, item: Any) -> str | None:
+    """What a message of a run is called at both of its ends."""
     if not isinstance(item, Mapping):
         return None
     source, target = (machine, item.get("target")) if phase == "s" else (item.get("source"), machine)
-    return plain(f"{source}>{target} {item.get('kind')} {item.get('number')}", 1_000)
+    return plain(f"{run} {source}>{target} {item.get('kind')} {item.get('number')}", 1_000)

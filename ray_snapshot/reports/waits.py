@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import with_workers
+from ray_snapshot.evidence import names, records
 from ray_snapshot.reports.rows import classes_of, rows_by
-from ray_snapshot.reports.texts import cut, distinct, names, plain, records
+from ray_snapshot.reports.texts import cut, distinct, plain
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.views.report import short_sites, wait_lines
 from ray_snapshot.views.wait_picture import Picture, picture

@@ -50,6 +50,8 @@ if TYPE_CHECKING:  # Arrow comes with them: loaded where a program asks for a sn
     from ray_snapshot.runtime.analyst.keeping import Keeper
     from ray_snapshot.snapshot import Snapshot
 
+CLOSE_S = 180.0
+"""So long a second call of `close` waits for the first."""
 _AGAIN_S = 0.05
 """How often a service that has died is asked again."""
 
@@ -113,8 +115,12 @@ class Session(ABC):
         keeps_files = self._is_checkpointing and self.history is not None
         self._key = _checkpoint_key() if keeps_files or self._wanted else None
         self._subscribers: Subscribers | None = None
+        self._all_news: list[News] = []
         self._notifier = None if settings.on_alarm is None else Notifier(settings.on_alarm)
         self._is_closed = False
+        self._closing: threading.Thread | None = None
+        """The thread that closes it."""
+        self._has_closed = threading.Event()
         self._has_clock = False
         self._lock = threading.Lock()
         """Held around what several threads of the program may change at once."""
@@ -282,7 +288,13 @@ class Session(ABC):
         when it begins to hold and when it does no more. `repeat`: with every verdict on every snapshot. A callback that raises
         does not keep the others from hearing; `close` says so.
         """
-        self._hear_by(Subscriber(callback, None if repeat else News(self.alarm_when)))
+        self._hear_by(Subscriber(callback, None if repeat else self._news()))
+
+    def _news(self) -> News:
+        """Tells which verdicts begin or end something, from now on."""
+        found = News(self.alarm_when)
+        self._all_news.append(found)
+        return found
 
     def alarm_when(self, name: str) -> bool | None:
         """Which answer of this detector is an alarm; None: neither."""
@@ -298,7 +310,7 @@ class Session(ABC):
     def _tell_alarms(self) -> None:
         """From now on alarms are told as `on_alarm` says."""
         if self._notifier is not None:
-            self._hear_by(AlarmTeller(self._notifier, self.name, self.history, self.alarm_when))
+            self._hear_by(AlarmTeller(self._notifier, self.name, self.history, self._news()))
 
     def _hear_by(self, hearing: Hears) -> None:
         """This hears of every verdict from now on."""
@@ -328,9 +340,11 @@ class Session(ABC):
         raised. A second call does nothing.
         """
         with self._lock:
-            if self._is_closed:
-                return
+            closing, self._closing = self._closing, self._closing or threading.current_thread()
             self._is_closed = True
+        if closing is not None:
+            self._wait_until_closed(closing)
+            return
         troubles: list[RaySnapshotError | None] = []
         try:
             if ray.is_initialized():
@@ -338,10 +352,19 @@ class Session(ABC):
         finally:
             if self._notifier is not None:
                 self._notifier.close()
-            self._leave()
+            try:
+                self._leave()
+            finally:
+                self._has_closed.set()
         for trouble in [self._part.failure, *troubles]:
             if trouble is not None and not self._part.has_raised(trouble):
                 raise trouble
+
+    def _wait_until_closed(self, closing: threading.Thread) -> None:
+        """Who ends the program meanwhile would cut off the one that closes; which itself waits for nobody."""
+        own = self._subscribers and self._subscribers.thread
+        if threading.current_thread() not in (closing, own):
+            self._has_closed.wait(CLOSE_S)
 
     def _finish(self, troubles: list[RaySnapshotError | None]) -> None:
         """Let pending snapshots complete, evaluate and write everything; notes what went wrong, the worst first."""
@@ -357,8 +380,13 @@ class Session(ABC):
             lambda: ask(self._service.settle.remote(5.0), "pending snapshots", 10),
             lambda: ask(self._analyst.drain.remote(60.0), "the history to be written", 90),
             self._close_subscribers,
+            self._send_spans,
             lambda: ask(self._service.close.remote(), "the service", 10),
         ]
+
+    def _send_spans(self) -> None:
+        if spans.settings():
+            ask(self._analyst.send_spans.remote(), "the last spans to be sent", spans.LEFT_S + 10)
 
     def _close_subscribers(self) -> RaySnapshotError | None:
         if self._subscribers is None:

@@ -44,19 +44,20 @@ class Subscriber:
 class AlarmTeller:
     """Hears every verdict, and tells a command or an address which alarms begin and end."""
 
-    def __init__(
-        self, notifier: Notifier, system: str, history: str | None, alarm_when: Callable[[str], bool | None]
-    ) -> None:
+    def __init__(self, notifier: Notifier, system: str, history: str | None, news: News) -> None:
         self.notifier = notifier
         self.system = system
         self.history = history
-        self.alarm_when = alarm_when
-        self.news = News(alarm_when)
+        self.news = news
 
     def hear(self, number: int, verdict: Verdict) -> None:  # noqa: ARG002 - others ask for it
         """A verdict on snapshot `number`."""
-        if self.alarm_when(verdict.detector) is not None and self.news.has(verdict):
+        if self.news.is_alarm(verdict) and self.news.has(verdict):
             self.notifier.tell(alarm_of(verdict, self.system, self.history))
+
+    def lost(self) -> None:
+        """There will be no more verdicts."""
+        self.notifier.say(f"ray-snapshot: the analyst of {self.system} is gone: no more alarms are told")
 
 
 class Hears(Protocol):
@@ -90,6 +91,8 @@ class Subscribers:
                 fresh = self._ask(0.0 if is_last else POLL_S)
             except RaySnapshotError:  # the analyst is gone
                 if not self.is_again or is_last:
+                    if not is_last:
+                        self._say_that_it_is_over()
                     return  # the system says so
                 self.is_closing.wait(AGAIN_S)
                 continue
@@ -97,6 +100,11 @@ class Subscribers:
                 self._hand_out(number, verdict)
             if is_last and not fresh:
                 return
+
+    def _say_that_it_is_over(self) -> None:
+        for one in list(self.hearing):
+            if isinstance(one, AlarmTeller):
+                one.lost()
 
     def _ask(self, seconds: float) -> list[tuple[int, Verdict]]:
         ref = self.analyst.verdicts_after.remote(self.seen, seconds, subscriber=True)

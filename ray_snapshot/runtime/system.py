@@ -198,6 +198,8 @@ class System(Session):
     def _forget_detectors(self) -> None:
         """What was evaluated for this system only is evaluated no more."""
         self.detectors[:] = [item for item in self.detectors if item.name not in self._added]
+        for news in () if self._watch is None else self._watch._all_news:
+            news.forget(self._added)
         ask(self._analyst.forget.remote(list(self._added)), "the analyst", 30)
 
     @property

@@ -34,7 +34,7 @@ def say(text: str, *, wraps: bool = False) -> None:
     `wraps`: a terminal gets lines that fit; not for what is there to be copied.
     """
     told = "\n".join(map(shown, text.split("\n")))
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, StreamError):
         print("\n".join(fitting(told, sys.stderr)) if wraps else told, file=sys.stderr, flush=True)
 
 

@@ -25,9 +25,16 @@ class _Systems(Collector):
         """Each name with the values of all systems."""
         made = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
         families = {one.name: made[one.kind](PREFIX + one.name, one.help, labels=one.tags) for one in METRICS}
+        up = GaugeMetricFamily(
+            f"{PREFIX}snapshot_up", "1 if the system has answered when it was asked last.", labels=("system",)
+        )
         for one in self.served.running():
-            for name, values, value in readings(one.name, one.about.get("totals", Totals()), one.glances):
+            up.add_metric((one.name,), int(not one.trouble))
+            if one.trouble or not one.about:  # what it said before is not so any more
+                continue
+            for name, values, value in readings(one.name, one.about.get("totals", Totals()), one.about.get("last")):
                 families[name].add_metric(values, value)
+        yield up
         yield from families.values()
 
 

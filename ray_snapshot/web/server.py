@@ -78,6 +78,8 @@ def serve(served: Served, where: Where, tell: Callable[[str], None]) -> None:
         return
     finally:
         listening.close()
+        for name in (signal.SIGTERM, signal.SIGHUP):  # what is left to do may take long, and a second one ends it
+            signal.signal(name, signal.SIG_DFL)
     if ended_by:
         raise SystemExit(128 + ended_by[0])
 

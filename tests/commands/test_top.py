@@ -30,9 +30,9 @@ PROGRAM = Path(sys.executable).parent / "ray-snapshot"
 def running(*snapshots: Snapshot, trouble: str = "", **about: Any) -> Running:
     """A system that has judged these."""
     glances = Glances()
-    for one in snapshots:
-        glances.add(one, judged(one), restores=1)
-    told = {"run_id": "run-1", "totals": glances.totals, "open": [], **about}
+    for number, one in enumerate(snapshots):
+        glances.add(one, judged(one), generation=number)
+    told = {"run_id": "run-1", "totals": glances.totals, "last": glances.last, "open": [], **about}
     return Running("bank", told, tuple(glances.kept), trouble=trouble)
 
 

@@ -45,3 +45,49 @@ def test_what_is_neither_a_command_nor_an_address_is_refused_before_the_program_
     done = runner.command("run", "--on-alarm", "https://", "program.py", "ray")
     assert (done.exit_code, done.output, done.errors.count("\n")) == (2, "", 1), done.errors
     assert "--on-alarm" in done.errors
+
+
+SLOW = """
+import time
+import ray
+import ray_snapshot as rs
+
+@rs.detector(stable=True, alarm_when=True, name="slow")
+def slow(snapshot):
+    time.sleep(3)
+    return True
+
+if __name__ == "__main__":
+    ray.init()
+
+    @ray.remote
+    class Idle:
+        def ask(self):
+            return 1
+
+    ray.get(Idle.remote().ask.remote())
+    time.sleep(1.5)
+"""
+
+
+@ray
+@by_night
+def test_an_alarm_that_is_found_while_the_program_ends_is_told_before_it_is_ended(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """Its detector takes longer than the program: two threads end it at the same time."""
+    (tmp_path / "slowly.py").write_text(SLOW)
+    out = tmp_path / "told"
+    options = (
+        "--every",
+        "0.5",
+        "--detect",
+        "slowly:slow",
+        "--exit-on",
+        "slowly:slow",
+        "--on-alarm",
+        f"sleep 1; cat > {out}",
+    )
+    done = runner.command("run", *options, str(tmp_path / "slowly.py"))
+    assert done.exit_code == 3, done.errors
+    assert "alarm of slow in slowly (snapshot " in out.read_text()

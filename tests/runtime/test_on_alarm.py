@@ -56,3 +56,31 @@ def test_a_watched_app_has_a_clock_where_alarms_are_to_be_told(ray_cluster: None
 def test_what_is_neither_a_command_nor_an_address_is_refused() -> None:
     with pytest.raises(SettingError, match="on_alarm"):
         rs.System("purses", on_alarm="ftp://host")
+
+
+@pytest.mark.ray
+def test_whatever_a_detector_gives_as_evidence_its_alarm_is_told_and_its_snapshots_are_written(
+    ray_cluster: None, tmp_path: Path
+) -> None:
+    @rs.detector(stable=False, alarm_when=True, name="odd")
+    def odd(snapshot: rs.Snapshot) -> tuple[bool, dict[str, object]]:
+        return True, {"members": ["alice", "bob"], "cores": 7}
+
+    out, history = tmp_path / "told", tmp_path / "h"
+    with rs.System("odd", detectors=[odd], on_alarm=f"cat > {out}", history=history) as system:
+        system.spawn(Purse, 1, name="purse")
+        taken = system.snapshot().snapshot_id
+    assert "alarm of odd in odd (snapshot " in out.read_text()
+    assert [row["snapshot_id"] for row in rs.History(history).snapshots()] == [taken]
+
+
+@pytest.mark.ray
+@pytest.mark.nightly
+def test_an_alarm_of_the_next_system_in_a_watched_program_is_told_as_well(ray_cluster: None, tmp_path: Path) -> None:
+    out = tmp_path / "told"
+    with rs.watch("app", on_alarm=f"echo $RAY_SNAPSHOT_EVENT $RAY_SNAPSHOT_DETECTOR >> {out}"):
+        for count in (1, 2):
+            with rs.System("purses", detectors=[ten_coins]) as system:
+                system.spawn(Purse, 9, name="purse")
+                system.snapshot()
+                until(lambda told=count: out.exists() and out.read_text().count("begins ten") == told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -46,10 +47,10 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> RayMetrics:
     return RayMetrics("bank")
 
 
-def take(metrics: RayMetrics, glances: Glances, snapshot: Snapshot, restores: int = 0) -> list[tuple[Any, ...]]:
+def take(metrics: RayMetrics, glances: Glances, snapshot: Snapshot, generation: int = 0) -> list[tuple[Any, ...]]:
     SAID.clear()
-    glances.add(snapshot, judged(snapshot), restores)
-    metrics.take(glances.totals, glances.kept)
+    glances.add(snapshot, judged(snapshot), generation)
+    metrics.take(glances.totals, glances.last)
     return list(SAID)
 
 
@@ -59,7 +60,7 @@ def test_counters_grow_by_what_came_and_gauges_have_what_is(metrics: RayMetrics)
     assert ("inc", "snapshot_completed_total", "bank", 1) in first
     assert ("set", "snapshot_alarm", "bank", "deadlock", 0) in first
     assert not [one for one in first if one[:2] == ("inc", "snapshot_restores_total")], "nothing to add"
-    second = take(metrics, glances, deadlocked(2), restores=3)
+    second = take(metrics, glances, deadlocked(2), generation=3)
     assert ("inc", "snapshot_completed_total", "bank", 1) in second
     assert ("inc", "snapshot_restores_total", "bank", 3) in second
     assert ("set", "snapshot_alarm", "bank", "deadlock", 1) in second
@@ -72,6 +73,16 @@ def test_a_class_that_is_no_more_is_zero_and_forgotten(metrics: RayMetrics) -> N
     other = Snapshot.from_rows(machines=[{"machine": "x", "class_name": "Other"}], snapshot_id="x", system="bank")
     assert ("set", "snapshot_machines", "bank", "Account", 0.0) in take(metrics, glances, other)
     assert not [one for one in take(metrics, glances, other) if "Account" in one]
+
+
+def test_what_a_detector_said_that_is_asked_no_more_is_no_number(metrics: RayMetrics) -> None:
+    glances = Glances()
+    take(metrics, glances, healthy(1))
+    SAID.clear()
+    glances.add(healthy(2), judged(healthy(2))[:1])
+    metrics.take(glances.totals, glances.last)
+    (gone,) = [one for one in SAID if one[1:4] == ("snapshot_verdict", "bank", "termination")]
+    assert math.isnan(gone[-1])
 
 
 def test_rays_classes_are_made_once_and_only_when_there_is_something_to_tell(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def test_a_snapshot_that_was_given_up_is_an_error_and_a_late_party_ends_with_it(
     party, first, second = exporter.get_finished_spans()
     assert (party.name, party.end_time) == ("record", first.end_time)
     assert (second.status.is_ok, second.status.description) == (False, "slow")
+
+
+def test_a_collector_that_does_not_answer_holds_up_nobody_for_long(
+    made: tuple[Spans, InMemorySpanExporter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = made
+    held, is_asked = threading.Event(), threading.Event()
+    monkeypatch.setattr(spans, "LEFT_S", 0.2)
+    monkeypatch.setattr(found.provider, "force_flush", lambda: (is_asked.set(), held.wait(60)))
+    found.flush()
+    assert is_asked.is_set()
+    held.set()
 
 
 def test_it_is_on_only_where_an_exporter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

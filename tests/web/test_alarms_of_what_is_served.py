@@ -14,6 +14,7 @@ from ray_snapshot.glances import MOST_OF_CORE, Glances
 from ray_snapshot.history import History
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict, evaluate
+from ray_snapshot.web import alarms as served_alarms
 from ray_snapshot.web.alarms import Alarms
 from ray_snapshot.web.served import Running, Served
 
@@ -41,13 +42,17 @@ class Bank:
 
     def __init__(self, history: Path | None = None) -> None:
         self.glances = Glances()
+        self.is_silent = False
+        """Whether its cluster has not answered yet."""
         self.about = {"run_id": "run-1", "history": None if history is None else str(history)}
 
     def take(self, *snapshots: Snapshot) -> None:
         for one in snapshots:
-            self.glances.add(one, judged(one))
+            self.glances.add(one, judged(one) if one.status == "complete" else [])
 
     def systems(self) -> list[Running]:
+        if self.is_silent:
+            return []
         return [Running("bank", self.about, tuple(self.glances.kept))]
 
     def not_asked(self) -> list[str]:
@@ -105,6 +110,65 @@ def test_of_a_system_that_is_seen_first_only_what_stands_is_told() -> None:
     alarms, told = looking(live=bank)
     alarms.look()
     assert told.taken() == [("begins", "deadlock", "bank-00004")]
+
+
+def test_a_snapshot_that_is_given_up_says_nothing_of_what_was_before() -> None:
+    bank = Bank()
+    bank.take(deadlocked(1), healthy(2), deadlocked(3), given_up(4))
+    alarms, told = looking(live=bank)
+    for _ in range(2):
+        alarms.look()
+    assert told.taken() == [("begins", "deadlock", "bank-00003")]
+
+
+def given_up(number: int) -> Snapshot:
+    return Snapshot.from_rows(
+        machines=[], snapshot_id=f"bank-{number}", system="bank", sequence=number, status="aborted"
+    )
+
+
+def test_a_system_that_answers_late_has_its_standing_alarm_told_though_its_history_was_read_first(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "h", [healthy(1), deadlocked(2)])
+    bank = Bank(path)
+    bank.take(healthy(1), deadlocked(2))
+    bank.is_silent = True
+    alarms, told = looking(path, live=bank)
+    alarms.look()
+    assert told.taken() == []
+    bank.is_silent = False
+    for _ in range(2):
+        alarms.look()
+    assert told.taken() == [("begins", "deadlock", "bank-00002")]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_history_that_cannot_be_read_once_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    path = written(tmp_path / "h", [deadlocked(1), healthy(2)])
+    alarms, told = looking(path)
+    if not is_first:
+        alarms.look()
+        written(path, [deadlocked(3)])
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "rows_of", lambda *_: (_ for _ in ()).throw(OSError("once")))
+        alarms.look()
+    assert told.taken() == []
+    alarms.look()
+    assert told.taken() == ([] if is_first else [("begins", "deadlock", "bank-00003")])
+
+
+def test_old_runs_stay_old_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_alarms, "MOST_RUNS", 3)
+    runs = [deadlocked(at, run_id=f"run-{at}") for at in range(8)]
+    path = written(tmp_path / "h", runs)
+    alarms, told = looking(path)
+    alarms.look()
+    written(path, [healthy(20, run_id="run-20")])
+    alarms.look()
+    assert told.taken() == []
 
 
 def test_another_run_has_alarms_of_its_own() -> None:
@@ -178,16 +242,38 @@ def test_an_alarm_that_is_both_seen_and_read_is_told_once(tmp_path: Path) -> Non
     assert told.taken() == [("begins", "deadlock", "bank-00005")]
 
 
-@pytest.mark.parametrize(
+ODD = pytest.mark.parametrize(
     "evidence",
     [
         {"members": 7, "cores": 7, "advice": 7, "member_count": "many"},
         {"members": [7, {"machine": 7}], "cores": [7, [7, None], {"a": 1}], "stuck_behind": {"a": 1}},
         {"members": [{"machine": "a\x1b[31m", "waits_for": 7}], "cores": [["a"]]},
+        {"members": ["alice", "bob"]},
+        {"members": [{"name": "x"}], "cores": [[["a"]], {"a": 1}]},
         {},
     ],
-    ids=range(4),
+    ids=range(6),
 )
+
+
+@ODD
+def test_whatever_a_detector_gives_as_evidence_there_is_a_glance(evidence: dict[str, Any]) -> None:
+    glances = Glances()
+    glances.add(healthy(1), [Verdict(detector="d", holds=True, alarm=True, sentence="odd", evidence=evidence)])
+    (word,) = glances.kept[0].words
+    assert word.report
+    assert word.cores
+
+
+def test_an_alarm_that_stands_is_kept_once() -> None:
+    glances = Glances()
+    for number in range(1, 4):
+        glances.add(deadlocked(number), judged(deadlocked(number)))
+    first, *others = (glance.words[0] for glance in glances.kept)
+    assert all(one.report is first.report and one.cores is first.cores for one in others)
+
+
+@ODD
 def test_whatever_a_history_says_of_an_alarm_it_is_told(tmp_path: Path, evidence: dict[str, Any]) -> None:
     path = written(tmp_path / "h", [healthy(1)])
     alarms, told = looking(path)

@@ -26,7 +26,7 @@ from started import started
 from until import until
 from viewing import TOKEN, viewer
 
-from ray_snapshot.glances import Glances
+from ray_snapshot.glances import MOST_KEPT, Glances
 from ray_snapshot.metrics import METRICS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.web.app import make_app
@@ -44,12 +44,14 @@ class Bank:
 
     def __init__(self) -> None:
         self.glances = Glances()
+        self.trouble = ""
 
-    def take(self, snapshot: Snapshot, restores: int = 0) -> None:
-        self.glances.add(snapshot, judged(snapshot) if snapshot.status == "complete" else [], restores)
+    def take(self, snapshot: Snapshot, generation: int = 0) -> None:
+        self.glances.add(snapshot, judged(snapshot) if snapshot.status == "complete" else [], generation)
 
     def systems(self) -> list[Running]:
-        return [Running("bank", {"run_id": "r", "totals": self.glances.totals}, tuple(self.glances.kept))]
+        about = {"run_id": "r", "totals": self.glances.totals, "last": self.glances.last}
+        return [Running("bank", about, tuple(self.glances.kept), trouble=self.trouble)]
 
     def not_asked(self) -> list[str]:
         return []
@@ -80,16 +82,18 @@ def test_what_is_measured_is_what_the_last_snapshots_say() -> None:
     bank = Bank()
     with viewer(live=bank) as seen:
         first = values(seen.client.get("/metrics").text)
-        assert first == {(f"ray_snapshot_{name}_total",): 0 for name in ("completed", "aborted", "restores")}
+        zeros = {(f"ray_snapshot_{name}_total",): 0 for name in ("completed", "aborted", "restores")}
+        assert first == {**zeros, ("ray_snapshot_up",): 1}
         bank.take(healthy(1))
         bank.take(given_up(2))
-        bank.take(deadlocked(3, duration_ms=250.0), restores=2)
-        bank.take(given_up(4), restores=1)
+        bank.take(deadlocked(3, duration_ms=250.0), generation=2)
+        for number in range(4, 4 + MOST_KEPT):
+            bank.take(given_up(number), generation=2)
         answer = seen.client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     found = values(answer.text)
     assert found["ray_snapshot_completed_total",] == 2
-    assert found["ray_snapshot_aborted_total",] == 2
+    assert found["ray_snapshot_aborted_total",] == 1 + MOST_KEPT, "and what the last complete one said stays"
     assert found["ray_snapshot_restores_total",] == 2
     assert found["ray_snapshot_duration_seconds",] == 0.25
     assert found["ray_snapshot_in_flight_messages",] == 2
@@ -99,15 +103,32 @@ def test_what_is_measured_is_what_the_last_snapshots_say() -> None:
     assert found["ray_snapshot_largest_backlog_messages", "driver"] == 0
     assert found["ray_snapshot_verdict", "deadlock"] == found["ray_snapshot_alarm", "deadlock"] == 1
     assert found["ray_snapshot_verdict", "termination"] == found["ray_snapshot_alarm", "termination"] == 0
-    assert {name for name, *_ in found} == {f"ray_{one.name}" for one in METRICS}
+    assert {name for name, *_ in found} == {"ray_snapshot_up", *(f"ray_{one.name}" for one in METRICS)}
+
+
+def test_a_system_that_does_not_answer_has_no_values_but_that() -> None:
+    bank = Bank()
+    bank.take(deadlocked(1))
+    bank.trouble = "it did not answer within 30 s"
+    with viewer(live=bank) as seen:
+        assert values(seen.client.get("/metrics").text) == {("ray_snapshot_up",): 0}
+
+
+def test_an_analyst_that_takes_the_place_of_another_counts_from_its_first_snapshot_on() -> None:
+    bank = Bank()
+    for number, generation in enumerate((5, 5, 6)):
+        bank.take(healthy(number), generation)
+    assert bank.glances.totals.restores == 1
 
 
 def test_what_cannot_be_told_is_minus_one_and_no_machine_is_named() -> None:
     bank = Bank()
-    bank.take(healthy(1, coverage={"uncovered": ["a thread of secret-machine"]}))
+    alone = [{"machine": "a", "class_name": "Account", "status": "passive"}]
+    uncovered = {"uncovered": ["a thread of secret-machine"]}
+    bank.take(Snapshot.from_rows(machines=alone, snapshot_id="x", system="bank", coverage=uncovered))
     with viewer(live=bank) as seen:
         text = seen.client.get("/metrics").text
-    assert values(text)["ray_snapshot_verdict", "termination"] in (-1, 0)
+    assert values(text)["ray_snapshot_verdict", "termination"] == -1
     assert "secret-machine" not in text
     assert '"a"' not in text
 
@@ -243,8 +264,18 @@ tests:
     input_series:
       - series: 'ray_snapshot_last_completed_timestamp_seconds{system="bank"}'
         values: '0 60 120 120x20'
+      - series: 'ray_snapshot_completed_total{system="bank"}'
+        values: '0 20 40 40x20'
+      - series: 'ray_snapshot_last_completed_timestamp_seconds{system="by hand"}'
+        values: '0x30'
+      - series: 'ray_snapshot_completed_total{system="by hand"}'
+        values: '3x30'
       - series: 'ray_snapshot_aborted_total{system="bank"}'
         values: '0 0 0 0 1 2 3 4 5 5x12'
+      - series: 'ray_snapshot_aborted_total{system="seen twice",instance="ray"}'
+        values: '0 0 0 0 1 2 2x12'
+      - series: 'ray_snapshot_aborted_total{system="seen twice",instance="serve"}'
+        values: '0 0 0 0 1 2 2x12'
       - series: 'ray_snapshot_verdict{system="bank",detector="deadlock"}'
         values: '-1x30'
     alert_rule_test:

@@ -132,12 +132,7 @@ class Analyst:
         if self.writer is not None and self.trouble is None:
             self._guarded(lambda: mark.append(self.writer.add_whole(snapshot, found, again=handed.again)))
         count = self.verdicts.extend((snapshot.sequence, verdict) for verdict in found)
-        self.glances.add(snapshot, found, collected.header.generation)
-        with suppress(Exception):  # whatever Ray says of metrics: snapshots go on without
-            self.metrics.take(self.glances.totals, self.glances.kept)
-        if self.spans is not None:
-            with suppress(Exception):  # the same of OpenTelemetry
-                self.spans.take(snapshot, found, detectors)
+        self._show(snapshot, found, collected.header.generation, detectors)
         self.arrivals.evaluated(handed, mark[-1], count)
         with self.lock:
             self.marks[snapshot.snapshot_id] = mark[-1]
@@ -145,6 +140,16 @@ class Analyst:
                 del self.marks[next(iter(self.marks))]
             self.evaluated += 1
         self.loop.call_soon_threadsafe(self._tell)
+
+    def _show(self, snapshot: Snapshot, found: list[Verdict], generation: int, detectors: list[Detector]) -> None:
+        """To those who look on; whatever goes wrong there, snapshots are written and verdicts handed out."""
+        with suppress(Exception):
+            self.glances.add(snapshot, found, generation)
+        with suppress(Exception):
+            self.metrics.take(self.glances.totals, self.glances.last)
+        with suppress(Exception):
+            if self.spans is not None:
+                self.spans.take(snapshot, found, detectors)
 
     def _keep_trace(self, traces: Iterable[bytes]) -> None:
         from ray_snapshot.columns import unpacked
@@ -375,6 +380,7 @@ class Analyst:
             "history": self.history,
             "origin": found.origin,
             "totals": found.totals,
+            "last": found.last,
             "glances": found.after(origin, place),
         }
 
@@ -385,9 +391,12 @@ class Analyst:
             await asyncio.sleep(0.01)
         if self.writer is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._commit)
+        return self.trouble
+
+    async def send_spans(self) -> None:
+        """Send what OpenTelemetry has not sent yet, within a bound."""
         if self.spans is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.spans.flush)
-        return self.trouble
 
     async def watched(self) -> None:
         """Never answers: a process that waits for it hears at once that this one is gone."""

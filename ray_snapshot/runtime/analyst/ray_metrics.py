@@ -1,15 +1,18 @@
 """What is measured of a system, among Ray's own metrics: where the cluster exports those, Prometheus finds it there.
 
-They are of the analyst's process. A name, or a value of a tag, that is measured no more is 0 from then on.
+They are of the analyst's process. What is measured no more (a class that has no machines any more) is 0 from then on; what a
+detector says that is asked no more is no number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from typing import Any
 
 from ray_snapshot.glances import Glance, Totals
 from ray_snapshot.metrics import METRICS, readings
+
+VERDICT = "snapshot_verdict"
 
 
 class RayMetrics:
@@ -21,12 +24,13 @@ class RayMetrics:
         self._told: dict[tuple[str, tuple[str, ...]], float] = {}
         """By name and tags: the value that Ray has."""
 
-    def take(self, totals: Totals, glances: Iterable[Glance]) -> None:
+    def take(self, totals: Totals, last: Glance | None) -> None:
         """There is one more snapshot."""
         if not self._made:
             self._made = _made()
-        found = {(name, tags): value for name, tags, value in readings(self.system, totals, glances)}
-        for (name, values), value in (dict.fromkeys(self._told, 0.0) | found).items():
+        found = {(name, tags): value for name, tags, value in readings(self.system, totals, last)}
+        gone = {key: math.nan if key[0] == VERDICT else 0.0 for key in self._told if key not in found}
+        for (name, values), value in (found | gone).items():
             metric, is_counter, keys = self._made[name]
             tags = dict(zip(keys, values, strict=True))
             if not is_counter:

@@ -7,6 +7,7 @@ On where the program's environment names an exporter, as OpenTelemetry itself ha
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -92,9 +93,14 @@ class Spans:
             span.end(min(recorded, _ns(end)))
 
     def flush(self) -> None:
-        """Send what there is, within `LEFT_S`."""
+        """Send what there is, within `LEFT_S`: an exporter may take much longer, for a collector that does not answer."""
+        thread = threading.Thread(target=self._flush, name="spans", daemon=True)
+        thread.start()
+        thread.join(LEFT_S)
+
+    def _flush(self) -> None:
         with suppress(Exception):
-            self.provider.force_flush(round(LEFT_S * 1000))
+            self.provider.force_flush()
 
 
 def _ns(moment: datetime) -> int:

@@ -371,7 +371,7 @@ class Service:
         `open`: `{"number", "started_at" (seconds), "reported", "lacking"}` each, how many parties have reported and have not.
         """
         is_closed = self.course.is_closing  # then the analyst may be gone, while the program still holds this actor
-        found: dict[str, Any] = {"history": None, "origin": origin, "totals": Totals(), "glances": []}
+        found: dict[str, Any] = {"history": None, "origin": origin, "totals": Totals(), "last": None, "glances": []}
         if not is_closed:
             found = await self.handing.analyst.glances_after.remote(origin, place)
         about = {
