@@ -95,6 +95,7 @@ def _is_its_dict(kind: type, is_checkpointing: bool) -> bool:
         and not kind.__itemsize__
         and not isinstance(kind, enum.EnumMeta)
         and in_class(kind, "__machine_name__") is None
+        and not any(type(item) is types.MemberDescriptorType for base in kind.__mro__ for item in vars(base).values())
     )
 
 

@@ -102,15 +102,14 @@ class Copier:
             found.status = "stopped"
         elif machine.is_held:
             self._describe_held(found, machine)
-        is_kept = performance is None and self._rests(machine) and self.unchanged.may_keep(machine)
-        version = redaction.version
+        is_kept = self._rests(machine) and self.unchanged.may_keep(machine)
         wrong = _ask_hooks(found, machine.body, self._keep(machine) if self.config.checkpoint else None)
         if wrong is not None:
             self._wrong_hook(machine, wrong)
         if found.status == "passive":
             found.inputs = self.ports.inputs_of(machine)
-        if is_kept and version == redaction.version:
-            self.unchanged.keep(machine.name, found)
+        if is_kept:
+            self.unchanged.keep(machine, found)
         return found
 
     def _rests(self, machine: Machine) -> bool:
@@ -118,7 +117,8 @@ class Copier:
 
         Pickled for watched actors, a state shows what the watch knows of their handles.
         """
-        is_inside = machine.is_suspended or (self.stage.action is not None and self.stage.action[0] is machine)
+        action = self.stage.action
+        is_inside = machine.name in self.stage.suspended or (action is not None and action[0] is machine)
         return not is_inside and not machine.is_held and not (self.config.checkpoint and self.abroad is not None)
 
     def _keep(self, machine: Machine) -> Callable[[BodyCopy, Any], None]:

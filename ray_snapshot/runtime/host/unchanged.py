@@ -14,6 +14,7 @@ from typing import Any
 from ray_snapshot import redaction
 from ray_snapshot.fields import in_class
 from ray_snapshot.protocol.host import Machine
+from ray_snapshot.runtime.handles import handle_of
 from ray_snapshot.runtime.host.alone import has_a_dict, is_alone
 from ray_snapshot.runtime.mixin import SnapshotMixin
 from ray_snapshot.runtime.report import BodyCopy
@@ -47,8 +48,8 @@ class Unchanged:
             self.held_bytes -= _bytes_of(self.copies.pop(name))
 
     def copy_of(self, machine: Machine) -> BodyCopy | None:
-        """What was recorded of the machine, if it would be recorded again."""
-        if self.version != redaction.version:  # what is secret now may stand in what was written before
+        """What was recorded of the machine, if it would be recorded again; asked before each copy."""
+        if self.version != redaction.version:  # what is secret now may stand in what was written, or is being read, before
             self.copies.clear()
             self.held_bytes, self.version = 0, redaction.version
         found = self.copies.get(machine.name)
@@ -70,12 +71,15 @@ class Unchanged:
             return False
         return is_volatile is False or is_alone(machine, is_checkpointing=self.is_checkpointing)
 
-    def keep(self, name: str, copy: BodyCopy) -> None:
+    def keep(self, machine: Machine, copy: BodyCopy) -> None:
         """Keep a copy, if it is whole, and there is room for it."""
+        name, size = machine.name, _bytes_of(copy)
+        kind: type = type(machine.body)
         self.changed(name)
         self.copies[name] = None
-        size = _bytes_of(copy)
         is_whole = copy.state is not None and not copy.state.truncated and copy.obstacle is None
+        if is_whole and _is_volatile(kind) is False and copy.kept is not None:
+            is_whole = not _has_handles(copy.kept[1])  # else their places would have been looked at
         if is_whole and size <= MOST_BYTES and self.held_bytes + size <= MOST_BYTES_OF_ALL:
             self.copies[name] = copy
             self.held_bytes += size
@@ -85,6 +89,10 @@ def _bytes_of(copy: BodyCopy | None) -> int:
     if copy is None or copy.state is None:
         return 0
     return copy.state.size + (0 if copy.kept is None else len(copy.kept[1]))
+
+
+def _has_handles(blob: bytes) -> bool:
+    return handle_of.__name__.encode() in blob
 
 
 @lru_cache(10_000)
