@@ -244,7 +244,7 @@ def _has_digits(text: str) -> bool:
 
 def _hold(known: dict[Any, bool], form: str | bytes | int | float, is_cut: bool) -> None:
     global is_active, _held, version
-    is_more = known.get(form) != is_cut
+    is_more = form not in known or known[form] != is_cut
     _held += 0 if form in known else sys.getsizeof(form)
     known[form] = is_cut
     is_active = True

@@ -98,7 +98,7 @@ def _has_handles(blob: bytes) -> bool:
 @lru_cache(10_000)
 def _is_volatile(kind: Any) -> bool | None:
     """Whether states of this class may change outside of actions; None: not where the machine is alone."""
-    said = in_class(kind, "volatile")
+    said = getattr(kind, "volatile", None)
     is_odd = not has_a_dict(kind) or in_class(kind, "__getattribute__") is not in_class(object, "__getattribute__")
     if (
         is_odd
