@@ -49,7 +49,9 @@ class Unchanged:
 
     def copy_of(self, machine: Machine) -> BodyCopy | None:
         """What was recorded of the machine, if it would be recorded again; asked before each copy."""
-        if self.version != redaction.version:  # what is secret now may stand in what was written, or is being read, before
+        if (
+            self.version != redaction.version
+        ):  # what is secret now may stand in what was written, or is being read, before
             self.copies.clear()
             self.held_bytes, self.version = 0, redaction.version
         found = self.copies.get(machine.name)
