@@ -31,7 +31,7 @@ _HOOKS = ("snapshot_state", "waiting_for", "is_active")
 class Unchanged:
     """The copies of one host, in one generation; under the host's lock.
 
-    A machine that acts between any two snapshots costs a dictionary entry. One that rests for longer costs 0.5 kB and the text
+    A machine that acts between any two snapshots costs a dictionary entry. One that rests for longer costs 0.6 kB and the text
     of its state once, with its pickle where checkpoints are kept.
     """
 
@@ -48,10 +48,11 @@ class Unchanged:
             self.held_bytes -= _bytes_of(self.copies.pop(name))
 
     def copy_of(self, machine: Machine) -> BodyCopy | None:
-        """What was recorded of the machine, if it would be recorded again; asked before each copy."""
-        if (
-            self.version != redaction.version
-        ):  # what is secret now may stand in what was written, or is being read, before
+        """What was recorded of the machine, if it would be recorded again.
+
+        Asked before each copy: what is kept of a copy during which a secret was learned does not hold either.
+        """
+        if self.version != redaction.version:  # what is secret now may stand in what was written before
             self.copies.clear()
             self.held_bytes, self.version = 0, redaction.version
         found = self.copies.get(machine.name)
@@ -102,14 +103,11 @@ def _is_volatile(kind: Any) -> bool | None:
     """Whether states of this class may change outside of actions; None: not where the machine is alone."""
     said = getattr(kind, "volatile", None)
     is_odd = not has_a_dict(kind) or in_class(kind, "__getattribute__") is not in_class(object, "__getattribute__")
-    if (
-        is_odd
-        or (said is not None and said is not False)
-        or _has_own(kind, "waiting_for")
-        or _has_own(kind, "is_active")
-    ):
+    if is_odd or _has_own(kind, "waiting_for") or _has_own(kind, "is_active"):
         return True
-    return False if said is False else True if _has_own(kind, "snapshot_state") else None
+    if said is None:
+        return True if _has_own(kind, "snapshot_state") else None
+    return said is not False
 
 
 def _has_own(kind: type, hook: str) -> bool:
